@@ -9,6 +9,8 @@ Guaranteed: `shortened` returns at most `most` characters
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 MISTAKES_MAX = 100
 """Most mistakes that one error reports; a check stops at the next one."""
 
@@ -28,3 +30,8 @@ def listed(names: list[str] | tuple[str, ...]) -> str:
     """Join names with commas; a long list ends with the number of names left out."""
     more = f" and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else ""
     return ", ".join(names[:_LISTED_MAX]) + more
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Join names with commas, each between backticks."""
+    return ", ".join(f"`{name}`" for name in names)

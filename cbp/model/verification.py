@@ -1,22 +1,13 @@
 """Verification: compare a dataflow's tables with a recomputation from its input. Pure.
 
 A recomputation begins with empty state and reads the retained input again, either increment by
-increment or all at once. `cbp.model.dataflow.equality` defines the comparison: state exactly; an
-output by the last record per declared key, by all records if it has no key, or epoch by epoch if it
-is a history; changes, of a view or with a sign, by the sum of their signs.
+increment or all at once. `cbp.model.dataflow.equality` defines the comparison.
 
 Messages are left out: they are no result. Some tables cannot be compared, or not all of what a
-reader sees in them. They are *undecided*, each with the reason, and so is the verification:
-
-- The tables of a stage that has not run, while input waits for it.
-- An output whose old increments were collected, if epochs are not a function of the input; where
-  they are, it is compared from the first increment that is left, which is all that readers see.
-- Tables that depend on epochs, if epochs are not a function of the input: if all input comes at
-  once, or behind a stage whose Runnable reads whatever has arrived. These tables are histories, and
-  outputs without a key of stages that read changes.
-- All tables of a stage whose Runnable does not read each record exactly once, if what it reads
-  depends on time (static tables, an author's own function) or on a different split (windows); and
-  all tables behind such a stage.
+reader sees in them, such as those of a stage that has not run while input waits for it. They are
+*undecided*, each with the reason (`comparisons`), and so is the verification. An output whose old
+increments were collected is compared from the first increment that is left, if epochs are a
+function of the input.
 
 Increment by increment, a dataflow whose rules wait for their input gives the same epochs, however
 its runs were timed. So it can be compared at any snapshot while runs continue: the recomputation
@@ -46,7 +37,7 @@ from typing import Literal
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.equality import in_words
 from cbp.model.dataflow.stage import OutputSpec
-from cbp.model.graph.cycles import components, predecessors
+from cbp.model.graph.cycles import components, predecessors, reached
 
 Split = Literal["increments", "at_once"]
 
@@ -56,17 +47,8 @@ Kind = Literal["state", "view", "records", "history", "changes", "set_aside"]
 `set_aside`: what a stage has set aside, by epoch, number, group, record and code of the error.
 """
 
-Status = Literal[
-    "waiting",
-    "running",
-    "equal",
-    "undecided",
-    "differs",
-    "not_deterministic",
-    "timed_out",
-    "cancelled",
-    "failed",
-]
+_Compared = Literal["equal", "undecided", "differs", "not_deterministic"]
+Status = Literal["waiting", "running", _Compared, "timed_out", "cancelled", "failed"]
 """Results of a verification.
 
 `equal`: all that readers see was compared, and equals. `undecided`: nothing differs in what was
@@ -90,7 +72,7 @@ class Request:
         engine: `direct` is the service's own engine, on scratch tables; `reference` is the slow
             in-memory engine, for small inputs.
         twice: Whether to recompute twice even if nothing differs.
-        seconds_max: Time limit in seconds, including waiting.
+        seconds_max: Time limit, including waiting.
     """
 
     split: Split = "increments"
@@ -104,9 +86,8 @@ class Comparison:
     """One table, and how it is compared.
 
     Attributes:
-        stage, name: Stage and name of the state or output.
         left_out: Why it is not compared; `""` if it is.
-        messages: Whether it holds messages, which are not results and need not be compared.
+        messages: Whether it holds messages, which are no results.
         within: How closely records must agree, in words; `""` means exactly.
         since: The first epoch that is repeated, from the state before it; `None` means all epochs
             are recomputed from scratch.
@@ -145,11 +126,9 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """One key whose records differ; all values as texts.
+    """One key (or record, in a table without `TableVerdict.key`) that differs; all as texts.
 
     Attributes:
-        key: Values of the columns that identify a difference (`TableVerdict.key`); the whole
-            record if there are no such columns.
         expected: The records that the recomputation has and the table lacks.
         found: The records that the table has and the recomputation lacks.
         key_cells, expected_cells, found_cells: The same, value by value.
@@ -172,9 +151,7 @@ class TableVerdict:
             only from epoch `since` on.
         records: Number of compared records, both sides added up.
         differing: The first keys that differ; there may be more.
-        because: Why the table is not compared; `""` if it is.
-        within: How closely records had to agree, in words; `""` means exactly.
-        since: As in `Comparison`.
+        within, since: As in `Comparison`.
         columns, key: Names of the columns of a record, and of those that identify a difference.
     """
 
@@ -196,10 +173,8 @@ class Verification:
 
     Attributes:
         step: The current step, in words.
-        done, total: Progress of the step, in its unit; `total` is 0 if unknown.
-        unit: What the step counts, such as `increments`; `""` if there is nothing.
-        began_at: When it was started; aware, in UTC.
-        epochs: Maps each stage to the last epoch that is compared; empty until that is known.
+        done, total, unit: Progress of the step; `total` is 0 if unknown.
+        epochs: Maps each stage to the last epoch that is compared, once that is known.
         suspect: The first stage, upstream first, with a table that differs.
         error: `{"error_code", "message", "details"}` of a verification that failed.
     """
@@ -226,31 +201,24 @@ class Verification:
 
 
 def timeless(dataflow: Dataflow) -> frozenset[str]:
-    """Return the stages whose epochs are a function of the input.
+    """Return the stages whose epochs are a function of the input; none is on a cycle.
 
-    The rules of these and of all upstream stages decide by the queued increments and their
-    order, never by their arrival times. None of these stages is on a cycle.
+    Their rules and those of all upstream stages do not decide by arrival times.
     """
-    before = predecessors(dataflow.wiring())
-    timeless_stages: set[str] = set()
-    for component in components(before):
-        rules = [dataflow.stages[stage].runnable for stage in component]
-        upstream = {b for stage in component for b in before[stage]} - set(component)
-        on_cycle = len(component) > 1 or component[0] in before[component[0]]
+    before, on_cycle = predecessors(dataflow.wiring()), dataflow.cycles()
+    found = set[str]()
+    for stage in dataflow.upstream_first():
         # Empty increments are not enqueued inside a cycle, so queues there depend on timing.
-        if not on_cycle and upstream <= timeless_stages and all(r.timeless for r in rules):
-            timeless_stages |= set(component)
-    return frozenset(timeless_stages)
+        is_timeless = stage not in on_cycle and dataflow.stages[stage].runnable.timeless
+        if is_timeless and before[stage] <= found:
+            found.add(stage)
+    return frozenset(found)
 
 
 def behind(dataflow: Dataflow, stages: Collection[str]) -> frozenset[str]:
     """Return these stages, as far as they exist, and all stages downstream."""
-    before, stages_behind = predecessors(dataflow.wiring()), set[str]()
-    for component in components(before):
-        reads = {upstream for stage in component for upstream in before[stage]}
-        if reads & stages_behind or not set(component).isdisjoint(stages):
-            stages_behind |= set(component)
-    return frozenset(stages_behind)
+    begin = [stage for stage in dataflow.stages if stage in stages]
+    return frozenset(reached(predecessors(dataflow.wiring()), begin))
 
 
 def reading_runs(dataflow: Dataflow) -> frozenset[str]:
@@ -259,11 +227,8 @@ def reading_runs(dataflow: Dataflow) -> frozenset[str]:
     Their epochs depend on more than the input. Only a repetition gives the same tables: it
     gives each epoch the time, the number and the moments of look-ups from its record.
     """
-    return frozenset(
-        name
-        for name, node in dataflow.stages.items()
-        if node.translator.reads_run or node.translator.lookups
-    )
+    specs = ((name, node.translator) for name, node in dataflow.stages.items())
+    return frozenset(name for name, spec in specs if spec.reads_run or spec.lookups)
 
 
 def comparisons(
@@ -278,51 +243,48 @@ def comparisons(
 
     Args:
         changed: Stages that were changed by a version, corrected by an operator, or that read
-            the context of their runs; and all stages downstream of them.
+            the context of their runs; and all downstream.
         collected: Maps each output flow to the first increment that retention has kept.
         built: Whether the tables were swapped in, so that their earlier records have no epochs.
     """
     settled, free = timeless(dataflow), _split_free(dataflow)
-    timed = _timed(dataflow, split, settled)
-    for component in components(predecessors(dataflow.wiring())):
-        for stage in component:
-            spec = dataflow.stages[stage].translator
-            old = _CHANGED if stage in changed else timed.get(stage, "")
-            loopbacks = {loopback.name for loopback in spec.loopbacks}
-            for state in spec.states:
-                yield Comparison(stage, state.name, "state", old, within=in_words(state))
-            if dataflow.stages[stage].sets_aside:
-                yield Comparison(stage, "", "set_aside", old)
-            for output in spec.outputs:
-                kind, messages = _kind(output), output.name in loopbacks
-                why, first = old, collected.get(f"{stage}.{output.name}", 0)
-                if why:
-                    pass
-                elif messages:
-                    why = "messages depend on how input is split; only their results are compared"
-                elif first and (built or split == "at_once" or stage not in settled):
-                    why = (
-                        f"increments before {first} were removed (keep), and which records they "
-                        "had depends on the start times of runs or on how input is split"
-                    )
-                elif output.history and built:
-                    why = "records from before the last swap have no epochs"
-                elif output.history and split == "at_once":
-                    why = "a history has different epochs if all input is read in one batch"
-                elif output.history and stage not in settled:
-                    why = "the epochs of a history depend on the start times of runs"
-                elif kind == "records" and stage not in free and split == "at_once":
-                    why = (
-                        "the output follows the changes of a view, and one batch has fewer "
-                        "changes; declare a key, so that only its last record per key counts"
-                    )
-                elif kind == "records" and stage not in free and stage not in settled:
-                    why = (
-                        "the output follows the changes of a view, which depend on the start "
-                        "times of runs"
-                    )
-                within = in_words(output)
-                yield Comparison(stage, output.name, kind, why, messages, within, first=first)
+    timed, at_once = _timed(dataflow, split, settled), split == "at_once"
+    for stage in dataflow.upstream_first():
+        spec = dataflow.stages[stage].translator
+        old = _CHANGED if stage in changed else timed.get(stage, "")
+        loopbacks = {loopback.name for loopback in spec.loopbacks}
+        for state in spec.states:
+            yield Comparison(stage, state.name, "state", old, within=in_words(state))
+        if dataflow.stages[stage].sets_aside:
+            yield Comparison(stage, "", "set_aside", old)
+        for output in spec.outputs:
+            kind, messages = _kind(output), output.name in loopbacks
+            why, first = old, collected.get(f"{stage}.{output.name}", 0)
+            if why:
+                pass
+            elif messages:
+                why = "messages depend on how input is split; only their results are compared"
+            elif first and (built or at_once or stage not in settled):
+                why = (
+                    f"increments before {first} were removed (keep), and which records they "
+                    "had depends on the start times of runs or on how input is split"
+                )
+            elif output.history and built:
+                why = "records from before the last swap have no epochs"
+            elif output.history and at_once:
+                why = "a history has different epochs if all input is read in one batch"
+            elif output.history and stage not in settled:
+                why = "the epochs of a history depend on the start times of runs"
+            elif kind == "records" and stage not in free and (at_once or stage not in settled):
+                why = "the output follows the changes of a view, "
+                why += (
+                    "and one batch has fewer changes; declare a key, so that only its last record "
+                    "per key counts"
+                    if at_once
+                    else "which depend on the start times of runs"
+                )
+            within = in_words(output)
+            yield Comparison(stage, output.name, kind, why, messages, within, first=first)
 
 
 def _kind(output: OutputSpec) -> Kind:
@@ -332,34 +294,23 @@ def _kind(output: OutputSpec) -> Kind:
 
 
 def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[str, str]:
-    """Return the stages whose state is not a function of the input, with the reason.
-
-    The rule of such a stage does not read each record exactly once, and what it reads depends on
-    time or on the split. All stages behind such a stage are returned too.
-    """
+    """Return the stages whose state is not a function of the input, and those behind; with why."""
     reason_by_stage: dict[str, str] = {}
     before = predecessors(dataflow.wiring())
     for component in components(before):
         reasons = []
         for stage in component:
             rule = dataflow.stages[stage].runnable
+            windows = f"the windows of {rule.name} hold different records if"
             if rule.split_free:
                 continue
             if not rule.timeless:
-                why = (
-                    f"the input that {rule.name} gives to a run depends on the start times of runs"
-                )
+                why = f"the input that {rule.name} gives to a run depends on"
+                reasons.append(f"`{stage}`: {why} the start times of runs")
             elif split == "at_once":
-                why = (
-                    f"the windows of {rule.name} hold different records if all input is read in "
-                    "one batch"
-                )
+                reasons.append(f"`{stage}`: {windows} all input is read in one batch")
             elif stage not in settled:
-                why = f"the windows of {rule.name} hold different records "
-                why += "if earlier runs start at other times"
-            else:
-                continue
-            reasons.append(f"`{stage}`: {why}")
+                reasons.append(f"`{stage}`: {windows} earlier runs start at other times")
         reasons += [
             reason_by_stage[b] for stage in component for b in before[stage] if b in reason_by_stage
         ]
@@ -371,38 +322,28 @@ def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[s
 def _split_free(dataflow: Dataflow) -> frozenset[str]:
     """Return the stages that read the same records however the input is split.
 
-    They read only sources and those outputs of such stages that have neither a key nor a history.
-    Changes do not count, of views or with a sign; nor do histories and messages.
+    They read only sources, and outputs of such stages that are compared by all their records.
     """
-    split_free_stages: set[str] = set()
-    flows = set(dataflow.sources)
-    for component in components(predecessors(dataflow.wiring())):
-        for stage in component:
-            node = dataflow.stages[stage]
-            if flows.issuperset(node.wiring.values()):
-                split_free_stages.add(stage)
-                flows |= {
-                    f"{stage}.{output.name}"
-                    for output in node.translator.outputs
-                    if not output.key and not output.history and not output.signed
-                }
-    return frozenset(split_free_stages)
+    found, flows = set[str](), set(dataflow.sources)
+    for stage in dataflow.upstream_first():
+        node = dataflow.stages[stage]
+        if flows.issuperset(node.wiring.values()):
+            found.add(stage)
+            outputs = (one for one in node.translator.outputs if _kind(one) == "records")
+            flows |= {f"{stage}.{output.name}" for output in outputs}
+    return frozenset(found)
 
 
 def first_stage(dataflow: Dataflow, differing: Collection[str]) -> str:
     """Return the first stage, upstream first, with a table that differs; `""` if none has."""
-    for component in components(predecessors(dataflow.wiring())):
-        for stage in component:
-            if any(table.partition("/")[2].partition(".")[0] == stage for table in differing):
-                return stage
-    return ""
+    stages = {table.partition("/")[2].partition(".")[0] for table in differing}
+    return next((stage for stage in dataflow.upstream_first() if stage in stages), "")
 
 
 def merged(end: int, breaks: Collection[int], *, most: int) -> list[range]:
     """Return which increments of a source are merged into one if all of its input comes at once.
 
-    Args:
-        breaks: Indexes of punctuations. No merged range extends across a punctuation.
+    No range extends across a break, which is the index of a punctuation.
     """
     ranges, start = [], 0
     while start < end:

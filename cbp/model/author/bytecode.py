@@ -92,8 +92,7 @@ def reads_of_a_local(code: CodeType) -> frozenset[str]:
 def attributes_of_a_local(code: CodeType, local: str) -> frozenset[str] | None:
     """Return the attributes that a code object, with its nested ones, reads of a local variable.
 
-    Returns:
-        `None` if the variable is used in any other way, for example passed on or assigned.
+    `None` if the variable is used in any other way, for example passed on or assigned.
     """
     names: set[str] = set()
     for one in nested(code):
@@ -121,10 +120,14 @@ def _is_local(step: dis.Instruction) -> bool:
     return step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) and name != "self"
 
 
+Import = tuple[int, str, tuple[str, ...]]
+"""The level, the module, and the imported names."""
+
+
 @lru_cache(_KEPT)
-def imported(code: CodeType) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
-    """Return each import in a code object: the level, the module, and the imported names."""
-    found = list[tuple[int, str, tuple[str, ...]]]()
+def imported(code: CodeType) -> tuple[Import, ...]:
+    """Return each import in a code object."""
+    found = list[Import]()
     for one in nested(code):
         before: list[Any] = [None, None]
         for instruction in dis.get_instructions(one):

@@ -13,8 +13,7 @@ The values of a module are taken when it is first seen, right after its import. 
 stores in a module do not change the fingerprint. Not covered: the standard library, other packages,
 `cbp` itself, and objects that are found by a name made at run time (`getattr`, `importlib`).
 
-The description of a version has the fingerprint (`Code`) of its code. It is compared with that of
-the loaded code before anything runs:
+The description of a version has the fingerprint (`Code`) of its code:
 
     3:3.11:1f0c9a2b77e4d310      scheme : interpreter : digest of all parts
     parts: {"shop.count.Count": "9a31c0de", "shop.text.clean": "0be41f22", ...}
@@ -58,7 +57,7 @@ from types import (
 from typing import Any
 from uuid import UUID
 
-from cbp.model.author.bytecode import code_text, constant_text, imported, names_of
+from cbp.model.author.bytecode import Import, code_text, constant_text, imported, names_of
 from cbp.model.author.sibling_packages import Siblings, root_of
 
 _OURS = "cbp"
@@ -70,22 +69,9 @@ _STANDARD = (Decimal, Fraction, date, time, timedelta, tzinfo, PurePath, UUID, r
 _Cached = type(functools.lru_cache(len))
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _UNCOUNTED = frozenset(
-    [
-        "__abstractmethods__",
-        "__annotate__",
-        "__annotate_func__",
-        "__annotations_cache__",
-        "__dataclass_fields__",
-        "__dataclass_params__",
-        "__dict__",
-        "__doc__",
-        "__firstlineno__",
-        "__module__",
-        "__slotnames__",
-        "__static_attributes__",
-        "__weakref__",
-        "_abc_impl",
-    ]
+    "__abstractmethods__ __annotate__ __annotate_func__ "  # noqa: SIM905
+    "__annotations_cache__ __dataclass_fields__ __dataclass_params__ __dict__ __doc__ "
+    "__firstlineno__ __module__ __slotnames__ __static_attributes__ __weakref__ _abc_impl".split()
 )
 """Attributes of a class that do not affect its behaviour, or that Python derives or adds later.
 
@@ -100,7 +86,6 @@ _authors: set[str] = set()
 _seen: set[str] = set()
 _known: weakref.WeakKeyDictionary[Any, _Fingerprint] = weakref.WeakKeyDictionary()
 _values: dict[str, tuple[ModuleType, Mapping[str, _Value]]] = {}
-
 
 SCHEME = "3"
 """The current scheme of fingerprints."""
@@ -121,11 +106,10 @@ SHOWN_MAX = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Code:
-    """The fingerprint of some code.
+    """The fingerprint of some code; see the module header.
 
     Attributes:
-        text: `scheme:interpreter:digest`; `""` if unknown. A text without a scheme is from
-            an earlier release.
+        text: `""` if unknown. A text without a scheme is from an earlier release.
         parts: Maps the name of each function, class or constant to its own digest. Not shipped
             to workers.
     """
@@ -145,7 +129,6 @@ class Code:
         return Code, (self.text,)
 
     def __str__(self) -> str:
-        """Return the text."""
         return self.text
 
     def __bool__(self) -> bool:
@@ -153,7 +136,6 @@ class Code:
         return self.text.startswith(f"{SCHEME}:")
 
     def __add__(self, other: Code) -> Code:
-        """Return the fingerprint of both."""
         return Code.of({**self.parts, **other.parts})
 
     @property
@@ -167,16 +149,11 @@ class Code:
             return
         if self.interpreter != now.interpreter:
             was, is_ = (f"Python {one.interpreter}" for one in (self, now))
-            yield (
-                f"its code: compiled by another interpreter ({was} -> {is_}), so it cannot be "
-                "compared"
-            )
+            compiled = f"compiled by another interpreter ({was} -> {is_})"
+            yield f"its code: {compiled}, so it cannot be compared"
             return
-        others = sorted(
-            name
-            for name in self.parts.keys() | now.parts.keys()
-            if self.parts.get(name) != now.parts.get(name)
-        )
+        names = self.parts.keys() | now.parts.keys()
+        others = sorted(name for name in names if self.parts.get(name) != now.parts.get(name))
         shown = ", ".join(others[:SHOWN_MAX])
         more = f" and {len(others) - SHOWN_MAX} more" if len(others) > SHOWN_MAX else ""
         yield f"its code: {shown}{more}" if others else "its code"
@@ -216,14 +193,9 @@ def fingerprint(root: Any) -> Code:
 
 
 def held_by(value: Any, root: type) -> Code:
-    """Return the fingerprint of the author's own functions and classes in a value.
-
-    Args:
-        value: For example the attributes of an instance; anything else in it is ignored.
-        root: The author's class; functions and classes of its package are the author's own.
-    """
+    """Return the fingerprint of the functions and classes in a value that are of root's author."""
     with _lock:
-        return _Walk(root).holding(value).code
+        return _Walk(root, value).walk().code
 
 
 def is_authors(thing: Any) -> bool:
@@ -256,8 +228,8 @@ def _fingerprinted(root: Any) -> _Fingerprint:
 class _Walk:
     """Walks from one object to everything that it needs of its own package."""
 
-    def __init__(self, root: Any) -> None:
-        bases = root.__mro__ if isinstance(root, type) else (_unwrapped(root),)
+    def __init__(self, root: Any, value: Any = None) -> None:
+        bases = root.__mro__ if isinstance(root, type) else (getattr(root, "__func__", root),)
         named = frozenset(map(_package, bases)) - _FOREIGN
         self._own = Siblings(named, _FOREIGN)
         self._roots = sorted(filter(None, map(root_of, named)), key=len, reverse=True)
@@ -265,36 +237,31 @@ class _Walk:
         self._parts: dict[str, list[str]] = {}
         self._modules: set[str] = set()
         self._seen: dict[int, Any] = {}  # keeps objects alive, so that ids stay unique
-        self._todo: list[Any] = [root]
+        self._todo = [root, *self._value(value).holds]
 
     def walk(self) -> _Fingerprint:
         while self._todo:
-            self._visit(self._todo.pop())
+            thing = self._todo.pop()
+            if id(thing) in self._seen:
+                continue
+            self._seen[id(thing)] = thing
+            if isinstance(thing, type):
+                self._class(thing)
+            elif isinstance(thing, FunctionType):
+                self._function(thing)
+            else:
+                self._add(_name(thing), self._value(thing))
         parts = {name: _digest("\n".join(sorted(all_))) for name, all_ in self._parts.items()}
         _seen.update(self._modules)
         return _Fingerprint(Code.of(parts), frozenset(self._modules))
-
-    def holding(self, value: Any) -> _Fingerprint:
-        self._todo += self._value(value).holds
-        return self.walk()
-
-    def _visit(self, thing: Any) -> None:
-        if id(thing) in self._seen:
-            return
-        self._seen[id(thing)] = thing
-        if isinstance(thing, type):
-            self._class(thing)
-        elif isinstance(thing, FunctionType):
-            self._function(thing)
-        else:
-            self._add(_name(thing), self._value(thing))
 
     def _class(self, class_: type) -> None:
         name = _name(class_)
         self._modules.add(class_.__module__)
         bases = ", ".join(_name(base) for base in class_.__bases__)
         self._part(name, f"class ({bases})")
-        self._todo += [base for base in (*class_.__bases__, type(class_)) if self._owns(base)]
+        types = (*class_.__bases__, type(class_))
+        self._todo += [one for one in types if _package(one) in self._own]
         for attribute, value in sorted(vars(class_).items()):
             if attribute == "__annotations__":
                 self._part(name, f"annotations {_annotations(value)}")
@@ -320,17 +287,14 @@ class _Walk:
         self._modules.add(module)
         for each in sorted(globals_ & function.__globals__.keys()):
             self._reference(module, each, function.__globals__[each], attributes)
-        for imported_ in imported(code):
-            self._imports(function, *imported_, attributes=attributes)
+        for one in imported(code):
+            self._imports(function, one, attributes)
 
     def _reference(self, module: str, name: str, value: Any, attributes: frozenset[str]) -> None:
-        """Visit the object that a name of a module refers to."""
         if isinstance(value, ModuleType):
             self._module(value, attributes)
         elif isinstance(value, type | FunctionType | MethodType | BuiltinFunctionType):
-            described = self._value(value)
-            self._part(f"{module}.{name}", described.text)
-            self._todo += described.holds
+            self._add(f"{module}.{name}", self._value(value))
         else:
             known = self._values_of(module).get(name)
             self._add(f"{module}.{name}", known or self._value(value))
@@ -345,15 +309,8 @@ class _Walk:
         self._modules.add(module.__name__)
         del self._seen[id(module)]  # another function may use other names of it
 
-    def _imports(
-        self,
-        function: FunctionType,
-        level: int,
-        name: str,
-        names: tuple[str, ...],
-        *,
-        attributes: frozenset[str],
-    ) -> None:
+    def _imports(self, function: FunctionType, one: Import, attributes: frozenset[str]) -> None:
+        level, name, names = one
         package = function.__globals__.get("__package__") or ""
         try:
             full = importlib.util.resolve_name("." * level + name, package)
@@ -370,19 +327,18 @@ class _Walk:
         self._module(module, attributes | frozenset(names))
 
     def _values_of(self, module: str) -> Mapping[str, _Value]:
-        """Return the values that a module had when it was first seen."""
         loaded = sys.modules.get(module)
         if loaded is None:
             return {}
         known = _values.get(module)
         if known is None or known[0] is not loaded:
             code = type | FunctionType | ModuleType | MethodType | BuiltinFunctionType
-            values_by_name = {
+            values = {
                 name: self._value(value)
                 for name, value in list(vars(loaded).items())
                 if not isinstance(value, code) and not name.startswith("__")
             }
-            known = _values[module] = loaded, values_by_name
+            known = _values[module] = loaded, values
         return known[1]
 
     def _value(self, value: Any) -> _Value:
@@ -391,9 +347,6 @@ class _Walk:
         for root in self._roots:
             text = text.replace(root, "<root>")  # for example in `Path(__file__).parent`
         return _Value(text, tuple(holds))
-
-    def _owns(self, thing: Any) -> bool:
-        return _package(thing) in self._own
 
     def _add(self, name: str, value: _Value) -> None:
         self._part(name, value.text)
@@ -431,15 +384,14 @@ class _Reader:
         if isinstance(value, type | FunctionType | BuiltinFunctionType | ModuleType):
             self._hold(value)
             return f"{kind} {_name(value)}"
-        if isinstance(value, dict | MappingProxyType):
+        if isinstance(value, dict | MappingProxyType | set | frozenset | list | tuple | deque):
             self._hold(type(value))
+        if isinstance(value, dict | MappingProxyType):
             pairs = [f"{self.text(k, depth)}: {self.text(v, depth)}" for k, v in value.items()]
             return f"{kind} {{{', '.join(pairs)}}}"
         if isinstance(value, set | frozenset):
-            self._hold(type(value))
             return f"{kind} {{{', '.join(sorted(self.text(each, depth) for each in value))}}}"
         if isinstance(value, list | tuple | deque):
-            self._hold(type(value))
             return f"{kind} [{', '.join(self.text(each, depth) for each in value)}]"
         if isinstance(value, _STANDARD):
             return f"{kind} {value!r}"
@@ -448,7 +400,6 @@ class _Reader:
         return self._object(value, depth)
 
     def _object(self, value: Any, depth: int) -> str:
-        """Return the text of an object that wraps others or has attributes."""
         made = tuple(_made_of(value))
         if made:
             return f"{type(value).__name__} ({', '.join(self.text(each, depth) for each in made)})"
@@ -479,14 +430,12 @@ class _Reader:
 
 
 def _counts(field: dataclasses.Field[Any], value: Any) -> bool:
-    """Return whether a field of one of our own dataclasses is part of the fingerprint."""
     if field.metadata == LATER and getattr(value, field.name) == field.default:
         return False
     return field.name not in _PLACES
 
 
 def _made_of(value: Any) -> Iterator[Any]:
-    """Yield the parts of a method, a property, a partial function and the like."""
     if isinstance(value, MethodType):
         yield from (value.__func__, value.__self__)
     elif isinstance(value, staticmethod | classmethod):
@@ -522,10 +471,6 @@ def _content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # empty: the enclosing function has not assigned it yet
         return None
-
-
-def _unwrapped(thing: Any) -> Any:
-    return getattr(thing, "__func__", thing)
 
 
 def _package(thing: Any) -> str:

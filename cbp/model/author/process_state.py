@@ -1,9 +1,8 @@
 """Changes that author's code makes to its process, and so to all code that runs there after it.
 
-A worker runs tasks of many dataflows, one after the other. A time zone, a variable of the
-environment, a seed or a global that one author sets would change the numbers of the next one, and
-no recomputation in the same process would show it. So a worker looks at its process around the
-calls of each task:
+A worker runs tasks of many dataflows. A time zone, a seed or a global that one author sets would
+change the numbers of the next one, and no recomputation in the same process would show it. So a
+worker looks at its process around the calls of each task:
 
     begin()      before author's code is loaded
     loaded()     after that, before its first call     -> what loading it has changed
@@ -51,7 +50,7 @@ _PLAIN = (str, bytes, int, float, bool, complex, type(None), tuple, frozenset)
 _CONTAINERS = (list, dict, set, bytearray)
 
 _REPLACING = ("typing_extensions",)
-"""Libraries that replace functions of Python when they are loaded, and that many others load.
+"""Libraries that replace functions of Python, and that many others load.
 
 Loaded before the watch begins. Else each worker would take its first task for a change of Python.
 """
@@ -102,9 +101,7 @@ class ProcessWatch:
 
     def ended(self) -> list[str]:
         """Return the changes since `loaded`, made by calls of an author's code."""
-        changed = self._changed_settings()
-        changed += self._see_modules()
-        changed += self._see_globals()
+        changed = [*self._changed_settings(), *self._see_modules(), *self._see_globals()]
         self.by_calls = self.by_calls or bool(changed)
         return changed[:_SHOWN_MAX]
 
@@ -112,13 +109,11 @@ class ProcessWatch:
         before, self._settings = self._settings, self._now()
         changed = []
         for what, value in self._settings.items():
-            if value == before[what]:
-                continue
+            was = before[what]
             if isinstance(value, dict):
-                was: Any = before[what]
                 names = [n for n in {**was, **value} if was.get(n) != value.get(n)]
                 changed += [f"{what}[{_shown(name)!r}]" for name in names]
-            else:
+            elif value != was:
                 changed.append(what)
         return changed
 
@@ -134,16 +129,14 @@ class ProcessWatch:
             now = getattr(module, "__dict__", None)
             if now is None or name == "__main__":  # the worker's own program
                 continue
-            known = self._modules.get(name)
-            if known is not None and known[0] is module:
-                before = known[1]
+            known, before = self._modules.get(name, (None, {}))
+            if known is module:
                 if _same(before, now):
                     continue
-                changed += [
-                    f"{name}.{attribute}"
-                    for attribute, value in before.items()
-                    if callable(value) and now.get(attribute) is not value
-                ]
+                replaced = (
+                    n for n, one in before.items() if callable(one) and now.get(n) is not one
+                )
+                changed += [f"{name}.{attribute}" for attribute in replaced]
             self._modules[name] = module, dict(now)
         return changed
 
@@ -154,11 +147,8 @@ class ProcessWatch:
             if now == before:
                 continue
             self._globals[name] = module, now
-            changed += [
-                f"{name}.{attribute}"
-                for attribute, value in before.items()
-                if value is not None and now.get(attribute) != value
-            ]
+            set_ = (n for n, one in before.items() if one is not None and now.get(n) != one)
+            changed += [f"{name}.{attribute}" for attribute in set_]
         return changed
 
 
@@ -180,10 +170,6 @@ def process_watch() -> ProcessWatch | None:
     return _watch
 
 
-def _zone() -> Hashable:
-    return time.tzname, time.timezone, time.altzone, time.daylight
-
-
 def _folder() -> str | None:
     try:
         return os.getcwd()
@@ -191,12 +177,7 @@ def _folder() -> str | None:
         return None
 
 
-def _handlers() -> dict[int, Any]:
-    return {number: _handler(number) for number in _SIGNALS}
-
-
 def _shown(name: object) -> object:
-    """Return a variable, a signal or a descriptor as a message has it."""
     if isinstance(name, signal.Signals):
         return name.name
     return os.fsdecode(name) if isinstance(name, bytes) else name
@@ -204,13 +185,12 @@ def _shown(name: object) -> object:
 
 def _of_numpy() -> Hashable:
     numpy = sys.modules.get("numpy")
-    return None if numpy is None else tuple(numpy.geterr().values())
+    return numpy and tuple(numpy.geterr().values())
 
 
 def _random_of_numpy() -> Hashable:
     # Workers load this module at their start; so it is no change of state if NumPy loads it later.
-    made = sys.modules.get("numpy.random.mtrand")
-    if made is None:
+    if (made := sys.modules.get("numpy.random.mtrand")) is None:
         return None
     kind, keys, *others = made.get_state()
     return (kind, keys.tobytes(), *others)
@@ -226,9 +206,9 @@ _RANDOM = "the state of the module random"
 _SETTINGS: Mapping[str, Callable[[], Any]] = {
     "os.environ": _variables.copy,
     "the working directory": _folder,
-    "the time zone": _zone,
+    "the time zone": lambda: (time.tzname, time.timezone, time.altzone, time.daylight),
     "the locale": lambda: locale.setlocale(locale.LC_ALL),
-    "the handler of signal": _handlers,
+    "the handler of signal": lambda: {number: _handler(number) for number in _SIGNALS},
     "sys.path": lambda: tuple(sys.path),
     "the recursion limit": sys.getrecursionlimit,
     "the maximum number of digits of an int": sys.get_int_max_str_digits,

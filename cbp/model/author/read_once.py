@@ -40,14 +40,10 @@ class Once:
         self._given, self._flow = records, flow
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin to read; refuse to begin again.
+        """Begin to read, and return the records' own iterator; refuse to begin again.
 
-        Returns:
-            The records' own iterator. So `rows = iter(group.urls)` can be read in parts, with
-            `next` and with loops; only `group.urls` itself is limited to one read.
-
-        Raises:
-            AuthorMisuse: Reading has begun before.
+        So `rows = iter(group.urls)` can be read in parts, with `next` and with loops; only
+        `group.urls` itself is limited to one read.
         """
         given = self._given
         if given is None:

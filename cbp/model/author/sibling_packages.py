@@ -25,12 +25,7 @@ _MAIN = "__main__"
 
 
 class Siblings:
-    """The named packages and their siblings; use `name in siblings`.
-
-    Args:
-        named: The packages whose siblings are wanted; the set includes them.
-        foreign: Packages that the set never includes, wherever they are.
-    """
+    """The named packages and their siblings, except for foreign ones; use `name in siblings`."""
 
     def __init__(self, named: Collection[str], foreign: Collection[str]) -> None:
         self._foreign = foreign

@@ -27,7 +27,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
@@ -38,11 +38,7 @@ from cbp.model.author.sibling_packages import is_installed
 
 @dataclass(frozen=True, slots=True)
 class SourceModule:
-    """The text of one module.
-
-    Attributes:
-        path: The file from which it was read; only for tracebacks.
-    """
+    """The text of one module; its path is only for tracebacks."""
 
     name: str
     path: str
@@ -58,12 +54,7 @@ Travelling = tuple[str, tuple[SourceModule, ...], str, str]
 
 
 class SourceSet:
-    """Modules of one folder that were loaded together.
-
-    Args:
-        folder: Names the set; a later set of the same folder takes its place.
-        read: Finds further modules when they are imported.
-    """
+    """Modules of one folder that were loaded together; a later set of the folder replaces it."""
 
     def __init__(self, folder: str, read: Read) -> None:
         self.folder = folder
@@ -88,10 +79,6 @@ class SourceSet:
         self._by_name |= {module.name: module for module in modules}
         self._all = tuple(self._by_name.values())
 
-    def contradicts(self, modules: Sequence[SourceModule]) -> bool:
-        """Return whether this set has one of these modules with another text."""
-        return any(self._by_name.get(module.name, module) != module for module in modules)
-
     def has(self, name: str) -> bool:
         """Return whether a module of this name was imported."""
         return name in self._by_name
@@ -105,8 +92,7 @@ _origins: weakref.WeakKeyDictionary[Any, tuple[SourceSet, str, str]] = weakref.W
 def load_sources(folder: str, read: Read, roots: Iterable[str]) -> SourceSet:
     """Load modules of a folder, replacing those that were loaded from it before.
 
-    Raises:
-        BaseException: Whatever the author's code raises; the earlier modules are then restored.
+    If the author's code raises anything, the earlier modules are restored.
     """
     importlib.invalidate_caches()  # a package that is missing may have been installed meanwhile
     with _lock:
@@ -116,9 +102,7 @@ def load_sources(folder: str, read: Read, roots: Iterable[str]) -> SourceSet:
         loaded = _sets[folder] = SourceSet(folder, read)
         names = list(roots)
         try:
-            for (
-                name
-            ) in names:  # named, so they are ours even if a package of this name is installed
+            for name in names:  # they are ours even if a package of this name is installed
                 loaded.find(name.partition(".")[0])
             for name in names:
                 importlib.import_module(name)
@@ -138,12 +122,9 @@ def travelling(thing: Any) -> Travelling | None:
     `None` if it belongs to no source set, or has no name in its module.
     """
     try:
-        origin = _origins.get(thing)
-    except TypeError:  # no weak reference to it, or no hash
+        sources, module, name = _origins[thing]
+    except (KeyError, TypeError):  # TypeError: no weak reference to it, or no hash
         return None
-    if origin is None:
-        return None
-    sources, module, name = origin
     return sources.folder, sources.modules, module, name
 
 
@@ -152,7 +133,8 @@ def arrive(folder: str, modules: tuple[SourceModule, ...], module: str, name: st
     with _lock:
         _watch_imports()
         known = _sets.get(folder)
-        if known is None or known.contradicts(modules):
+        texts = {one.name: one for one in modules}
+        if known is None or any(texts.get(one.name, one) != one for one in known.modules):
             if known is not None:
                 _forget(known)
             known = _sets[folder] = SourceSet(folder, lambda _: None)
@@ -169,7 +151,6 @@ def source_names() -> frozenset[str]:
 
 
 def _forget(sources: SourceSet) -> dict[str, ModuleType]:
-    """Take the modules of a set out of `sys.modules`; return them."""
     names = [one.name for one in sources.modules if one.name in sys.modules]
     return {name: sys.modules.pop(name) for name in names}
 
@@ -180,8 +161,6 @@ def _watch_imports() -> None:
 
 
 class _Finder:
-    """Finds modules of source sets for Python's `import`."""
-
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         del path, target
         top = name.partition(".")[0]

@@ -1,10 +1,9 @@
 """Translator state: every task gets a fresh translator object, and finds it if that is changed.
 
-A stage's tasks run on many machines, in any order, and again after a failure. Values that a
-translator stores on itself would exist only in some tasks, for some time. So every task of an epoch
-gets its own copy of the registered instance, made without calling `__init__` again. At the end of
-the task, the copy must be as `__init__` left it: its attributes, those of its classes, and the
-default values of its methods.
+Values that a translator stores on itself would exist only in some tasks, for some time. So every
+task of an epoch gets its own copy of the registered instance, made without calling `__init__`. At
+the end of the task, the copy must be as `__init__` left it: its attributes, those of its classes,
+and the default values of its methods.
 
     with StateWatch(spec.translate, name="UrlCount.translate", place=spec.place) as fresh:
         fresh.function(...)
@@ -28,9 +27,10 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from types import CodeType, FunctionType, MethodType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from cbp.errors import AuthorStateError
+from cbp.model.author.bytecode import nested
 
 LOOKED_AT_MAX = 10_000
 
@@ -45,11 +45,7 @@ _first: dict[int, dict[str, Hashable]] = {}
 
 
 class StateWatch:
-    """Detects changes that an author's function makes to the object that it belongs to.
-
-    Args:
-        function: A bound method or a callable object. A plain function has no object to watch.
-    """
+    """Detects changes that an author's function makes to its object, if it belongs to one."""
 
     def __init__(
         self, function: Callable[..., Any], *, stage: str = "", name: str, place: str
@@ -61,18 +57,12 @@ class StateWatch:
             return
         self._before = _first_outline(owner)
         self._fresh = _copy(owner)
-        self.function = (
-            MethodType(function.__func__, self._fresh)
-            if isinstance(function, MethodType)
-            else self._fresh
-        )
+        self.function = self._fresh
+        if isinstance(function, MethodType):
+            self.function = MethodType(function.__func__, self._fresh)
 
     def check(self) -> None:
-        """Check that the object was not changed.
-
-        Raises:
-            AuthorStateError: It was changed. Names the attribute and the line that changes it.
-        """
+        """Raise `AuthorStateError`, with the line that changed it, if the object was changed."""
         if self._owner is None:
             return
         self._keep_cached()
@@ -80,9 +70,8 @@ class StateWatch:
         for one in (self._fresh, self._owner):
             after = _outline(one)
             if after != before:
-                names = [*after, *(name for name in before if name not in after)]
-                name = next(n for n in names if after.get(n) != before.get(n))
-                raise self._changed(name)
+                names = {**after, **before}
+                raise self._changed(next(n for n in names if after.get(n) != before.get(n)))
 
     def _keep_cached(self) -> None:
         """Keep the values of `cached_property` for later tasks, except mutable containers."""
@@ -125,7 +114,6 @@ def _owner(function: Any) -> Any:
 
 
 def _first_outline(owner: Any) -> dict[str, Hashable]:
-    """Return an object's outline before its first call in this process."""
     outline = _first.get(id(owner))
     if outline is None:
         outline = _outline(owner)
@@ -162,16 +150,13 @@ def _copied(value: Any, left: list[int]) -> Any:
     left[0] -= len(value) + 1
     if left[0] <= 0 or kind is bytearray:
         return value if left[0] <= 0 else bytearray(value)
-    if kind is set:
-        return set(value)
+    made = value.copy()
     if kind in _LISTS:
-        made = value.copy()
         made.clear()
         made.extend(_copied(item, left) for item in value)
-        return made
-    made = value.copy()
-    for key, item in value.items():
-        made[key] = _copied(item, left)
+    elif kind is not set:
+        for key, item in value.items():
+            made[key] = _copied(item, left)
     return made
 
 
@@ -206,7 +191,6 @@ def _outline(owner: Any) -> dict[str, Hashable]:
 
 
 def _function_of(value: Any) -> FunctionType | None:
-    """Return the function of a method in a class; `None` if the value is not a method."""
     if isinstance(value, staticmethod | classmethod):
         value = value.__func__
     return value if isinstance(value, FunctionType) else None
@@ -218,8 +202,7 @@ def shape(value: Any, left: list[int]) -> Hashable:
     if kind is float:
         return repr(value)
     if kind in _ATOMS:
-        atom: Hashable = value
-        return atom
+        return cast("Hashable", value)
     left[0] -= 1
     if left[0] <= 0:
         return id(value) if not hasattr(value, "__len__") else (kind, len(value))
@@ -244,7 +227,8 @@ def _shape_of_object(value: Any, left: list[int]) -> Hashable:
     if kind.__module__ == "itertools":
         return (id(value), repr(value))  # the text of `count` shows its position
     if _is_ours(kind) or not hasattr(value, "__dict__"):
-        return (id(value), len(value)) if _is_sized(value) else id(value)
+        sized = isinstance(value, set | dict | list | deque)
+        return (id(value), len(value)) if sized else id(value)
     if id(value) in _looking:
         return id(value)
     _looking.add(id(value))
@@ -259,10 +243,6 @@ _looking: set[int] = set()
 """Ids of objects that are being outlined, since objects can refer to each other."""
 
 
-def _is_sized(value: Any) -> bool:
-    return isinstance(value, set | dict | list | deque)
-
-
 def _line_that_changes(class_: type, name: str) -> str:
     """Return the first line that stores an attribute, or otherwise reads it: `file.py:12`."""
     reads = ""
@@ -275,7 +255,7 @@ def _line_that_changes(class_: type, name: str) -> str:
                 continue
             if method == name:
                 return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
-            for code in _codes(function.__code__):
+            for code in nested(function.__code__):
                 for line, stores in _uses(code, name):
                     place = f"{code.co_filename}:{line}"
                     if stores:
@@ -284,19 +264,11 @@ def _line_that_changes(class_: type, name: str) -> str:
     return reads
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes(constant)
-
-
 def _uses(code: CodeType, name: str) -> Iterator[tuple[int, bool]]:
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):
-        if instruction.starts_line is not None and instruction.starts_line is not False:
-            line_number = getattr(instruction, "line_number", None) or instruction.starts_line
-            line = int(line_number)
+        if instruction.starts_line:  # its number; from 3.13 on, whether `line_number` is new
+            line = int(getattr(instruction, "line_number", None) or instruction.starts_line)
         if instruction.argval == name and "ATTR" in instruction.opname:
             yield line, instruction.opname.startswith(("STORE", "DELETE"))
         elif instruction.argval == name and instruction.opname == "LOAD_METHOD":

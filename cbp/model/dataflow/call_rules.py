@@ -35,17 +35,12 @@ Tuples = Sequence[tuple[Any, ...]]
 
 
 def emitting_many(
-    flow: str,
-    width: int,
-    emit: Callable[..., None],
-    put: Callable[[Tuples], None] | None = None,
+    flow: str, width: int, emit: Callable[..., None], put: Callable[[Tuples], None] | None = None
 ) -> Callable[[Iterable[Any]], None]:
     """Return `out.<flow>.many`, which emits a record for each tuple of an iterable.
 
     Args:
-        flow: An output, a loopback or a state.
-        width: Its number of columns.
-        emit: Emits one record.
+        flow: An output, a loopback or a state, with this number of columns.
         put: Emits tuples of this width; `None`: they are emitted one by one.
     """
 
@@ -57,10 +52,8 @@ def emitting_many(
                 continue
             for row in some:
                 if not isinstance(row, tuple):
-                    shown = text_of(row, repr)[:_SHOWN_CHARACTERS]
-                    message = (
-                        f"out.{flow}.many takes tuples with one value for each column; got {shown}"
-                    )
+                    wants = f"out.{flow}.many takes tuples with one value for each column"
+                    message = f"{wants}; got {text_of(row, repr)[:_SHOWN_CHARACTERS]}"
                     raise TypeError(message)
                 emit(*row)
 
@@ -92,22 +85,21 @@ def refuse_foreign(state: str, emitted: object, called: object) -> None:
 
 def refuse_remote(state: str, *_: object, **__: object) -> None:
     """Refuse a remote write to a kept state, to which only its own group puts records."""
-    message = (
-        f"out.{state}.remote(...) is not possible: the state is kept (keep=True), so only the "
-        "group of a key can put and delete records of that key. Send that group a message "
-        f"(Loopback), and call out.{state}(...) when the group is called"
-    )
-    raise AuthorMisuse(StateKeptRemoteError, message)
+    why = "is kept (keep=True), so only the group of a key can put and delete records of that key"
+    raise AuthorMisuse(StateKeptRemoteError, _not_remote(state, why))
 
 
 def refuse_expiring_remote(state: str, *_: object, **__: object) -> None:
     """Refuse a remote write to a state that expires: it could not set the age of the records."""
-    message = (
-        f"out.{state}.remote(...) is not possible: the state expires, so only the group of a key "
-        "can write records of that key and set their age. Send that group a message (Loopback), "
-        f"and call out.{state}(...) when the group is called"
+    why = "expires, so only the group of a key can write records of that key and set their age"
+    raise AuthorMisuse(StateExpiresRemoteError, _not_remote(state, why))
+
+
+def _not_remote(state: str, why: str) -> str:
+    return (
+        f"out.{state}.remote(...) is not possible: the state {why}. Send that group a message "
+        f"(Loopback), and call out.{state}(...) when the group is called"
     )
-    raise AuthorMisuse(StateExpiresRemoteError, message)
 
 
 def refuse_view_row(view: str, *_: object, **__: object) -> None:
@@ -130,12 +122,7 @@ def refuse_twice(view: str, key: object) -> NoReturn:
 
 
 def refuse_output_foreign(output: str, emitted: object, called: object = None) -> NoReturn:
-    """Refuse a record that a group emitted to an output with the key of another group.
-
-    Args:
-        emitted: The group's key in the record.
-        called: The key of the group that emitted it; `None` if unknown.
-    """
+    """Refuse a record that a group (`None` if unknown) emitted to an output with another's key."""
     by = "a group" if called is None else f"the group {called!r}"
     message = (
         f"output {output!r}: {by} emitted a record with the key {emitted!r}, which is not its own, "
@@ -147,11 +134,7 @@ def refuse_output_foreign(output: str, emitted: object, called: object = None) -
 
 
 def refuse_output_twice(output: str, key: object) -> NoReturn:
-    """Refuse the second record of one key of an output in one epoch.
-
-    Args:
-        key: Values of the key columns, in order.
-    """
+    """Refuse the second record of one key of an output in one epoch."""
     message = (
         f"output {output!r}: a group emitted two records with the key {key!r} in one epoch; emit "
         "only one of them, declare a key in which they differ, or declare latest_by=... to choose "
@@ -203,10 +186,8 @@ class Watches:
         """Return the function to call instead of a function of the translator."""
         watch = self._by_function.get(id(function))
         if watch is None:
-            name = f"{self._spec.name}.{name}"
-            watch = StateWatch(
-                function, stage=self._stage, name=name, place=place or self._spec.place
-            )
+            name, place = f"{self._spec.name}.{name}", place or self._spec.place
+            watch = StateWatch(function, stage=self._stage, name=name, place=place)
             self._by_function[id(function)] = watch
         return watch.function
 

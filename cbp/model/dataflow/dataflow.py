@@ -1,8 +1,7 @@
 """Dataflow: sources, stages and the wiring between them; checked as a whole.
 
-The graph can have cycles. `check` collects every mistake with its place, so that an author can
-correct all of them at once. Flow names: a source's flow has the name of the source, a stage's flow
-is `stage.output`.
+The graph can have cycles. A source's flow has the name of the source, a stage's flow is
+`stage.output`.
 
 Invariant: a `Dataflow` that passed `check` has every input of every stage wired
 to exactly one existing flow of the same schema (tests/cbp/model/dataflow/test_dataflow.py).
@@ -23,30 +22,22 @@ from cbp.errors.message_limits import MISTAKES_MAX
 from cbp.model.dataflow.node_mistakes import (
     changes_mistakes,
     lookup_mistakes,
+    name_mistake,
     never_run,
     source_mistakes,
     stage_mistakes,
 )
-from cbp.model.dataflow.nodes import DUPLICATES, FORMATS, SourceNode, StageNode
+from cbp.model.dataflow.nodes import SourceNode, StageNode
 from cbp.model.dataflow.reading_together import TOGETHER, sources_cut_anywhere, stages_together
 from cbp.model.dataflow.replacement_obstacles import obstacles
 from cbp.model.dataflow.sinks import SinkNode, sink_mistakes
 from cbp.model.dataflow.stage import CHANGES_OF, StateSpec, TranslatorSpec
 from cbp.model.flow.increment import Increment
-from cbp.model.flow.schema import Schema, is_name
-from cbp.model.graph.cycles import cycles, inner_inputs, predecessors
+from cbp.model.flow.schema import Schema
+from cbp.model.graph.cycles import components, cycles, inner_inputs, predecessors
 from cbp.model.graph.drawing import Drawing, FlowEdge, Node, draw_graph
 
-__all__ = [
-    "DUPLICATES",
-    "FORMATS",
-    "Dataflow",
-    "SourceNode",
-    "StageNode",
-    "name_mistakes",
-    "too_many",
-]
-
+__all__ = ["Dataflow", "SourceNode", "StageNode", "name_mistakes", "too_many"]
 
 SOURCES_MAX, STAGES_MAX, FLOWS_MAX = 500, 500, 2000
 """Limits of one dataflow, since each tick looks at all of its sources, stages and flows."""
@@ -65,8 +56,8 @@ class PublishPolicy:
     increments are small.
 
     Attributes:
-        epochs: Number of epochs of a stage after which all stages publish; 1 means every epoch.
-        seconds: Longest time that a finished record waits for publication while the service runs.
+        epochs: Epochs of one stage after which all stages publish.
+        seconds: Longest time that a finished record waits while the service runs.
     """
 
     epochs: int = 1
@@ -75,17 +66,11 @@ class PublishPolicy:
     def mistakes(self) -> Iterator[tuple[str, str]]:
         """Yield the field and a message for each value that is out of bounds."""
         if not 1 <= self.epochs <= EPOCHS_MAX:
-            yield (
-                "epochs",
-                f"got {self.epochs} epochs; expected a number from 1 (publish every epoch) to "
-                f"{EPOCHS_MAX}",
-            )
+            allowed = f"a number from 1 (publish every epoch) to {EPOCHS_MAX}"
+            yield "epochs", f"got {self.epochs} epochs; expected {allowed}"
         if not 0 < self.seconds <= SECONDS_MAX:
-            yield (
-                "seconds",
-                f"got {self.seconds} seconds; expected more than 0 and at most {SECONDS_MAX:.0f} "
-                "(a day)",
-            )
+            allowed = f"more than 0 and at most {SECONDS_MAX:.0f} (a day)"
+            yield "seconds", f"got {self.seconds} seconds; expected {allowed}"
 
 
 EVERY_EPOCH = PublishPolicy()
@@ -122,18 +107,17 @@ class Dataflow:
         return draw_graph(f"dataflow {self.name}", nodes, edges)
 
     def _repr_html_(self) -> str:
-        counts = ", ".join(
-            (format_count(len(self.sources), "source"), format_count(len(self.stages), "stage"))
-        )
+        sources = format_count(len(self.sources), "source")
+        counts = f"{sources}, {format_count(len(self.stages), 'stage')}"
         return f"<p><b>{escape(self.name)}</b>: {counts}</p>\n{self.draw()}"
 
     def flows(self) -> dict[str, Schema]:
         """Return every flow's schema, sources first, by flow name."""
-        flows = {name: source.schema for name, source in self.sources.items()}
-        for stage in self.stages.values():
-            for output in stage.translator.outputs:
-                flows[f"{stage.name}.{output.name}"] = output.schema
-        return flows
+        return {name: source.schema for name, source in self.sources.items()} | {
+            f"{stage.name}.{output.name}": output.schema
+            for stage in self.stages.values()
+            for output in stage.translator.outputs
+        }
 
     def tables(self) -> dict[str, tuple[TranslatorSpec, StateSpec]]:
         """Return every state that can be looked up, with its translator, by `stage.state`."""
@@ -145,10 +129,7 @@ class Dataflow:
         }
 
     def edges(self) -> Iterator[FlowEdge]:
-        """Yield an edge from each flow's writer to each stage that reads it.
-
-        A stage that reads a flow at several inputs has one edge. Sources come first.
-        """
+        """Yield one edge from each flow's writer to each stage that reads it; sources first."""
         for flow in self.flows():
             for reader in dict.fromkeys(stage for stage, _ in self.consumers(flow)):
                 yield FlowEdge(_writer(flow), reader, flow)
@@ -160,11 +141,7 @@ class Dataflow:
                 yield FlowEdge(_writer(table), stage.name, f"{table} (look-up)")
 
     def results(self) -> Iterator[FlowEdge]:
-        """Yield an edge for each flow of a stage that no stage reads.
-
-        The edge begins at the stage and ends at the flow itself, so its `end` is the flow's
-        name.
-        """
+        """Yield an edge for each flow of a stage that no stage reads; its end is the flow."""
         for flow in self.flows():
             if flow not in self.sources and not any(self.consumers(flow)):
                 yield FlowEdge(_writer(flow), flow, flow)
@@ -199,6 +176,10 @@ class Dataflow:
         """Return stage -> input -> flow."""
         return {name: stage.wiring for name, stage in self.stages.items()}
 
+    def upstream_first(self) -> Iterator[str]:
+        """Yield the stages, upstream first; those of a cycle together, by name."""
+        return chain.from_iterable(components(predecessors(self.wiring())))
+
     def cycles(self) -> dict[str, tuple[str, ...]]:
         """Return, for each stage that is on a cycle, the stages of its cycle."""
         return cycles(predecessors(self.wiring()))
@@ -206,31 +187,32 @@ class Dataflow:
     def receivers(self, increment: Increment) -> Iterator[tuple[str, str]]:
         """Yield the (stage, input) pairs at which a new increment is enqueued.
 
-        Empty increments keep consumers aligned. They are not enqueued inside a cycle, since they
-        would circulate forever.
+        An empty one is not enqueued inside a cycle, where it would circulate forever.
         """
         skip = frozenset[tuple[str, str]]() if increment.records else inner_inputs(self.wiring())
         return (pair for pair in self.consumers(increment.flow) if pair not in skip)
 
     def never_run(self) -> dict[str, Mistake]:
         """Return the mistake of each stage that waits for itself around a cycle."""
-        return {mistake.where.split(".")[1]: mistake for mistake in _never_run(self)}
+        runnables = {name: stage.runnable for name, stage in self.stages.items()}
+        mistakes = never_run(runnables, self.wiring(), self.flows())
+        return {mistake.where.split(".")[1]: mistake for mistake in mistakes}
 
     def check(self) -> None:
-        """Raise one error that lists the mistakes; return if there is none.
+        """Raise one error that lists all mistakes, so that an author can correct them at once.
 
         The search ends once there are more than `MISTAKES_MAX`.
 
         Raises:
             DataflowInvalidError: With one `Mistake` per broken rule.
         """
-        mistakes = [*too_many(self.sources, self.stages)] or _first(_mistakes(self))
+        found = islice(_mistakes(self), MISTAKES_MAX + 1)
+        mistakes = [*too_many(self.sources, self.stages)] or [*found]
         if mistakes:
             raise DataflowInvalidError(self.name, mistakes)
 
 
 def _writer(flow: str) -> str:
-    """Return the source or stage that writes a flow."""
     return flow.partition(".")[0]
 
 
@@ -245,11 +227,6 @@ def too_many(sources: Sized, stages: Sized) -> Iterator[Mistake]:
             yield Mistake(f"{kind}_too_many", kind, message)
 
 
-def _first(mistakes: Iterator[Mistake]) -> list[Mistake]:
-    """Return the first `MISTAKES_MAX` mistakes, and one more if there are more."""
-    return list(islice(mistakes, MISTAKES_MAX + 1))
-
-
 def name_mistakes(name: str, sources: Iterable[str], stages: Iterable[str]) -> Iterator[Mistake]:
     """Yield a mistake for each invalid name, and for each name of both a source and a stage."""
     sources, stages = dict.fromkeys(sources), dict.fromkeys(stages)
@@ -257,13 +234,7 @@ def name_mistakes(name: str, sources: Iterable[str], stages: Iterable[str]) -> I
     names += [(f"sources.{name}", name) for name in sources]
     names += [(f"stages.{name}", name) for name in stages]
     for where, name in names:
-        if not is_name(name):
-            yield Mistake(
-                "name_invalid",
-                where,
-                f"{name!r} is not a valid name: a name has only a-z, 0-9 and '_', begins with a "
-                "letter, and has at most 63 characters",
-            )
+        yield from name_mistake(where, name)
     for name in stages:
         if name in sources:
             message = f"a source is also named {name!r}; rename one of them"
@@ -278,8 +249,11 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
         yield Mistake("stages_missing", "stages", "a dataflow needs at least one stage")
     for source in dataflow.sources.values():
         yield from source_mistakes(source)
-        if source.same_name == "replace":
-            yield from _unfollowed(source, dataflow)
+        if source.same_name != "replace":
+            continue
+        for one in obstacles(source, dataflow.sources, dataflow.stages, dataflow.sinks):
+            message = f"source {source.name!r} declares `same_name: replace`, but {one.why}"
+            yield Mistake("replacement_unfollowed", one.reader, message)
     flows = dataflow.flows()
     if len(flows) > FLOWS_MAX:
         message = (
@@ -296,16 +270,4 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
         yield from (*wrong, *(one for one in others if one.where not in follows))
     messages = dataflow.own_messages()
     yield from sink_mistakes(dataflow.sinks, flows, views=changes, messages=messages)
-    yield from _never_run(dataflow)
-
-
-def _unfollowed(source: SourceNode, dataflow: Dataflow) -> Iterator[Mistake]:
-    """Yield a mistake for each reader that cannot apply replacements of files."""
-    for one in obstacles(source, dataflow.sources, dataflow.stages, dataflow.sinks):
-        message = f"source {source.name!r} declares `same_name: replace`, but {one.why}"
-        yield Mistake("replacement_unfollowed", one.reader, message)
-
-
-def _never_run(dataflow: Dataflow) -> Iterator[Mistake]:
-    runnables = {name: stage.runnable for name, stage in dataflow.stages.items()}
-    return never_run(runnables, dataflow.wiring(), dataflow.flows())
+    yield from dataflow.never_run().values()

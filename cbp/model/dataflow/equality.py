@@ -1,16 +1,15 @@
 """Equality of results: when two runs over the same input, split differently, are equal.
 
-An incremental run must equal a run from scratch. This module defines what is compared
-(of tables on disk: by `cbp.engine.read.compare`):
+An incremental run must equal a run from scratch. This is compared (of tables on disk: by
+`cbp.engine.read.compare`):
 
 - *State*: exactly, as a multiset of records.
-- An *output* with a key: the last record per key, or the greatest by `latest_by`. Without a key:
-  all records of all epochs, as a multiset. With `history`: epoch by epoch, each as a multiset. So a
-  history differs if the input is split differently; it is compared with an oracle that runs on the
-  same split. Changes, those of a view or of an output with a column `sign` (`OutputSpec.signed`):
-  the sum of the signs of each record, without those whose sum is zero, since how often a record
-  came and went depends on the split. In an output with a key, a record whose other columns (but
-  those of `latest_by`) are all null is a tombstone: its key is gone, as if it had never come.
+- An *output* with a key: the last record per key, or the greatest by `latest_by`. A record whose
+  other columns (but those of `latest_by`) are all null is a tombstone: its key is gone.
+- An *output* without a key: all records of all epochs, as a multiset. With `history`: epoch by
+  epoch, each as a multiset, so a history differs if the input is split differently. Changes
+  (`OutputSpec.signed`): the sum of the signs of each record, without those whose sum is zero, since
+  how often a record came and went depends on the split.
 - A *loopback* is not compared: messages depend on the split, their final effect does not.
 
 A state or an output can declare a weaker comparison (`Closeness`): numbers that an iteration
@@ -44,13 +43,11 @@ Numbers = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """How closely two records of one table must agree.
-
-    With a tolerance, agreement is not transitive.
+    """How closely two records of one table must agree; not transitive, with a tolerance.
 
     Attributes:
         tolerance: Allowed difference of floating-point numbers: relative to the larger number,
-            absolute for numbers smaller than 1. 0 means no difference.
+            absolute for numbers smaller than 1.
         exact: Positions of columns that must always agree exactly: those of a key.
         left_out: Positions of columns that are not compared.
     """
@@ -89,9 +86,7 @@ EXACTLY = Closeness()
 def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int = 0) -> Closeness:
     """Return how closely records of a state or an output must agree, as it declares.
 
-    Args:
-        key: The key columns (of the stage, or of the output), which are compared exactly.
-        behind: Number of additional exact columns in front of the declared columns.
+    The columns of its key are compared exactly, and so are `behind` more in front of the declared.
     """
     schema = spec.record_schema if isinstance(spec, OutputSpec) else spec.schema
 
@@ -103,10 +98,7 @@ def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int =
 
 
 def in_words(spec: OutputSpec | StateSpec) -> str:
-    """Return the declared closeness as a text, `within 1e-09, ignoring round`.
-
-    `""` means exactly.
-    """
+    """Return the declared closeness as a text, `within 1e-09, ignoring round`; `""`: exactly."""
     said = [f"within {spec.tolerance:g}"] if spec.tolerance else []
     if spec.not_compared:
         said.append(f"ignoring {', '.join(spec.not_compared)}")
@@ -118,8 +110,8 @@ def paired(
 ) -> tuple[list[int], list[int]]:
     """Return the positions on each side that have no near counterpart on the other side.
 
-    Both sides are sorted by their numbers and paired greedily; each record is used once. For
-    records with one number each, no other pairing leaves fewer records unpaired.
+    Both sides are sorted and paired greedily. For records with one number each, no other pairing
+    leaves fewer records unpaired.
     """
     lefts = sorted(range(len(left)), key=left.__getitem__)
     rights = sorted(range(len(right)), key=right.__getitem__)
@@ -141,14 +133,14 @@ def paired(
 
 
 def state_view(rows: Iterable[Sequence[Any]], close: Closeness = EXACTLY) -> View:
-    """Return the view of a state that is compared."""
+    """Return what is compared of a state."""
     return Counter(_stand_in(row, close) for row in rows)
 
 
 def output_view(
     output: OutputSpec, epochs: Iterable[Iterable[Sequence[Any]]], close: Closeness = EXACTLY
 ) -> View:
-    """Return the view of an output that is compared."""
+    """Return what is compared of an output."""
     if output.history:
         return [Counter(_stand_in(tuple(row), close) for row in epoch) for epoch in epochs]
     numbered = [(number, tuple(row)) for number, epoch in enumerate(epochs) for row in epoch]
@@ -175,36 +167,27 @@ def record_rank(output: OutputSpec) -> Callable[[tuple[int, Sequence[Any]]], Any
     last.
     """
     first = [output.schema.index(name) for name in output.latest_by]
-    rest = [
-        at
-        for at, column in enumerate(output.schema.fields)
-        if at not in first and not column.type.arguments
-    ]
+    others = [at for at, one in enumerate(output.schema.fields) if not one.type.arguments]
+    rest = [at for at in others if at not in first]
 
     def rank(numbered: tuple[int, Sequence[Any]]) -> Any:
         epoch, row = numbered
-        return (
-            tuple(_ordered(row[at]) for at in first),
-            epoch,
-            tuple(_ordered(row[at]) for at in rest),
-        )
+        return [_ordered(row[at]) for at in first], epoch, [_ordered(row[at]) for at in rest]
 
     return rank
 
 
 def _ordered(value: Any) -> tuple[Any, ...]:
-    """Return a sort key of a value of an atomic type."""
     if value is None:
         return (0,)
     return (2,) if isinstance(value, float) and math.isnan(value) else (1, value)
 
 
 def is_tombstone(row: Sequence[Any], key: Sequence[int]) -> bool:
-    """Return whether a record marks its key as removed: all its other columns are null.
+    """Return whether a record marks its key as removed: it has other columns, all null.
 
     Args:
-        key: The positions of the columns of the key and of `latest_by`; a record with no others is
-            never a tombstone.
+        key: The positions of the columns of the key and of `latest_by`.
     """
     others = [value for at, value in enumerate(row) if at not in key]
     return bool(others) and all(value is None for value in others)
@@ -260,16 +243,12 @@ def _differing(
             for side, places in enumerate(paired(close, *sides)):
                 alone[side].update((same, sides[side][at]) for at in places)
         return alone
-    both = {
-        key
-        for key in left.keys() & right.keys()
-        if left[key][0] == right[key][0] and close.near(left[key][1], right[key][1])
-    }
-    return _except(left, both), _except(right, both)
-
-
-def _except(view: dict[Any, Any], keys: set[Any]) -> dict[Any, Any]:
-    return {key: value for key, value in view.items() if key not in keys}
+    left, right = dict(left), dict(right)
+    for key in left.keys() & right.keys():
+        (same, numbers), (other, others) = left[key], right[key]
+        if same == other and close.near(numbers, others):
+            del left[key], right[key]
+    return left, right
 
 
 def _stand_in(row: Sequence[Any], close: Closeness) -> Hashable:

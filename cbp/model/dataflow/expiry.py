@@ -30,11 +30,7 @@ _STEPS = 16
 
 
 def expires_at(time: datetime, expire_ms: int) -> datetime:
-    """Return when the records of a group expire if the group is called now.
-
-    Returns:
-        A time between 1 and 1 1/16 ages from now.
-    """
+    """Return when the records of a group expire if it is called now: in 1 to 1 1/16 ages."""
     step = max(1, expire_ms // _STEPS)
     end_ms = microseconds(time) // 1000 + expire_ms
     return time_of(-(-end_ms // step) * step)

@@ -1,11 +1,8 @@
 """Mistakes of sources, stages, look-ups and cycles of a dataflow, each with its place; pure.
 
-A look-up reads the state of another stage, or its own, by the key of the called group. It is no
-input: it brings no increments, so nothing waits for it, and it closes no cycle. So what it is wired
-to, and whether that has its key, is checked apart. The changes by which one with `wake` calls
-groups are an input, wired in `cbp.model.dataflow.nodes`.
-
-A cycle runs if records come from outside of it, or a stage in it has a rule that needs none.
+A look-up is no input: it brings no increments, so nothing waits for it, and it closes no cycle. So
+what it is wired to, and whether that has its key, is checked apart. The changes by which one with
+`wake` calls groups are an input, wired in `cbp.model.dataflow.nodes`.
 
 The format of a source limits its columns:
 
@@ -18,12 +15,12 @@ others       any
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from cbp.errors import Mistake
-from cbp.errors.message_limits import listed
+from cbp.errors.message_limits import listed, quoted
 from cbp.model.dataflow.nodes import (
     BATCH_FILES_MAX,
     BATCH_SECONDS_MAX,
@@ -37,9 +34,9 @@ from cbp.model.dataflow.nodes import (
 from cbp.model.dataflow.runnable import StaticTable
 from cbp.model.dataflow.set_aside import set_aside_mistakes
 from cbp.model.dataflow.stage import LookupSpec, RunnableSpec, StateSpec, TranslatorSpec
-from cbp.model.flow.schema import Field, Schema
+from cbp.model.flow.schema import Field, Schema, is_name
 from cbp.model.flow.signed_changes import CHANGE_TYPE, SIGN, SIGN_TYPES, ChangesRead
-from cbp.model.graph.cycles import cycles, predecessors, shortest_cycle
+from cbp.model.graph.cycles import cycles, predecessors, readers, shortest_cycle
 from cbp.model.source.bucket_prefix import BucketPrefix
 from cbp.model.source.options import DeltaOptions, LineOptions, ReadOptions
 from cbp.model.source.unfinished_names import parse_endings
@@ -47,116 +44,106 @@ from cbp.model.source.unfinished_names import parse_endings
 _BATCH_BYTES_MAX = 1 << 30
 
 
+def name_mistake(where: str, name: str) -> Iterator[Mistake]:
+    """Yield a mistake if a name in a document is not valid."""
+    if not is_name(name):
+        message = (
+            f"{name!r} is not a valid name: a name has only a-z, 0-9 and '_', begins with a "
+            "letter, and has at most 63 characters"
+        )
+        yield Mistake("name_invalid", where, message)
+
+
+def choice_mistake(
+    code: str, where: str, given: object, allowed: Sequence[str]
+) -> Iterator[Mistake]:
+    """Yield a mistake if a value is none of those that are allowed."""
+    if given not in allowed:
+        yield Mistake(code, where, f"got {given!r}; use one of {', '.join(allowed)}")
+
+
 def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mistake]:
     """Find mistakes in the settings of a source; in its columns, only if they are known."""
     where = f"sources.{source.name}"
-    if source.format not in FORMATS:
-        allowed = ", ".join(FORMATS)
-        yield Mistake(
-            "format_unknown", f"{where}.format", f"got {source.format!r}; use one of {allowed}"
-        )
-    else:
+    yield from choice_mistake("format_unknown", f"{where}.format", source.format, FORMATS)
+    if source.format in FORMATS:
         try:
             options = ReadOptions.parse(source.format, source.options)
         except ValueError as exc:
             yield Mistake("option_invalid", f"{where}.options", str(exc))
         else:
             yield from column_mistakes(source, options) if columns else ()
-    yield from _location_mistakes(source)
-    if source.duplicates not in DUPLICATES:
-        message = f"got {source.duplicates!r}; use one of {', '.join(DUPLICATES)}"
-        yield Mistake("duplicates_invalid", f"{where}.duplicates", message)
-    if source.same_name not in SAME_NAME:
-        message = f"got {source.same_name!r}; use one of {', '.join(SAME_NAME)}"
-        yield Mistake("same_name_invalid", f"{where}.same_name", message)
-    try:
-        parse_endings(source.unfinished)
-    except ValueError as exc:
-        yield Mistake("unfinished_invalid", f"{where}.unfinished", str(exc))
-    if not 1 <= source.batch.files <= BATCH_FILES_MAX:
-        message = f"got {source.batch.files} files; expected a number from 1 to {BATCH_FILES_MAX}"
-        yield Mistake("batch_invalid", f"{where}.batch.files", message)
-    if not 1 <= source.batch.bytes <= _BATCH_BYTES_MAX:
-        message = f"got {source.batch.bytes} bytes; expected a number from 1 to {_BATCH_BYTES_MAX}"
-        yield Mistake("batch_invalid", f"{where}.batch.bytes", message)
-    if not 0 <= source.batch.seconds <= BATCH_SECONDS_MAX:  # a NaN is not, either
-        message = (
-            f"got {source.batch.seconds} seconds; expected a number from 0 to {BATCH_SECONDS_MAX}"
-        )
-        yield Mistake("batch_invalid", f"{where}.batch.seconds", message)
-
-
-def _location_mistakes(source: SourceNode) -> Iterator[Mistake]:
-    where = f"sources.{source.name}.location"
+    at = f"{where}.location"
     if source.location and source.format == "delta":
         message = "`options: {table: ...}` already names the Delta table; remove `location`"
-        yield Mistake("location_invalid", where, message)
+        yield Mistake("location_invalid", at, message)
     elif source.location:
         try:
             BucketPrefix.parse(source.location)
         except ValueError as exc:
-            yield Mistake("location_invalid", where, str(exc))
+            yield Mistake("location_invalid", at, str(exc))
+    yield from choice_mistake(
+        "duplicates_invalid", f"{where}.duplicates", source.duplicates, DUPLICATES
+    )
+    yield from choice_mistake(
+        "same_name_invalid", f"{where}.same_name", source.same_name, SAME_NAME
+    )
+    try:
+        parse_endings(source.unfinished)
+    except ValueError as exc:
+        yield Mistake("unfinished_invalid", f"{where}.unfinished", str(exc))
+    for name, given, least, most in (
+        ("files", source.batch.files, 1, BATCH_FILES_MAX),
+        ("bytes", source.batch.bytes, 1, _BATCH_BYTES_MAX),
+        ("seconds", source.batch.seconds, 0, BATCH_SECONDS_MAX),
+    ):
+        if not least <= given <= most:  # a NaN is not, either
+            message = f"got {given} {name}; expected a number from {least} to {most}"
+            yield Mistake("batch_invalid", f"{where}.batch.{name}", message)
 
 
 def stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mistake]:
     """Find names in a stage that do not exist or do not fit; `flows` maps names to schemas."""
     where, spec = f"stages.{stage.name}", stage.translator
     if not (2 <= stage.buckets <= BUCKETS_MAX and stage.buckets & (stage.buckets - 1) == 0):
-        yield Mistake(
-            "buckets_invalid",
-            f"{where}.buckets",
-            f"got {stage.buckets} buckets; expected a power of two from 2 to {BUCKETS_MAX}",
-        )
+        message = f"got {stage.buckets} buckets; expected a power of two from 2 to {BUCKETS_MAX}"
+        yield Mistake("buckets_invalid", f"{where}.buckets", message)
     yield from _rule_mistakes(stage)
     if stage.sets_aside:
         yield from set_aside_mistakes(stage.name, spec)
     outputs = [output.name for output in spec.outputs]
-    for name in stage.limits.keys() - set(outputs):
-        message = f"{spec.name} has no output {name!r}; it has {', '.join(outputs) or 'none'}"
-        yield Mistake("limit_output_unknown", f"{where}.limits.{name}", message, spec.place)
-    for name in stage.keep.keys() - set(outputs):
-        message = f"{spec.name} has no output {name!r}; it has {', '.join(outputs) or 'none'}"
-        yield Mistake("keep_output_unknown", f"{where}.keep.{name}", message, spec.place)
+    for code, field, named in (
+        ("limit_output_unknown", "limits", {*stage.limits}),
+        ("keep_output_unknown", "keep", {*stage.keep}),
+    ):
+        for name in named.difference(outputs):
+            message = f"{spec.name} has no output {name!r}; it has {', '.join(outputs) or 'none'}"
+            yield Mistake(code, f"{where}.{field}.{name}", message, spec.place)
     framed = [input_.name for input_ in spec.framed]
     for name in stage.idle.keys() - set(framed):
         message = (
             f"{spec.name} has no input {name!r} with frame_by; inputs with frame_by: "
             f"{', '.join(framed) or 'none'}"
         )
-        yield Mistake(
-            "idle_input_unframed", f"{where}.close_idle_seconds.{name}", message, spec.place
-        )
+        at = f"{where}.close_idle_seconds.{name}"
+        yield Mistake("idle_input_unframed", at, message, spec.place)
     declared = {input_.name for input_ in spec.inputs}
     for name in declared - stage.wiring.keys():
-        yield Mistake(
-            "input_unwired",
-            f"{where}.inputs.{name}",
-            f"input {name!r} of {spec.name} is not wired: name the flow that it reads",
-            spec.place,
-        )
+        message = f"input {name!r} of {spec.name} is not wired: name the flow that it reads"
+        yield Mistake("input_unwired", f"{where}.inputs.{name}", message, spec.place)
     for name, flow in stage.wiring.items():
         at = f"{where}.inputs.{name}"
         if name not in declared:
-            has = ", ".join(sorted(declared))
-            yield Mistake(
-                "input_unknown", at, f"{spec.name} has no input {name!r}; it has {has}", spec.place
-            )
+            message = f"{spec.name} has no input {name!r}; it has {', '.join(sorted(declared))}"
+            yield Mistake("input_unknown", at, message, spec.place)
         elif spec.input(name).loopback and flow != f"{stage.name}.{name}":
-            yield Mistake(
-                "loopback_wired",
-                at,
-                f"{spec.name}.{name} is a Loopback, which is wired automatically; remove this line",
-                spec.place,
-            )
+            why = "is a Loopback, which is wired automatically; remove this line"
+            yield Mistake("loopback_wired", at, f"{spec.name}.{name} {why}", spec.place)
         elif flow not in flows:
             yield _unknown_flow(at, flow, flows)
         elif mismatch := _schema_mismatch(flows[flow], spec.input(name).schema):
-            yield Mistake(
-                "schema_mismatch",
-                at,
-                f"flow {flow!r} does not fit {spec.name}.{name}: {mismatch}",
-                spec.place,
-            )
+            message = f"flow {flow!r} does not fit {spec.name}.{name}: {mismatch}"
+            yield Mistake("schema_mismatch", at, message, spec.place)
 
 
 def changes_mistakes(
@@ -189,19 +176,17 @@ def changes_mistakes(
 
 
 def _rule_mistakes(stage: StageNode) -> Iterator[Mistake]:
-    has = [input_.name for input_ in stage.translator.inputs]
-    for name in stage.runnable.named:
+    has, rule = [input_.name for input_ in stage.translator.inputs], stage.runnable
+    where = f"stages.{stage.name}.runnable"
+    for name in rule.named:
         if name not in has:
-            yield Mistake(
-                "runnable_input_unknown",
-                f"stages.{stage.name}.runnable",
-                f"{stage.runnable.name} names the input {name!r}, which is not declared; "
-                f"use one of {', '.join(has)}",
-                stage.runnable.place,
+            message = (
+                f"{rule.name} names the input {name!r}, which is not declared; use one of "
+                f"{', '.join(has)}"
             )
-    if why := unfit_rule(stage.runnable.function, has):
-        where = f"stages.{stage.name}.runnable"
-        yield Mistake("runnable_invalid", where, why, stage.runnable.place)
+            yield Mistake("runnable_input_unknown", where, message, rule.place)
+    if why := unfit_rule(rule.function, has):
+        yield Mistake("runnable_invalid", where, why, rule.place)
 
 
 def unfit_rule(rule: Any, inputs: Sequence[str]) -> str:
@@ -215,27 +200,22 @@ def unfit_rule(rule: Any, inputs: Sequence[str]) -> str:
     moving = [name for name in inputs if name not in rule.tables]
     if not moving:
         return (
-            f"every input is a static table ({_quoted(rule.tables)}), whose increments start no "
+            f"every input is a static table ({quoted(rule.tables)}), whose increments start no "
             "run, so the stage would never run. Remove an input from `tables`, or use another rule"
         )
     if both := [name for name in getattr(rule.rule, "named", ()) if name in rule.tables]:
         return (
-            f"the inner rule must not name static tables ({_quoted(both)}): it can name only the "
-            f"other inputs, {_quoted(moving)}"
+            f"the inner rule must not name static tables ({quoted(both)}): it can name only the "
+            f"other inputs, {quoted(moving)}"
         )
     return unfit_rule(rule.rule, moving)
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _unknown_flow(at: str, flow: str, flows: Mapping[str, Schema]) -> Mistake:
     stage = flow.partition(".")[0]
     near = sorted(name for name in flows if name.partition(".")[0] == stage) or sorted(flows)
-    return Mistake(
-        "flow_unknown", at, f"no source or stage has the flow {flow!r}; use one of {listed(near)}"
-    )
+    message = f"no source or stage has the flow {flow!r}; use one of {listed(near)}"
+    return Mistake("flow_unknown", at, message)
 
 
 def _schema_mismatch(flow: Schema, expected: Schema) -> str:
@@ -247,29 +227,21 @@ def _schema_mismatch(flow: Schema, expected: Schema) -> str:
     for column in expected.fields:
         if column.name not in flow:
             wrong.append(f"column {column.name!r} ({column.type}) is missing")
-        elif flow[column.name].type != column.type:
-            wrong.append(
-                f"column {column.name!r} is {flow[column.name].type}, expected {column.type}"
-            )
+        elif (type_ := flow[column.name].type) != column.type:
+            wrong.append(f"column {column.name!r} is {type_}, expected {column.type}")
     return "; ".join(wrong)
 
 
 Tables = Mapping[str, tuple[TranslatorSpec, StateSpec]]
+"""Every state that can be looked up, with its translator, by `stage.state`."""
 
 
 def lookup_mistakes(
     stage: str, spec: TranslatorSpec, wired: Mapping[str, str], tables: Tables
 ) -> Iterator[Mistake]:
-    """Yield the mistakes in the look-ups of a stage.
-
-    Args:
-        wired: Look-up to the table that it reads.
-        tables: Every state that can be looked up, with its translator, by `stage.state`.
-    """
+    """Yield the mistakes in the look-ups of a stage, wired to tables."""
     for one in spec.lookups:
-        table = wired.get(one.name)
-        mistake = _mistake(spec, one, table, tables)
-        if mistake is not None:
+        if mistake := _mistake(spec, one, wired.get(one.name), tables):
             code, message = mistake
             yield Mistake(code, f"stages.{stage}.inputs.{one.name}", message, spec.place)
 
@@ -277,7 +249,6 @@ def lookup_mistakes(
 def _mistake(
     spec: TranslatorSpec, lookup: LookupSpec, table: str | None, tables: Tables
 ) -> tuple[str, str] | None:
-    """Return the code and the message of the first mistake; `None` if there is none."""
     if table is None:
         message = (
             f"look-up {lookup.name!r} of {spec.name} is not wired: name the view or state that it "
@@ -312,8 +283,7 @@ def _key_difference(
     """Return the difference between the keys, in words; `""` if they are the same."""
     assert spec.key is not None, "a stage with look-ups has groups"
     route = writer.key_of(state)
-    types, own = ([column.type for column in key.fields] for key in (route, spec.key))
-    if types != own:
+    if [one.type for one in route.fields] != [one.type for one in spec.key.fields]:
         return (
             f"the groups of {spec.name} have the key ({spec.key}), but the records of {table!r} "
             f"are grouped by ({route})"
@@ -349,59 +319,47 @@ def never_run(
     A stage can run once every input that its rule waits for can have an increment, from a source
     or from a stage that can run. The remaining stages wait for themselves, around a cycle, or
     for such a stage. A cycle of remaining stages can be part of a larger cycle that runs.
-
-    Args:
-        wiring: Stage -> input -> flow.
     """
     stuck = _stuck(runnables, wiring, flows)
     waits_for = predecessors({name: wiring[name] for name in stuck})
     on_cycle = cycles(waits_for)
-    outside = {name for name in on_cycle if _comes_from_outside(wiring[name], on_cycle[name])}
+    inner_of = {
+        name: [i for i, flow in wiring[name].items() if flow.partition(".")[0] in cycle]
+        for name, cycle in on_cycle.items()
+    }
+    outside = {name for name, inner in inner_of.items() if len(inner) < len(wiring[name])}
     for name, runnable in stuck.items():
         if name not in on_cycle:
             continue  # it waits for a stage that is reported
-        cycle = on_cycle[name]
-        if name not in outside and outside.intersection(cycle):
+        if name not in outside and outside.intersection(on_cycle[name]):
             continue  # it waits for the one at which the cycle begins
-        inner = [i for i, flow in wiring[name].items() if flow.partition(".")[0] in cycle]
-        if len(inner) == len(wiring[name]):
+        inner = inner_of[name]
+        hint = (
+            "use RunAny(), or Phases(...) if the order matters (in a document: `runnable: run_any`)"
+        )
+        if name not in outside:
             hint = "no input comes from outside the cycle: wire an input to a source"
-        else:
-            hint = (
-                "use RunAny(), or Phases(...) if the order matters (in a document: `runnable: "
-                "run_any`)"
-            )
-        path = shortest_cycle(waits_for, name)
-        yield Mistake(
-            "cycle_never_runs",
-            f"stages.{name}.runnable",
+        message = (
             f"this stage can never run: its rule {runnable.name} waits for records of "
             f"{', '.join(inner)}, which come only after a run of this stage (the cycle "
-            f"{' -> '.join((*path, name))}); {hint}",
-            runnable.place,
+            f"{' -> '.join((*shortest_cycle(waits_for, name), name))}); {hint}"
         )
+        yield Mistake("cycle_never_runs", f"stages.{name}.runnable", message, runnable.place)
 
 
 def _stuck(
     runnables: Mapping[str, RunnableSpec], wiring: Wiring, flows: Collection[str]
 ) -> dict[str, RunnableSpec]:
     """Return the stages without a first run: they wait for themselves, or for one that does."""
-    readers: dict[str, list[str]] = {name: [] for name in runnables}
-    for name, before in predecessors(wiring).items():
-        for stage_before in before:
-            readers[stage_before].append(name)
+    after = readers(predecessors(wiring))
     stuck, changed = dict(runnables), list(runnables)
     while changed:
         more = [name for name in changed if _can_run(stuck[name], wiring[name], stuck, flows)]
         for name in more:
             del stuck[name]
-        reached = (reader for name in more for reader in readers[name] if reader in stuck)
-        changed = list(dict.fromkeys(reached))
+        fed = (reader for name in more for reader in after[name] if reader in stuck)
+        changed = list(dict.fromkeys(fed))
     return stuck
-
-
-def _comes_from_outside(inputs: Mapping[str, str], cycle: Collection[str]) -> bool:
-    return any(flow.partition(".")[0] not in cycle for flow in inputs.values())
 
 
 def _can_run(
@@ -414,29 +372,20 @@ def _can_run(
 
     An input that is wired to an unknown flow counts as fed; it is another mistake.
     """
-    fed = {
-        name
-        for name, flow in inputs.items()
-        if flow not in flows or "." not in flow or flow.partition(".")[0] not in stuck
-    }
+    waits = {f for f in inputs.values() if f in flows and "." in f and f.partition(".")[0] in stuck}
+    fed = {name for name, flow in inputs.items() if flow not in waits}
     return runnable.can_start(fed, tuple(inputs))
 
 
-_INTEGERS = ("BIGINT", "INT")
+_INTEGERS, _TEXT = ("BIGINT", "INT"), ("STRING",)
 ACCESS_LOG: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "host": ("STRING",),
-        "identity": ("STRING",),
-        "user": ("STRING",),
+        **dict.fromkeys(("host", "identity", "user"), _TEXT),
         "time": ("TIMESTAMP",),
-        "request": ("STRING",),
-        "method": ("STRING",),
-        "path": ("STRING",),
-        "protocol": ("STRING",),
+        **dict.fromkeys(("request", "method", "path", "protocol"), _TEXT),
         "status": ("SMALLINT", *_INTEGERS),
         "bytes": ("BIGINT",),
-        "referer": ("STRING",),
-        "user_agent": ("STRING",),
+        **dict.fromkeys(("referer", "user_agent"), _TEXT),
     }
 )
 """Maps each column of an access log to the types that it can have."""
@@ -452,17 +401,16 @@ def column_mistakes(source: SourceNode, options: ReadOptions) -> Iterator[Mistak
         name = source.format.upper()
         for column in source.schema.fields:
             if column.type.arguments or column.type.kind == "BINARY":
-                message = (
-                    f"column {column.name!r}: {name} cannot hold {column.type}; "
-                    "use jsonl, parquet or avro"
-                )
+                why = f"{name} cannot hold {column.type}; use jsonl, parquet or avro"
+                message = f"column {column.name!r}: {why}"
                 yield Mistake("format_type", f"{where}.schema", message)
     if source.format == "delta":
         yield from _delta_mistakes(source, options.delta)
     if source.format not in ("text", "access_log"):
         return
     yield from _named_mistakes(source, options.lines)
-    rest = [field for field in source.schema.fields if field.name not in _named(options.lines)]
+    named = options.lines.file_name, options.lines.line_number
+    rest = [field for field in source.schema.fields if field.name not in named]
     if source.format == "text":
         if len(rest) != 1 or rest[0].type.kind != "STRING":
             listed = ", ".join(f"{field.name} {field.type}" for field in rest) or "none"
@@ -488,34 +436,23 @@ def source_changes(source: SourceNode) -> Iterator[ChangesRead]:
             yield "after"
 
 
-def _named(options: LineOptions) -> tuple[str, ...]:
-    return tuple(name for name in (options.file_name, options.line_number) if name)
-
-
 def _delta_mistakes(source: SourceNode, options: DeltaOptions) -> Iterator[Mistake]:
     named = {"sign": (options.sign, SIGN_TYPES), "change_type": (options.change_type, ("STRING",))}
     yield from _option_mistakes(source, named)
     names = {options.sign, options.change_type}
-    if options.sign == options.change_type or all(
-        field.name in names for field in source.schema.fields
-    ):
-        message = (
-            "the schema needs a column of the table, in addition to the columns named by the "
-            "options sign and change_type"
-        )
+    if options.sign == options.change_type or names.issuperset(source.schema.names):
+        beside = "in addition to the columns named by the options sign and change_type"
+        message = f"the schema needs a column of the table, {beside}"
         yield Mistake("format_type", f"sources.{source.name}.schema", message)
     if source.batch.seconds:
-        message = (
-            "each version of a table is read without waiting for later ones, so `seconds` has no "
-            "effect: remove it"
-        )
+        why = "each version of a table is read without waiting for later ones"
+        message = f"{why}, so `seconds` has no effect: remove it"
         yield Mistake("batch_invalid", f"sources.{source.name}.batch.seconds", message)
 
 
 def _option_mistakes(
     source: SourceNode, named: Mapping[str, tuple[str, Sequence[str]]]
 ) -> Iterator[Mistake]:
-    """Find options that name no column, or one of another type."""
     where = f"sources.{source.name}.options"
     types = {field.name: field.type.kind for field in source.schema.fields}
     for option, (name, allowed) in named.items():
@@ -527,21 +464,14 @@ def _option_mistakes(
 
 def _named_mistakes(source: SourceNode, options: LineOptions) -> Iterator[Mistake]:
     where = f"sources.{source.name}.options"
-    named = {
-        "file_name": (options.file_name, ("STRING",)),
-        "line_number": (options.line_number, _INTEGERS),
-    }
-    yield from _option_mistakes(source, named)
+    names = (options.file_name, _TEXT), (options.line_number, _INTEGERS)
+    yield from _option_mistakes(source, dict(zip(("file_name", "line_number"), names, strict=True)))
     if options.file_name and options.file_name == options.line_number:
-        message = (
-            f"file_name and line_number name the same column {options.file_name!r}; name two "
-            "different columns"
-        )
-        yield Mistake("option_invalid", where, message)
+        same = f"file_name and line_number name the same column {options.file_name!r}"
+        yield Mistake("option_invalid", where, f"{same}; name two different columns")
 
 
 def _access_log_problem(column: Field, *, combined: bool) -> str:
-    """Return why an access log cannot fill a column; `""` if it can."""
     if column.name not in ACCESS_LOG:
         return f"an access log has no such column; the columns are {', '.join(ACCESS_LOG)}"
     if column.name in COMBINED_ONLY and not combined:

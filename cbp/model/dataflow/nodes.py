@@ -1,7 +1,4 @@
-"""The nodes of a dataflow: sources, and stages with their wiring. Plain values.
-
-`cbp.model.dataflow.dataflow` puts them together and checks them.
-"""
+"""The nodes of a dataflow: sources, and stages with their wiring. Plain values."""
 
 from __future__ import annotations
 
@@ -39,7 +36,6 @@ class FileBatch:
     """How many waiting files become one increment; a larger file is an increment by itself.
 
     Attributes:
-        files: Largest number of files.
         bytes: Largest size of the files, as dropped.
         seconds: How long the first file may wait for more; 0 means not at all.
         backlog: If this many files wait, `files` is ignored, and waiting files are taken
@@ -64,18 +60,15 @@ class SourceNode:
     """A flow that is fed from outside.
 
     Attributes:
-        format: Format of dropped files, one of `FORMATS`.
-        options: Options of the format, such as `{"header": "true", "delimiter": ";"}` for CSV.
+        format: Format of dropped files, one of `FORMATS`, with `options` (`ReadOptions`).
         keep: How long its increments are kept once all readers have read them.
         duplicates: One of `DUPLICATES`: what happens to a file that has the content of an
             accepted file but another name.
-        on_bad_records: What happens to a file some of whose records are wrong.
-        batch: How many waiting files become one increment.
         location: A further location of files, as read by `BucketPrefix.parse`; `""` means only
             the drop folder.
         same_name: One of `SAME_NAME`: what happens to a file that has the name of an accepted file
             but other content.
-        unfinished: Endings of the names of unfinished files; see `unfinished_names`.
+        unfinished: Endings of the names of unfinished files.
         nested: Whether files in folders below its drop folder are taken in, too.
         cut_anywhere: Whether no stage and no sink notices where its increments end. `Dataflow`
             sets it.
@@ -113,18 +106,15 @@ class StageNode:
 
     Attributes:
         reference: The registered name of the translator; `""` if built in code.
-        parameters: The parameters of the translator, as JSON values.
         wiring: Maps input names to flow names; loopbacks are added automatically. Look-ups
             among them are moved to `lookups`.
         buckets: Number of hash partitions of its groups and state; a power of two.
         fuse: Whether it can run together with its neighbours; see `cbp.model.plan.fusion`.
-        rule: Overrides when the translator runs; see `runnable`.
         limits: Maps output names to how much of the output can wait at a reader.
         idle: Maps framed inputs to the seconds without a record after which the open frame is
             closed, overriding the translator; 0 means never.
-        run_seconds_max: Time limit of one run in seconds; `None` means that of the service.
-        keep: Maps output names to how long their increments are kept; increments of other
-            outputs are kept forever.
+        run_seconds_max: Time limit of one run; `None` means that of the service.
+        keep: Maps output names to how long their increments are kept; others are kept forever.
         lookups: Maps look-ups to the tables that they read, as `stage.state`.
         any_order: Whether a group's result depends only on its records, not on their order and
             epochs, so that it can be recomputed (`cbp.model.dataflow.replacement_obstacles`).
@@ -168,10 +158,7 @@ class StageNode:
         return self.rule or self.translator.runnable
 
     def close_idle_seconds(self, input_: str) -> float:
-        """Return the seconds without a record after which an open frame is closed.
-
-        0 means never.
-        """
+        """Return the seconds without a record after which an open frame is closed; 0: never."""
         return self.idle.get(input_, self.translator.input(input_).close_idle_seconds)
 
     def __post_init__(self) -> None:

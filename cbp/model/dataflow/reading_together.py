@@ -1,8 +1,8 @@
 """Which increments can be read together without a declaration. Pure.
 
-A source with `batch` says that its increments are whatever waited: where one ends means nothing. A
-stage behind it that counts on the final state only may as well read several of them in one run,
-which costs one look at its state instead of many. `stages_together` finds these stages:
+The increments of a source with `batch` are whatever waited: where one ends means nothing. A stage
+behind it that counts on the final state only may read several of them in one run, which costs one
+look at its state instead of many (`stages_together`):
 
 - Its translator has no Runnable, nor has its document a rule, and it has one input, which is such
   a source or the output of such a stage, and is not framed.
@@ -12,13 +12,11 @@ which costs one look at its state instead of many. `stages_together` finds these
 - No stage behind it depends on where its increments end: none reads another flow beside, which
   would have to stay in step, none has windows, frames or histories.
 
-So the tables are those of one increment a run, as `cbp verify` compares them; epochs are fewer. A
-run's record names the increments that it read, as always.
+So the tables are those of one increment a run, as `cbp verify` compares them; epochs are fewer.
 
 `sources_cut_anywhere` finds the sources of which a backlog may be taken in as few increments,
 although their documents have no `batch`: all that read them are stages as above, and no sink
-publishes increment after increment what comes of them. There a run reads one increment, as
-elsewhere.
+publishes increment after increment what comes of them.
 
 `sources_rebuilt_together` finds the sources of which a rebuild may read many increments in one run,
 although the runs before it read one each. That takes a promise of all stages, not only declarations
@@ -27,11 +25,12 @@ from which none could tell: a view may count how often a word changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from cbp.model.dataflow.nodes import SourceNode, StageNode
 from cbp.model.dataflow.runnable import RunAll
 from cbp.model.dataflow.stage import RunnableSpec, TranslatorSpec
+from cbp.model.graph.cycles import predecessors, reached
 
 TOGETHER = RunnableSpec(RunAll(batch=1_000, bytes=16 << 20))
 """The most increments, and bytes of Parquet, that one run reads. These bytes hold about a million
@@ -49,32 +48,28 @@ def stages_together(
     while ready := [n for n, node in waiting.items() if set(node.wiring.values()) <= cut_anywhere]:
         for name in ready:
             node = waiting.pop(name)
-            flows = _written([node])
-            if _counts_on_final_state(node) and _readers_do(flows, stages, {name}):
+            if _counts_on_final_state(node) and _readers_do([name], stages):
                 together.add(name)
-                cut_anywhere |= flows
+                cut_anywhere |= _written([node])
     return frozenset(together)
 
 
 def sources_cut_anywhere(
     sources: Mapping[str, SourceNode], stages: Mapping[str, StageNode], published: Collection[str]
 ) -> frozenset[str]:
-    """Return the sources whose increment boundaries affect no result.
+    """Return the sources whose increment boundaries affect no result, not even a published flow."""
 
-    Args:
-        published: Flows that sinks publish, an increment at a time.
-    """
-    hidden = set[str]()
-    for name, source in sources.items():
-        readers = {n: node for n, node in stages.items() if name in node.wiring.values()}
-        if not readers or source.format == "delta":
-            continue
-        if not all(map(_counts_on_final_state, readers.values())):
-            continue
-        flows = _written(readers.values())
-        if _readers_do(flows, stages, {*readers}) and not _behind({name}, stages) & {*published}:
-            hidden.add(name)
-    return frozenset(hidden)
+    def is_hidden(name: str) -> bool:
+        readers = [n for n, node in stages.items() if name in node.wiring.values()]
+        return (
+            bool(readers)
+            and all(_counts_on_final_state(stages[reader]) for reader in readers)
+            and _readers_do(readers, stages)
+            and name not in published
+            and _written(stages[n] for n in _from(readers, stages)).isdisjoint(published)
+        )
+
+    return frozenset(n for n, one in sources.items() if one.format != "delta" and is_hidden(n))
 
 
 def sources_rebuilt_together(
@@ -84,9 +79,8 @@ def sources_rebuilt_together(
 
     Each stage promises that its answer depends on its records only (`any_order`), and all outputs
     are views. To read signed records is no such promise: what sums signs could count them, too. A
-    source that says `batch: {files: 1}` is none: its files stay apart. With look-ups none is, since
-    they find what was published, after some runs; nor if stages set records aside, since these are
-    counted for each run.
+    source that says `batch: {files: 1}` is none. With look-ups none is, since they find what was
+    published, after some runs; nor if stages set records aside, which are counted for each run.
     """
     for node in stages.values():
         spec = node.translator
@@ -104,14 +98,9 @@ def _written(nodes: Iterable[StageNode]) -> set[str]:
     return {f"{node.name}.{output.name}" for node in nodes for output in node.translator.outputs}
 
 
-def _behind(flows: set[str], stages: Mapping[str, StageNode]) -> set[str]:
-    """Return these flows, and all that is made of them."""
-    reached = set[str]()
-    while flows:
-        reached |= flows
-        readers = (node for node in stages.values() if flows & {*node.wiring.values()})
-        flows = _written(readers) - reached
-    return reached
+def _from(names: Sequence[str], stages: Mapping[str, StageNode]) -> list[str]:
+    """Return these stages, and then all that are behind them."""
+    return reached(predecessors({n: node.wiring for n, node in stages.items()}), names)
 
 
 def _counts_on_final_state(node: StageNode) -> bool:
@@ -130,12 +119,7 @@ def _reads_one_flow(node: StageNode) -> bool:
     return len(spec.inputs) == len(node.wiring) == 1 and not by_runs and not histories
 
 
-def _readers_do(flows: set[str], stages: Mapping[str, StageNode], seen: set[str]) -> bool:
-    """Return whether all stages behind these flows read the same, wherever increments end."""
-    readers = {n for n, node in stages.items() if n not in seen and flows & {*node.wiring.values()}}
-    for name in readers:
-        node = stages[name]
-        if not (_reads_one_flow(node) and node.declared_rule.split_free):
-            return False
-    behind = _written(stages[name] for name in readers)
-    return not readers or _readers_do(behind, stages, seen | readers)
+def _readers_do(names: Sequence[str], stages: Mapping[str, StageNode]) -> bool:
+    """Return whether all stages behind these read the same, wherever increments end."""
+    behind = (stages[name] for name in _from(names, stages)[len(names) :])
+    return all(_reads_one_flow(node) and node.declared_rule.split_free for node in behind)

@@ -4,15 +4,11 @@
                 monday   tuesday  wednesday   ...    files: records of the corrected tuesday
                                                      gone:  records of tuesday that it lacks
 
-A replacement is an increment of its source like any other. Records that both files have are in
-neither part. A stage that reads the source as signed records is given the sums that it needs: all
-its records are in `files` then, with their signs turned for those that are gone. Any other stage
-recomputes the groups of the run, from all of their records that are kept, as if these had come
-in one increment and the groups had no state (`cbp.engine.run.recomputation`). That is right if the
-stage's answer depends on nothing but the records, which its author says (`any_order`), and if all
-that it wrote can be replaced. `obstacles` says what of this a stage lacks.
-
-Later stages read the changes of views, as always.
+Records that both files have are in neither part. If all readers read signed records, all records
+are in `files`, with their signs turned for those that are gone. Any other stage recomputes the
+groups of the run (`cbp.engine.run.recomputation`). That is right if the stage's answer depends on
+nothing but the records, which its author says (`any_order`), and if all that it wrote can be
+replaced. `obstacles` says what of this a stage lacks.
 """
 
 from __future__ import annotations
@@ -69,10 +65,8 @@ def obstacles(
             including readers of signs.
     """
     if source.format == "delta":
-        yield ReplacementObstacle(
-            f"sources.{source.name}",
-            "the source follows a Delta table: correct the records in that table",
-        )
+        why = "the source follows a Delta table: correct the records in that table"
+        yield ReplacementObstacle(f"sources.{source.name}", why)
     if is_signed(source, stages) and not taken_back:
         return
     for name, node in stages.items():
@@ -83,10 +77,8 @@ def obstacles(
             yield ReplacementObstacle(f"stages.{name}", why)
     for name, sink in sinks.items():
         if sink.flow == source.name:
-            yield ReplacementObstacle(
-                f"sinks.{name}",
-                "the sink publishes this source, and published records cannot be taken back",
-            )
+            why = "the sink publishes this source, and published records cannot be taken back"
+            yield ReplacementObstacle(f"sinks.{name}", why)
 
 
 def _why_not(
@@ -94,8 +86,7 @@ def _why_not(
 ) -> str:
     """Return why a stage cannot recompute groups, in words; `""` if it can.
 
-    `promised`: whether its answer depends on nothing but the records. That is asked last: a promise
-    helps only where nothing else is in the way.
+    The promise (`any_order`) is asked for last: it helps only where nothing else is in the way.
     """
     spec = node.translator
     if spec.key is None or any(one.route_by is None for one in spec.inputs):
@@ -104,20 +95,15 @@ def _why_not(
             "be taken back"
         )
     for one in spec.inputs:
+        its = f"input {one.name!r} of the stage"
         if one.loopback or node.wiring[one.name] not in sources:
-            return (
-                f"input {one.name!r} of the stage reads {node.wiring[one.name]!r}, whose history "
-                "is not kept"
-            )
+            return f"{its} reads {node.wiring[one.name]!r}, whose history is not kept"
         if one.frame_by is not None:
-            return (
-                f"input {one.name!r} of the stage is framed, and closed frames cannot be reopened"
-            )
+            return f"{its} is framed, and closed frames cannot be reopened"
         if not isinstance(one.route_by, tuple):
             return (
-                f"input {one.name!r} of the stage is routed by a function. Route this input by "
-                "columns, and use the function in a later stage, which reads the changes of a view "
-                "of this stage"
+                f"{its} is routed by a function. Route this input by columns, and use the function "
+                "in a later stage, which reads the changes of a view of this stage"
             )
     if outputs := [one.name for one in spec.emitted]:
         return (
@@ -125,17 +111,15 @@ def _why_not(
             "back: declare the output as a `View`"
         )
     for state in spec.states:
+        cannot = f"state {state.name!r} of the stage cannot be recomputed group by group, since"
         if state.keep:
             return (
-                f"state {state.name!r} of the stage cannot be recomputed group by group, since it "
-                "keeps records that a call does not emit again: declare the state without "
-                "`keep=True`, and emit all records of the group in each call"
+                f"{cannot} it keeps records that a call does not emit again: declare the state "
+                "without `keep=True`, and emit all records of the group in each call"
             )
         if state.grouping == "outer":
-            return (
-                f"state {state.name!r} of the stage cannot be recomputed group by group, since "
-                'each run calls every group: declare the state without `grouping="outer"`'
-            )
+            advice = 'declare the state without `grouping="outer"`'
+            return f"{cannot} each run calls every group: {advice}"
     if spec.writes_remote and spec.states:
         return (
             "the stage cannot be recomputed group by group, since its calls write state of other "

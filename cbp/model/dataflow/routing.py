@@ -41,13 +41,10 @@ binds no addresses, since nobody can tell which of its groups wrote a record [d]
 
 **Views.** A view is a state with a key: the columns of the stage's key, and a *second key* that
 names a record within its group. A group writes its own records only, at most one per key. What
-became of the records in an epoch is an output of the view's name, which no author writes: `insert`,
-`update_before` and `update_after`, `delete`, each with a sign (`cbp.model.flow.signed_changes`). A
-key has at most one insert, one delete, or one pair of updates; a record whose values are equal has
-none. The order: groups as visited; within a group by the second key, nulls first; before precedes
-after. An input says whether it reads all changes, or the new records only; the others then are not
-in its increments, so they call no group. Values are compared: 0.0 in place of -0.0 is not a change
-[d].
+became of the records in an epoch is an output of the view's name, which no author writes
+(`cbp.model.flow.signed_changes`). The order: groups as visited; within a group by the second key,
+nulls first; before precedes after. An input says whether it reads all changes, or the new records
+only; the others then call no group. Values are compared: 0.0 in place of -0.0 is not a change [d].
 
 **Messages.** A `Loopback` is an output of the stage that is wired to an input of the same name.
 What an epoch writes there is an increment that the stage consumes in a later epoch (the next,
@@ -93,11 +90,7 @@ class FlowUnknown(ValueError):
 
 @dataclass(frozen=True, slots=True, init=False)
 class All:
-    """Broadcast to every group found in the named inputs and states, or by default in all.
-
-    Attributes:
-        flows: Names of inputs and states; empty means all of them.
-    """
+    """Broadcast to every group found in the named inputs and states, or by default in all."""
 
     flows: tuple[str, ...]
 
@@ -118,13 +111,7 @@ class Multicast:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The destinations that a route function returned for one record, by kind; not yet resolved.
-
-    Attributes:
-        keys: Keys as the author gave them; types are not checked.
-        addresses: Addresses of multicasts.
-        alls: Broadcasts.
-    """
+    """The destinations that a route function returned for one record, by kind; not yet checked."""
 
     keys: tuple[Any, ...] = ()
     addresses: tuple[str | int, ...] = ()
@@ -132,17 +119,12 @@ class Targets:
 
 
 def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
-    """Sort the result of a route function into keys, addresses and broadcasts.
+    """Sort the destination or destinations that a route function returned by kind.
 
     Args:
-        given: One destination, or a list, set or frozenset of them.
-        flows: Names that an `All` can name.
-        messages: Whether the record came from a `Loopback`.
-
-    Raises:
-        TypeError: An address is neither text nor integer.
-        ValueError: An `All` names a flow that does not exist, or a record that is not a message
-            has an address.
+        flows: Names that an `All` can name; `FlowUnknown` if it names another.
+        messages: Whether the record came from a `Loopback`; `Misdirected` if any other record has
+            an address.
     """
     keys, addresses, alls = [], [], []
     for each in given if isinstance(given, list | set | frozenset) else (given,):
@@ -163,11 +145,7 @@ def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
 
 
 def one_key(given: Any) -> Any:
-    """Check that a function of `by(...)` returned one key, and return the key.
-
-    Raises:
-        KeyMismatch: It returned a destination that only `route(...)` can return.
-    """
+    """Return the key that a function of `by(...)` returned; `KeyMismatch` if it is none."""
     if isinstance(given, list | set | frozenset | All | Multicast):
         message = (
             f"the function of by(...) must return one key, but returned {given!r}; to return "
@@ -189,11 +167,7 @@ def misrouting(exc: BaseException) -> type[AuthorCodeError]:
 
 
 def checked_address(address: Any) -> str | int:
-    """Return a multicast address; refuse values that could not be stored.
-
-    Raises:
-        TypeError: It is neither text nor integer.
-    """
+    """Return a multicast address; refuse values that could not be stored (`AddressMismatch`)."""
     if isinstance(address, bool) or not isinstance(address, str | int):
         message = f"a multicast address must be a string or an integer, got {address!r}"
         raise AddressMismatch(message)

@@ -41,7 +41,6 @@ class RunContext:
     """One run, as the author's code sees it.
 
     Attributes:
-        epoch: Number of the epoch, from 0.
         time: When the run was started: aware, in UTC, in whole milliseconds. It rises from epoch
             to epoch of a stage, even if the clock of the machine is set back.
         aggregates: In a loop: the aggregates of the superstep before, `None` in the first one.
@@ -55,10 +54,7 @@ class RunContext:
     def frames(self, input_: str) -> tuple[FramingKey, ...]:
         """Return the labels of the frames that the run reads from an input, in order.
 
-        An input without `frame_by` has none.
-
-        Raises:
-            ValueError: There is no such input.
+        An input without `frame_by` has none; a `ValueError` says which inputs there are.
         """
         if input_ not in self._frames:
             names = ", ".join(self._frames)
@@ -67,11 +63,7 @@ class RunContext:
         return self._frames[input_]
 
     def frame(self, input_: str) -> FramingKey | None:
-        """Return the label of the frame that the run reads; `None` if it reads none.
-
-        Raises:
-            ValueError: There is no such input, or the run reads several frames of it.
-        """
+        """Return the label of the frame that the run reads, if any; `ValueError` if several."""
         labels = self.frames(input_)
         if len(labels) > 1:
             message = (
@@ -93,13 +85,9 @@ def context_of(
     time: datetime,
     inputs: Mapping[str, Iterable[Increment]] = MappingProxyType({}),
 ) -> RunContext:
-    """Return the context of a run."""
+    """Return the context of a run; only inputs with `frame_by` have frames."""
     frames = {
-        one.name: (
-            ()
-            if one.frame_by is None
-            else tuple(increment.framing_key for increment in inputs.get(one.name, ()))
-        )
+        one.name: tuple(i.framing_key for i in inputs.get(one.name, ()) if one.frame_by is not None)
         for one in (*spec.inputs, *spec.absent)
     }
     return RunContext(epoch, time, frames)

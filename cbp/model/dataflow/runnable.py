@@ -3,13 +3,11 @@
     class Difference(Translate):
         runnable = Align()              # in a document: `runnable: align`
 
-A rule is called with the connectors of all inputs and its memo, and returns a `Decision`. `RunAll`
-is the default. For anything else, an author writes a method `runnable(self, connectors, memo)` of
-the translator.
+A rule is called with the connectors of all inputs and its memo, and returns a `Decision`. It sees
+what waits, never the time. `RunAll` is the default. For anything else, an author writes a method
+`runnable(self, connectors, memo)` of the translator.
 
 `RULES` maps the names in documents to the rules: `runnable: {count_window: {size: 3}}`.
-
-Absent on purpose: clocks. A rule sees what waits, never the time.
 
 Source: CBP (SoCC'10), sections 2.2, 2.4 and 4.1; phases: section 3.1.2; windows: ours.
 """
@@ -17,13 +15,15 @@ Source: CBP (SoCC'10), sections 2.2, 2.4 and 4.1; phases: section 3.1.2; windows
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
-from dataclasses import MISSING, dataclass, field, fields, replace
-from itertools import accumulate, islice, pairwise, takewhile
+from dataclasses import dataclass, field, fields, replace
+from itertools import accumulate, chain, islice, pairwise, takewhile
 from typing import Any, ClassVar, Protocol
 
 from cbp.errors import AlignmentError
+from cbp.errors.message_limits import quoted
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.flow.increment import FramingKey, Increment
+from cbp.model.json_fields import default_of
 
 Connectors = Mapping[str, Connector]
 
@@ -38,10 +38,9 @@ class Rule(Protocol):
 
     @property
     def timeless(self) -> bool:
-        """Whether every run reads the same increments, whenever runs are started.
+        """Whether the decision depends on what is queued in which order, not on when it arrived.
 
-        The rule's decision depends on what is queued and in which order, never on when it
-        arrived.
+        Every run then reads the same increments, whenever runs are started.
         """
         ...
 
@@ -52,7 +51,22 @@ class Rule(Protocol):
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Decide; see `cbp.model.flow.connector.Runnable`."""
-        ...
+
+
+class _OfInputs:
+    """A rule that reads only its `inputs`, or all if there are none; it names these."""
+
+    inputs: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", _names(self.inputs))
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        return self.inputs
+
+    def _chosen(self, connectors: Connectors) -> Connectors:
+        return {n: c for n, c in connectors.items() if n in (self.inputs or connectors)}
 
 
 @dataclass(frozen=True)
@@ -62,12 +76,12 @@ class RunAll:
     Args:
         batch: Maximum number of increments of each input in one run (>= 1). A run reads the
             same number from each input, so that inputs stay in step.
-        bytes: Maximum size of all increments of a run, if it reads more than one of each input; 0
-            means any.
+        bytes: Maximum size of all increments of a run of several; 0 means any.
 
     Source: CBP (SoCC'10), section 2.4, `RunnableAll`, the default.
     """
 
+    named: ClassVar[tuple[str, ...]] = ()
     split_free: ClassVar[bool] = True  # every increment is read, once
 
     batch: int = 1
@@ -78,20 +92,12 @@ class RunAll:
         _at_least(0, bytes=self.bytes)
 
     @property
-    def named(self) -> tuple[str, ...]:
-        """Name no input."""
-        return ()
-
-    @property
     def timeless(self) -> bool:
-        """Return whether the batch is 1; a larger batch depends on how much is queued."""
+        """Whether the batch is 1; a larger batch depends on how much is queued."""
         return self.batch == 1
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
-        """Read the same number of increments of each input; wait if one has none.
-
-        The number is what the shortest queue holds, at most `batch`, and within `bytes`.
-        """
+        """Read as many of each input as the shortest queue holds, within `batch` and `bytes`."""
         missing = _empty(connectors)
         if missing or not connectors:
             return Decision(memo=memo, waits_for=_waits(missing))
@@ -111,6 +117,7 @@ class RunAny:
         batch: Maximum number of increments of each input in one run (>= 1).
     """
 
+    named: ClassVar[tuple[str, ...]] = ()
     timeless: ClassVar[bool] = False  # it takes what is queued
     split_free: ClassVar[bool] = True  # every increment is read, once
 
@@ -118,11 +125,6 @@ class RunAny:
 
     def __post_init__(self) -> None:
         _at_least(1, batch=self.batch)
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """Name no input."""
-        return ()
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Take queued increments, up to `batch` of each input."""
@@ -136,8 +138,7 @@ class RunAny:
 class StaticTable:
     """Read some inputs (the tables) in every run and keep them; the others decide when to run.
 
-    A table is all increments of its input. New increments of a table do not start a run; the next
-    run reads them.
+    A table is all increments of its input. New ones do not start a run; the next run reads them.
 
     Args:
         rule: Decides over the other inputs.
@@ -158,7 +159,7 @@ class StaticTable:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Name the tables, and the inputs that the other rule names."""
+        """The tables, and the inputs that the other rule names."""
         return (*self.tables, *self.rule.named)
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
@@ -169,7 +170,7 @@ class StaticTable:
         if not decision.runnable:
             return decision
         if missing := [name for name, table in tables.items() if not table.queue]:
-            named = f"table{'s' if len(missing) > 1 else ''} {_quoted(missing)}"
+            named = f"table{'s' if len(missing) > 1 else ''} {quoted(missing)}"
             return Decision(memo=memo, waits_for=f"waits for the static {named}")
         read, remove = dict(decision.read), dict(decision.remove)
         for name, table in tables.items():
@@ -182,7 +183,7 @@ class StaticTable:
 
 
 @dataclass(frozen=True)
-class Align:
+class Align(_OfInputs):
     """Read together the increments with equal framing keys; the smallest key first.
 
     Runs once every aligned input has an increment. Each input that begins with the smallest key
@@ -201,17 +202,9 @@ class Align:
 
     inputs: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", _names(self.inputs))
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        """Name the aligned inputs."""
-        return self.inputs
-
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Compare the first key of each input; raise `AlignmentError` if keys go backwards."""
-        aligned = {n: c for n, c in connectors.items() if n in (self.inputs or connectors)}
+        aligned = self._chosen(connectors)
         for connector in aligned.values():
             _check_ascending(connector, connector.framing_keys, memo)
         heads = {n: c.framing_keys[0] for n, c in aligned.items() if c.unread}
@@ -226,7 +219,7 @@ class Align:
 
 
 @dataclass(frozen=True)
-class CountWindow:
+class CountWindow(_OfInputs):
     """Read the last `size` increments of an input, `slide` new ones at a time.
 
     Args:
@@ -244,25 +237,16 @@ class CountWindow:
     inputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", _names(self.inputs))
+        _OfInputs.__post_init__(self)
         _at_least(1, size=self.size)
         _at_least(0, slide=self.slide)
         if self.slide > self.size:
             message = f"slide is {self.slide}, but must not be greater than size ({self.size})"
             raise ValueError(message)
 
-    @property
-    def named(self) -> tuple[str, ...]:
-        """Name the windowed inputs."""
-        return self.inputs
-
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Run once the window of every input is full."""
-        windows = {
-            n: c.waiting[: self.size]
-            for n, c in connectors.items()
-            if n in (self.inputs or connectors)
-        }
+        windows = {n: c.waiting[: self.size] for n, c in self._chosen(connectors).items()}
         short = {n: self.size - len(w) for n, w in windows.items() if len(w) < self.size}
         if short or not windows:
             wanted = ", ".join(f"{count} more on {name}" for name, count in short.items())
@@ -276,7 +260,7 @@ class CountWindow:
 
 
 @dataclass(frozen=True)
-class KeyWindow:
+class KeyWindow(_OfInputs):
     """Read together the consecutive increments with framing keys in one window.
 
     A window is complete once an increment of another window follows it. With several inputs,
@@ -299,18 +283,13 @@ class KeyWindow:
     inputs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", _names(self.inputs))
+        _OfInputs.__post_init__(self)
         _at_least(1, width=self.width)
         _at_least(0, prefix=self.prefix)
 
-    @property
-    def named(self) -> tuple[str, ...]:
-        """Name the windowed inputs."""
-        return self.inputs
-
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Run once the smallest window is complete; raise `AlignmentError` as `Align` does."""
-        windowed = {n: c for n, c in connectors.items() if n in (self.inputs or connectors)}
+        windowed = self._chosen(connectors)
         labels = {n: tuple(map(self._label, c.unread)) for n, c in windowed.items()}
         heads = {n: keys[0] for n, keys in labels.items() if keys}
         if not heads:
@@ -403,12 +382,9 @@ class Phases:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Name every input of every phase."""
-        return tuple(
-            name
-            for phase in self.phases
-            for name in (*phase.reads, *phase.drop, *([phase.until] if phase.until else ()))
-        )
+        """Every input of every phase."""
+        names = ((*phase.reads, *phase.drop, phase.until) for phase in self.phases)
+        return tuple(filter(None, chain.from_iterable(names)))
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Find the phase that has something to read."""
@@ -424,7 +400,6 @@ class Phases:
         return Decision(memo=memo, waits_for=_waits(dict.fromkeys(every), any_of=True))
 
     def _bounded(self, phase: Phase, now: int, connectors: Connectors) -> Decision:
-        """Decide in a phase that only the increment of `until` ends."""
         if end := connectors[phase.until].unread[:1]:
             # After the last phase comes the first one, which can be this one again.
             decision = _consume({phase.until: end}, (now + 1) % len(self.phases))
@@ -487,18 +462,14 @@ def rule_text(value: Any) -> str:
         return f"[{', '.join(map(rule_text, value))}]"
     if type(value) not in _NAMES:
         return str(value)
-    given = {f.name: getattr(value, f.name) for f in fields(value)}
-    plain = {
-        f.name: f.default if f.default_factory is MISSING else f.default_factory()
-        for f in fields(value)
-    }
-    arguments = [f"{name}={rule_text(v)}" for name, v in given.items() if v != plain[name]]
-    return f"{_NAMES[type(value)]}({', '.join(arguments)})" if arguments else _NAMES[type(value)]
+    name, given = _NAMES[type(value)], {f: getattr(value, f.name) for f in fields(value)}
+    changed = [f"{f.name}={rule_text(one)}" for f, one in given.items() if one != default_of(f)]
+    return f"{name}({', '.join(changed)})" if changed else name
 
 
-def _consume(increments_by_input: Mapping[str, Sequence[Increment]], memo: Any) -> Decision:
-    """Read and remove the same increments."""
-    chosen = {name: _indexes(increments) for name, increments in increments_by_input.items()}
+def _consume(increments: Mapping[str, Sequence[Increment]], memo: Any) -> Decision:
+    """Read and remove the same increments of each input."""
+    chosen = {name: _indexes(some) for name, some in increments.items()}
     return Decision(chosen, chosen, memo)
 
 
@@ -511,7 +482,6 @@ def _empty(connectors: Connectors) -> list[str]:
 
 
 def _all_closed(connectors: Connectors) -> bool:
-    """Return whether every input is closed, so that no smaller key can still come."""
     return all(connector.is_closed for connector in connectors.values())
 
 
@@ -519,20 +489,16 @@ def _waits(names: Iterable[str], *, any_of: bool = False) -> str:
     return "waits for an increment on " + (" or " if any_of else ", ").join(names)
 
 
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
 def _waits_for_key(key: FramingKey, missing: Iterable[str], others: Collection[str]) -> str:
     have = "has one" if len(others) == 1 else "have one"
     return (
-        f"waits for an increment on {_quoted(missing)} with framing key {key} or a later one; "
-        f"{_quoted(others)} {have}"
+        f"waits for an increment on {quoted(missing)} with framing key {key} or a later one; "
+        f"{quoted(others)} {have}"
     )
 
 
 def _waits_for_window(names: Iterable[str]) -> str:
-    return f"waits for an increment of a later window on {_quoted(names)}"
+    return f"waits for an increment of a later window on {quoted(names)}"
 
 
 def _check_ascending(connector: Connector, keys: Sequence[FramingKey], last: Any) -> None:

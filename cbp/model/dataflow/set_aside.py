@@ -8,13 +8,11 @@ If `translate` raises for a group, or emits what is refused, the new records of 
 aside: the group is not called in that epoch, so its state and its timers stay, and nothing that it
 emitted counts. From then on its later records are set aside behind them, without a call, until an
 operator gives all of them back. So a group always sees its records in their order: were the later
-ones applied first, a sum would be right and a last value, a session or a balance would be wrong
-without a word. A record that is a group of its own has no later ones.
+ones applied first, a last value, a session or a balance would be wrong without a word.
 
-A record on which a function fails that routes, orders or frames is set aside alone: it has no
-group, no place in it, or no frame. One without a frame goes along with the frame that is open when
-it comes, or that its increment opens, and is set aside by the run that reads that frame. If there
-is none, it is set aside at once, by a run that calls nothing and asks no Runnable. A frame that
+A record on which a function fails that routes, orders or frames is set aside alone. One without a
+frame goes along with the frame that is open when it comes, or that its increment opens, and is set
+aside by the run that reads that frame. If there is none, it is set aside at once. A frame that
 comes too late to be aligned (`AlignmentError`) is read by itself, and its records are set aside
 without a call. A Runnable that fails stops its stage: what a run reads is not about one record.
 
@@ -56,29 +54,22 @@ SET_ASIDE_COMPARED = SET_ASIDE.select(("epoch", "number", "input", "key", "recor
 def read_on_error(on_error: object, most: object) -> int | None:
     """Return how many records of a stage can be set aside; `None` if it stops instead.
 
-    Args:
-        most: The number that the author gives; `None` means the default.
-
     Raises:
         ValueError: The settings are not valid. The message says what is allowed.
     """
+    most = SET_ASIDE_DEFAULT if most is None and on_error == "set_aside" else most
     if on_error not in ON_ERROR:
         message = f"got {on_error!r}; use one of {', '.join(ON_ERROR)}"
-        raise ValueError(message)
-    if on_error == "stop":
-        if most is not None:
-            message = (
-                "set_aside_max has an effect only with `on_error: set_aside`: add that line, or "
-                "remove set_aside_max"
-            )
-            raise ValueError(message)
-        return None
-    if most is None:
-        return SET_ASIDE_DEFAULT
-    if type(most) is not int or not 1 <= most <= SET_ASIDE_MAX:
+    elif on_error == "stop":
+        if most is None:
+            return None
+        only = "set_aside_max has an effect only with `on_error: set_aside`"
+        message = f"{only}: add that line, or remove set_aside_max"
+    elif type(most) is int and 1 <= most <= SET_ASIDE_MAX:
+        return most
+    else:
         message = f"set_aside_max must be a number from 1 to {SET_ASIDE_MAX}, not {most!r}"
-        raise ValueError(message)
-    return most
+    raise ValueError(message)
 
 
 def set_aside_mistakes(stage: str, spec: TranslatorSpec) -> Iterator[Mistake]:
@@ -87,24 +78,20 @@ def set_aside_mistakes(stage: str, spec: TranslatorSpec) -> Iterator[Mistake]:
     A group can be left out of a run if it is called only because of its own records, state and
     timers, and if one task has all of its new records.
     """
-    reasons = {
-        "a stage in SQL computes all groups at once, so no group can be left out": (
-            spec.form == "sql" or any(one.in_sql for one in spec.inputs)
-        ),
-        "a record can have several destinations, and might be set aside for only some of them": any(
-            one.has_several for one in spec.inputs
-        ),
-        "the stage loops within a run, so its groups are not called one by one": (
-            spec.supersteps > 1 or spec.has_one_task
-        ),
-        "a combiner merges several records into one, so they cannot be set aside one by one": any(
-            one.combine is not None for one in spec.inputs
-        ),
-        "grouping='outer' calls every group in every epoch, so no group can be left out": any(
-            one.grouping == "outer" for one in spec.states
-        ),
-    }
-    for why, holds in reasons.items():
-        if holds:
-            message = f"this stage cannot set records aside: {why}. Remove on_error"
-            yield Mistake("set_aside_impossible", f"stages.{stage}.on_error", message, spec.place)
+    reasons = []
+    if spec.form == "sql" or any(one.in_sql for one in spec.inputs):
+        reasons.append("a stage in SQL computes all groups at once, so no group can be left out")
+    if any(one.has_several for one in spec.inputs):
+        why = "a record can have several destinations, and might be set aside for only some of them"
+        reasons.append(why)
+    if spec.supersteps > 1 or spec.has_one_task:
+        reasons.append("the stage loops within a run, so its groups are not called one by one")
+    if any(one.combine is not None for one in spec.inputs):
+        why = "a combiner merges several records into one, so they cannot be set aside one by one"
+        reasons.append(why)
+    if any(one.grouping == "outer" for one in spec.states):
+        why = "grouping='outer' calls every group in every epoch, so no group can be left out"
+        reasons.append(why)
+    for why in reasons:
+        message = f"this stage cannot set records aside: {why}. Remove on_error"
+        yield Mistake("set_aside_impossible", f"stages.{stage}.on_error", message, spec.place)

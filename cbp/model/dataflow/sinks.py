@@ -3,8 +3,7 @@
     flow -> increment after increment -> files, a Delta table, or a webhook
     view -> its changes, applied       -> a Delta table with exactly the view's records
 
-A sink is a reader of its flow, as a stage is: increments that it has not published are kept. It
-reads increments that runs have recorded, and writes outside of the dataflow's folder.
+A sink is a reader of its flow, as a stage is: increments that it has not published are kept.
 `controller.sinks` publishes; here is what a document may say.
 """
 
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 
 from cbp.errors import Mistake
 from cbp.errors.message_limits import listed
+from cbp.model.dataflow.node_mistakes import choice_mistake, name_mistake
 from cbp.model.flow.schema import Schema, is_name
 
 FILE_SUFFIXES = {"parquet": ".parquet", "csv": ".csv"}
@@ -63,58 +63,34 @@ def sink_mistakes(
     views: Collection[str],
     messages: Collection[str],
 ) -> Iterator[Mistake]:
-    """Find the mistakes in the sinks of a dataflow.
-
-    Args:
-        views: The flows that are changes of views.
-        messages: The flows that only their own stage reads.
-    """
+    """Find the mistakes in the sinks of a dataflow; only their own stages read `messages`."""
     if len(sinks) > SINKS_MAX:
-        yield Mistake(
-            "sinks_too_many",
-            "sinks",
-            f"the dataflow has {len(sinks)} sinks, but the limit is {SINKS_MAX}: remove some",
-        )
+        message = f"the dataflow has {len(sinks)} sinks, but the limit is {SINKS_MAX}: remove some"
+        yield Mistake("sinks_too_many", "sinks", message)
     paths: dict[str, str] = {}
     for sink in sinks.values():
         where = f"sinks.{sink.name}"
-        if not is_name(sink.name):
-            message = (
-                f"{sink.name!r} is not a valid name: a name has only a-z, 0-9 and '_', begins with "
-                "a letter, and has at most 63 characters"
-            )
-            yield Mistake("name_invalid", where, message)
+        yield from name_mistake(where, sink.name)
         yield from _target_mistakes(sink, where)
         yield from _flow_mistakes(sink, where, flows, views, messages)
-        if sink.path and sink.path.rstrip("/") in paths:
-            other = paths[sink.path.rstrip("/")]
-            yield Mistake(
-                "sink_path_twice",
-                f"{where}.path",
-                f"the sink {other!r} has the same path; choose another path",
-            )
-        paths.setdefault(sink.path.rstrip("/"), sink.name)
+        other = paths.setdefault(sink.path.rstrip("/"), sink.name)
+        if sink.path and other != sink.name:
+            message = f"the sink {other!r} has the same path; choose another path"
+            yield Mistake("sink_path_twice", f"{where}.path", message)
 
 
 def _target_mistakes(sink: SinkNode, where: str) -> Iterator[Mistake]:
     if sink.to not in SINK_TARGETS:
-        message = f"got {sink.to!r}; use one of {', '.join(SINK_TARGETS)}"
-        yield Mistake("sink_to_unknown", f"{where}.to", message)
+        yield from choice_mistake("sink_to_unknown", f"{where}.to", sink.to, SINK_TARGETS)
         return
-    if sink.begin not in BEGINNINGS:
-        message = f"got {sink.begin!r}; use one of {', '.join(BEGINNINGS)}"
-        yield Mistake("sink_begin_unknown", f"{where}.begin", message)
+    yield from choice_mistake("sink_begin_unknown", f"{where}.begin", sink.begin, BEGINNINGS)
     needed, other = ("url", "path") if sink.to == "webhook" else ("path", "url")
     if getattr(sink, other):
-        yield Mistake(
-            "sink_field_unfit",
-            f"{where}.{other}",
-            f"a {sink.to} sink has no field `{other}`; give `{needed}` instead",
-        )
+        message = f"a {sink.to} sink has no field `{other}`; give `{needed}` instead"
+        yield Mistake("sink_field_unfit", f"{where}.{other}", message)
     elif sink.to != "webhook" and sink.secret:
-        yield Mistake(
-            "sink_field_unfit", f"{where}.secret", "only a webhook can be signed; remove `secret`"
-        )
+        message = "only a webhook can be signed; remove `secret`"
+        yield Mistake("sink_field_unfit", f"{where}.secret", message)
     elif not getattr(sink, needed):
         message = f"a {sink.to} sink needs the field `{needed}`"
         yield Mistake("sink_field_missing", f"{where}.{needed}", message)
@@ -132,14 +108,13 @@ def _url_mistakes(sink: SinkNode, where: str) -> Iterator[Mistake]:
         secret = parts.username is not None or parts.password is not None
     except ValueError:
         valid, secret = False, False
+    message = ""
     if not valid or any(c.isspace() or not c.isprintable() for c in sink.url):
         message = "expected the address of an http or https service"
-        yield Mistake("sink_url_invalid", f"{where}.url", message)
     elif secret:
-        message = (
-            "the address contains a user or a password; remove them, and let `secret` sign the "
-            "requests instead"
-        )
+        advice = "remove them, and let `secret` sign the requests instead"
+        message = f"the address contains a user or a password; {advice}"
+    if message:
         yield Mistake("sink_url_invalid", f"{where}.url", message)
     if sink.secret and not is_name(sink.secret):
         message = "expected the name of a secret (a-z, 0-9, '_'), not the secret itself"
@@ -161,10 +136,8 @@ def _flow_mistakes(
             message = f"there is no view {sink.view!r}; views: {listed(sorted(views)) or 'none'}"
             yield Mistake("sink_view_unknown", f"{where}.view", message)
         if sink.to != "delta":
-            message = (
-                "only a delta sink can mirror a view; to publish the changes of the view, use "
-                "`flow` instead of `view`"
-            )
+            advice = "to publish the changes of the view, use `flow` instead of `view`"
+            message = f"only a delta sink can mirror a view; {advice}"
             yield Mistake("sink_view_needs_delta", f"{where}.view", message)
         if sink.begin != "beginning":
             message = "a mirror always shows the current view; remove `begin`"
@@ -173,9 +146,8 @@ def _flow_mistakes(
         message = f"there is no flow {sink.flow!r}; use one of {listed(sorted(flows))}"
         yield Mistake("flow_unknown", f"{where}.flow", message)
     elif sink.flow in messages:
-        message = (
-            f"{sink.flow!r} carries messages that a stage sends to itself; publish another output"
-        )
+        carries = f"{sink.flow!r} carries messages that a stage sends to itself"
+        message = f"{carries}; publish another output"
         yield Mistake("sink_flow_messages", f"{where}.flow", message)
     elif sink.to == "csv":
         nested = [f.name for f in flows[sink.flow].fields if f.type.kind in _NO_CSV]

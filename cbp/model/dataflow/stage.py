@@ -1,8 +1,7 @@
 """Stage specifications: `TranslatorSpec` and the specs of its inputs, outputs and states.
 
-The SDK (`cbp.sdk`) compiles the author's classes to these values, and every engine executes them;
-SDK and engines do not know each other. Instances are plain and immutable. They hold functions of
-the author, which are never called here.
+The SDK (`cbp.sdk`) compiles the author's classes to these values, and every engine executes them.
+They hold functions of the author, which are never called here.
 
 Source: CBP (SoCC'10), table 1, "Five functions control stage processing".
 """
@@ -12,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, Literal
 
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
@@ -21,7 +21,6 @@ from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import DataType, Schema
 from cbp.model.flow.signed_changes import CHANGE_COLUMNS, SIGN, SIGN_TYPES, ChangesRead
 from cbp.model.graph.loop_nesting import Nesting
-from cbp.model.sums import exact_sum
 
 Grouping = Literal["inner", "outer"]
 
@@ -31,7 +30,6 @@ AggregateHow = Literal["sum", "min", "max"]
 Form = Literal["groupwise", "arrow", "run", "sql"]
 """How `translate` is called: per group, on Arrow tables of many groups, on those of a whole run, on
 Spark DataFrames."""
-
 
 TIMER_COLUMN = "at"
 """The column of a state of timers that holds the time."""
@@ -53,10 +51,9 @@ class Computed:
     Attributes:
         function: `record -> value`, or a tuple of values for a key of several columns;
             deterministic and free of side effects.
-        many: For a `route_by`: whether the function returns destinations, one or a list
-            (`cbp.model.dataflow.routing`), instead of exactly one key.
-        sql: Spark SQL expressions for the values, one per type; `function` then returns the
-            same values where there is no Spark.
+        many: For a `route_by`: whether the function returns destinations
+            (`cbp.model.dataflow.routing`) instead of exactly one key.
+        sql: Spark SQL expressions for the same values, one per type.
     """
 
     function: Callable[[Any], Any]
@@ -74,7 +71,6 @@ class CombineSpec:
         function: `records -> records` of the same schema and key. For every sub-multiset of a
             group's records of one input, replacing it by the result must not change the result
             of `translate` for the group.
-        place: `file.py:12` of the function.
         columns: Instead of a function: maps columns to `sum`, `min` or `max`. Records that are
             equal in all other columns become one.
     """
@@ -89,10 +85,10 @@ class InputSpec:
     """One input flow of a translator.
 
     Attributes:
-        route_by: Columns, or a function, that give the group's key; `None` means that each
-            record is its own group (RouteByRcd).
-        order_by: Columns, or a function, that give the order within a group;
-            `None` means the order of arrival (OrderByAny, made deterministic).
+        route_by: What gives the group's key; `None` means that each record is its own group
+            (RouteByRcd).
+        order_by: What gives the order within a group; `None` means the order of arrival
+            (OrderByAny, made deterministic).
         loopback: Whether it is wired to the output of the same name of its own stage, so that
             its records are messages.
         frame_by: How the flow is cut into this input's increments; `None` means that every output
@@ -100,8 +96,7 @@ class InputSpec:
         close_idle_seconds: Seconds without a record after which the open frame is closed; 0
             means never.
         combine: The combiner for its records; it can run before they are shuffled.
-        changes: How it reads the changes of a view (`cbp.model.flow.signed_changes`); `""` if it is
-            wired to another flow.
+        changes: How it reads the changes of a view; `""` if it is wired to another flow.
         supersteps: For a loopback: see `TranslatorSpec.supersteps`.
         inside: For a loopback: the loopback whose loop is around its own; `""` means none.
         microsteps: For a loopback: whether the order of its messages does not matter.
@@ -123,8 +118,7 @@ class InputSpec:
     @property
     def computed(self) -> tuple[Computed, ...]:
         """The computed keys: first for routing, then for ordering."""
-        both = (self.route_by, self.order_by)
-        return tuple(by for by in both if isinstance(by, Computed))
+        return tuple(by for by in (self.route_by, self.order_by) if isinstance(by, Computed))
 
     @property
     def has_several(self) -> bool:
@@ -133,10 +127,9 @@ class InputSpec:
 
     @property
     def lies_by_bucket(self) -> bool:
-        """Whether messages are written by the bucket of their receiver.
+        """Whether messages are written by the bucket of their receiver, and read unchanged.
 
-        That needs exactly one receiver, which a task can find without Spark. Messages with a
-        combiner are shuffled like other inputs, since files by bucket are read unchanged.
+        That needs one receiver, which a task can find without Spark, and no combiner.
         """
         one = self.route_by is not None and not self.has_several and self.combine is None
         return self.loopback and one and not self.in_sql
@@ -152,15 +145,13 @@ class OutputSpec:
     """One output flow of a translator.
 
     Attributes:
-        key: Columns of the key: when two runs are compared, only the last record per key
-            counts. Empty: all records count.
+        key: Columns of the key, of which the last record counts in a comparison
+            (`cbp.model.dataflow.equality`). Empty: all records count.
         history: Whether to compare epoch by epoch instead, since the sequence is the result.
-        tolerance: How much floating-point numbers may differ in a comparison
-            (`cbp.model.dataflow.equality`).
+        tolerance: How much floating-point numbers may differ in a comparison.
         not_compared: Columns that a comparison leaves out.
-        view: The view whose changes the output is; `""` if the author emits it.
-        latest_by: Columns by which the greatest record of a key counts; empty means that the
-            last record counts.
+        view: The view whose changes it is; `""` if the author emits it.
+        latest_by: Columns by which the greatest record of a key counts instead of the last.
     """
 
     name: str
@@ -182,8 +173,7 @@ class OutputSpec:
         """Whether its records are changes, whose sum of signs is the result.
 
         This holds for the changes of a view, and for an output with an integer column `sign`
-        that declares neither a key nor a history. How often a record is added and removed
-        depends on the split of the input, but the sum of its signs does not.
+        that declares neither a key nor a history.
         """
         if self.view:
             return True
@@ -195,9 +185,8 @@ class OutputSpec:
         """The columns of its records; changes of views without their type and sign."""
         if not self.signed:
             return self.schema
-        return self.schema.select(
-            tuple(name for name in self.schema.names if name not in CHANGE_COLUMNS)
-        )
+        names = (name for name in self.schema.names if name not in CHANGE_COLUMNS)
+        return self.schema.select(tuple(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +197,7 @@ class StateSpec:
         schema: Holds the columns of the key, see `TranslatorSpec.key_of`.
         grouping: `inner`: only groups that have a record in another input are called;
             `outer`: every key in state is called in every epoch.
-        tolerance: How much floating-point numbers may differ when two runs are compared
-            (`cbp.model.dataflow.equality`).
-        not_compared: Columns that a comparison leaves out.
+        tolerance, not_compared: As of an output.
         route_by: Columns that hold the stage's key, in its order; `None` means the columns with the
             names of the key's columns.
         order_by: Columns that come first in the order of a group's records; all others follow.
@@ -224,9 +211,9 @@ class StateSpec:
             called again.
         expire_ms: Milliseconds without a call after which a group loses its records; 0 means never.
         expires: For hidden timers (`cbp.model.dataflow.expiry`), which no author's code sees:
-            the state that expires by them. `""` for every other state.
+            the state that expires by them.
         bag: Whether the state is a view whose records have no key, so that a group may have
-            equal records. Its changes are one insert or delete per record.
+            equal records.
     """
 
     name: str
@@ -272,14 +259,8 @@ class LookupSpec:
     def records(self) -> StateSpec:
         """The table as a state that is only read."""
         second = tuple(column for column in self.key if column not in self.by)
-        return StateSpec(
-            self.name,
-            self.schema,
-            route_by=self.by,
-            order_by=second,
-            second_key=second,
-            keep=bool(self.key),
-        )
+        of_key = StateSpec(self.name, self.schema, order_by=second, second_key=second)
+        return replace(of_key, route_by=self.by, keep=bool(self.key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +268,6 @@ class AggregateSpec:
     """A number over all groups of a superstep, which all groups read in the next superstep.
 
     Attributes:
-        how: How the numbers of the groups are combined.
         ends_below: The loop ends after a superstep (other than the first) whose number is below
             this; `None` means that the number does not end the loop.
         loop: The loopback whose loop it ends, with all loops inside it; `""` means all loops.
@@ -300,23 +280,36 @@ class AggregateSpec:
 
     @property
     def output(self) -> OutputSpec:
-        """The output to which groups emit their numbers; nothing is written."""
+        """What groups emit their numbers to; nothing is written."""
         return OutputSpec(self.name, _AGGREGATED)
 
     def value(self, numbers: Sequence[float]) -> float | None:
-        """Return the number over all groups; `None` for a minimum or maximum of no numbers.
-
-        A sum depends neither on the order of the numbers nor on how they are grouped.
-        """
+        """Return the number over all groups; `None` for a minimum or maximum of no numbers."""
         if any(number != number for number in numbers):
             return math.nan
         if self.how == "sum":
-            return exact_sum(numbers)
+            return _exact_sum(numbers)
         return (min if self.how == "min" else max)(numbers, default=None)
 
     def ends(self, value: float | None) -> bool:
         """Return whether the loop ends after a superstep with this number."""
         return self.ends_below is not None and value is not None and value < self.ends_below
+
+
+def _exact_sum(numbers: Sequence[float]) -> float:
+    """Return the float next to the sum, in any order and grouping; NaN for both infinities."""
+    try:
+        return math.fsum(numbers)
+    except ValueError:  # both infinities
+        return math.nan
+    except OverflowError:  # perhaps only on the way
+        if infinite := {number for number in numbers if math.isinf(number)}:
+            return math.nan if len(infinite) > 1 else infinite.pop()
+    total = sum(map(Fraction, numbers))
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,8 +318,8 @@ class RunnableSpec:
 
     Attributes:
         function: A rule of `cbp.model.dataflow.runnable`, or the author's function.
-        place: `file.py:12` of the function, or of the class that names the rule. For a rule in
-            a document: `file.py:12` of the translator's class, and the place in the document.
+        place: `file.py:12` of the function, or of the class that names the rule; for a rule in
+            a document, the place in it, too.
         sets_aside: Whether its stage sets aside a frame that arrives too late to be aligned.
     """
 
@@ -347,7 +340,7 @@ class RunnableSpec:
     def can_start(self, fed: Collection[str], inputs: Sequence[str]) -> bool:
         """Return whether a first run is possible if only these inputs ever have an increment.
 
-        Always true for an author's function, since it can decide anything.
+        An author's function can decide anything.
         """
         return self.by_author or can_start(self.function, fed, inputs)
 
@@ -384,12 +377,12 @@ class TranslatorSpec:
     Attributes:
         name: The author's class, for messages.
         place: `file.py:12` of the translate function.
-        key: Columns of the group's key; `None` for a record-wise translator.
+        key: That of its groups; `None` for a record-wise translator.
         translate: `translate(key, group, out)`, where the key is `None` for a single record;
             `translate(record, out)` if `takes_record`; `translate(groups, out)` for the form
             `arrow`, `translate(tables, out)` for `run`, `translate(frames, out)` for `sql`.
         runnable: When it runs; a stage can override it (`StageNode.runnable`).
-        form: How `translate` is called; a record-wise translator always has the default form.
+        form: A record-wise translator always has the default form.
         code: Fingerprint of the author's class and of what it needs of its package.
         declared: Whether an SQL translator consists only of queries: no function of the author
             makes its plan or runs in it.
@@ -397,15 +390,12 @@ class TranslatorSpec:
             records.
         absent: For a part of a translator (see `parts`): inputs that are empty in every call.
         reads_run: Whether its code reads `group.run` (`cbp.model.dataflow.run_context`).
-        lookups: Tables of other stages that its groups look up.
-        ways: The author's description of the algorithms that a whole run can choose; a text for
-            people.
+        ways: The author's description of the algorithms that a whole run can choose.
         writes_remote: Whether its code names `.remote`, so that a group can have records
             emitted by others.
         anew: For a run that recomputes its groups (`cbp.engine.run.recomputation`): an input.
             The author's code gets no state, and groups with a record of this input are not
             called, so that they lose all records. `""` means an ordinary run.
-        aggregates: Numbers over all groups of a superstep.
         notes: For a whole run: whether its code names `out.note`, so that an attempt continues
             from the notes of an earlier one.
     """
@@ -437,10 +427,9 @@ class TranslatorSpec:
         return all(spec.route_by is None for spec in self.inputs)
 
     def parts(self) -> tuple[TranslatorSpec, ...]:
-        """Split the translator into a part for groups and a part for single records.
+        """Return a part for groups and a part for single records, or the whole if it has one kind.
 
-        There is only one part if all inputs are of one kind. Otherwise each part has the inputs of
-        its kind, and the others are `absent`. The part for records writes state but reads none.
+        The inputs of the other kind are `absent`. The part for records writes state but reads none.
         """
         grouped = tuple(spec for spec in self.inputs if spec.route_by is not None)
         single = tuple(spec for spec in self.inputs if spec.route_by is None)
@@ -460,8 +449,7 @@ class TranslatorSpec:
     def supersteps(self) -> int:
         """Maximum number of supersteps of a run; 1 if messages come back in a later epoch.
 
-        The first superstep reads the inputs; each further one reads the messages of the
-        previous one.
+        The first one reads the inputs, each further one the messages of the previous one.
         """
         return max((spec.supersteps for spec in self.loopbacks), default=1)
 
@@ -505,7 +493,7 @@ class TranslatorSpec:
 
     @property
     def addressed(self) -> tuple[InputSpec, ...]:
-        """Loopbacks whose messages can have addresses: those with a route function."""
+        """Loopbacks with a route function, whose messages can go to addresses of groups."""
         inputs = (*self.inputs, *self.absent)
         return tuple(spec for spec in inputs if spec.loopback and spec.has_several)
 
@@ -536,11 +524,7 @@ class TranslatorSpec:
         return (*outputs, *(one.output for one in self.aggregates))
 
     def aggregated(self, numbers: Mapping[str, Sequence[float]]) -> dict[str, float | None]:
-        """Return the value of each aggregate after a superstep.
-
-        Args:
-            numbers: The numbers of groups, by aggregate; an aggregate without numbers is left out.
-        """
+        """Return the value of each aggregate after a superstep in which groups gave numbers."""
         return {one.name: one.value(numbers.get(one.name, ())) for one in self.aggregates}
 
     def ended(self, values: Mapping[str, float | None], read: Collection[str]) -> frozenset[str]:

@@ -1,9 +1,8 @@
 """Column names as Python attributes, and the named tuple class of a flow's records.
 
-A column is an attribute of its record: `record.url`. If the name is a Python keyword, the attribute
-has a trailing underscore, as PEP 8 suggests: `record.from_`, `out.totals(from_=1)`. The column's
-own name works in `getattr(record, "from")`, `out.totals(**{"from": 1})`, Arrow tables, SQL and
-files.
+If the name is a Python keyword, the attribute has a trailing underscore, as PEP 8 suggests:
+`record.from_`, `out.totals(from_=1)`. The column's own name works in `getattr(record, "from")`,
+`out.totals(**{"from": 1})`, Arrow tables, SQL and files.
 
     >>> record_class("links", ("from", "n"))("/a", 1)
     links(from_='/a', n=1)
@@ -30,7 +29,7 @@ def record_class(flow: str, columns: tuple[str, ...]) -> Any:
     The methods `count` and `index` of a tuple are hidden: without a column of that name, they
     raise an `AttributeError` like any other unknown name.
     """
-    made = _named_tuple(flow, [attribute(column) for column in columns])
+    made: Any = namedtuple(flow, [attribute(column) for column in columns])  # type: ignore[misc]
     for name in ("count", "index"):
         if name not in columns:
             setattr(made, name, _Absent(name))
@@ -38,10 +37,6 @@ def record_class(flow: str, columns: tuple[str, ...]) -> Any:
         if attribute(column) != column:
             setattr(made, column, vars(made)[attribute(column)])
     return made
-
-
-def _named_tuple(flow: str, names: list[str]) -> Any:
-    return namedtuple(flow, names)
 
 
 class _Absent:
@@ -56,11 +51,7 @@ class _Absent:
 
 
 def by_attribute(flow: str, columns: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
-    """Rename values that were passed under a column's own name to the column's attribute.
-
-    Raises:
-        TypeError: A column was passed under both names.
-    """
+    """Rename values that were passed under a column's own name; `TypeError` if one came twice."""
     for column in columns:
         name = attribute(column)
         if name != column and column in given:

@@ -34,8 +34,7 @@ from cbp.model.flow.connector import Connector
 class FlowLimit:
     """How much of a flow can wait, unread or unframed, at one reader; `None` means any amount.
 
-    Attributes:
-        increments, records, bytes: Each >= 1; the first limit that is reached counts.
+    Each limit is >= 1; the first that is reached counts.
     """
 
     increments: int | None = None
@@ -50,8 +49,8 @@ class FlowLimit:
 
     def to_json(self) -> dict[str, int]:
         """Return the limits that are set."""
-        values = (("increments", self.increments), ("records", self.records), ("bytes", self.bytes))
-        return {name: value for name, value in values if value is not None}
+        values = {"increments": self.increments, "records": self.records, "bytes": self.bytes}
+        return {name: value for name, value in values.items() if value is not None}
 
     def reached(self, connector: Connector) -> str:
         """Return the queued amounts that reach a limit, in words; `""` if none does."""
@@ -84,12 +83,7 @@ DEFAULT_LIMIT = FlowLimit(increments=1000)
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One input outside a stage's own cycle that reads one of its flows.
-
-    Attributes:
-        name: `stage.input`.
-        hungry: Whether only more input can make its stage run; see the module header.
-    """
+    """One input (`stage.input`) outside a stage's own cycle that reads one of its flows."""
 
     name: str
     flow: str
@@ -98,12 +92,7 @@ class Reader:
 
 
 def held(readers: Iterable[Reader], limits: Mapping[str, FlowLimit]) -> str:
-    """Return why a stage is held back, in words; `""` if it is not.
-
-    Args:
-        readers: The readers of all its outputs, outside its own cycle. Without readers it is
-            never held.
-    """
+    """Return why a stage with these readers is held back, in words; `""` if it is not."""
     full = []
     for reader in readers:
         waiting = limits.get(reader.flow, DEFAULT_LIMIT).reached(reader.connector)

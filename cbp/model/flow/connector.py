@@ -1,9 +1,7 @@
 """Connectors (the input queues of a stage) and decisions (what a run reads and removes).
 
-A *connector* is the ordered queue of one input of one stage. A queued increment gets a read mark
-when it was read but not removed. A *Runnable* (`cbp.model.dataflow.runnable`) looks at all
-connectors of a stage and returns a `Decision`: what to read and what to remove. All are plain
-values.
+A queued increment gets a read mark when it was read but not removed. A *Runnable*
+(`cbp.model.dataflow.runnable`) looks at all connectors of a stage and returns a `Decision`.
 
 Invariant: what a `Decision` names is queued. Increments need not be removed oldest first; the
 Runnable chooses (tests/cbp/model/flow/test_connector.py).
@@ -87,10 +85,9 @@ class Connector:
     def close_is_due(self, next_index: int) -> bool:
         """Return whether a close comes before the next output increment to frame.
 
-        Args:
-            next_index: Index of the flow's next output increment. Read it before you read the
-                connector, so that all earlier increments have arrived here. It is greater than
-                the index of a waiting close, except while a store is being refilled.
+        Read the index of the flow's next output increment before you read the connector, so that
+        all earlier increments have arrived here. It is greater than the index of a waiting close,
+        except while a store is being refilled.
         """
         first = self.arrived[0].index if self.arrived else next_index
         return bool(self.closes) and self.closes[0] <= first
@@ -100,11 +97,7 @@ class Connector:
         return replace(self, queue=(*self.queue, Queued(increment)))
 
     def find(self, index: int) -> Increment:
-        """Return the queued increment with this index.
-
-        Raises:
-            InvariantError: It is not queued.
-        """
+        """Return the queued increment with this index; `InvariantError` if it is not queued."""
         for queued in self.queue:
             if queued.increment.index == index:
                 return queued.increment
@@ -134,7 +127,7 @@ class Decision:
             counted and shown.
         memo: The Runnable's durable memory after this run, as JSON values. Ignored if nothing
             is read.
-        waits_for: If nothing is read: a text that says what is missing.
+        waits_for: If nothing is read: what is missing, in words.
         late: Code and message, if the run reads a frame that arrived too late, so that its
             records are set aside (`DataFile.refused`).
     """
@@ -175,9 +168,7 @@ class Decision:
         )
         if self.late is not None or not less or not any(read.values()):
             return self
-        reads, removes = (
-            {name: tuple(indexes) for name, indexes in chosen.items()} for chosen in (read, remove)
-        )
+        reads, removes = ({n: tuple(some) for n, some in each.items()} for each in (read, remove))
         return replace(self, read=reads, remove=removes)
 
     def dropped(self, connectors: Mapping[str, Connector]) -> tuple[Increment, ...]:
@@ -193,15 +184,12 @@ class Decision:
 
     def frames(self, connectors: Mapping[str, Connector]) -> dict[str, tuple[FrameNote, ...]]:
         """Return a note on each frame that is read or removed, by framed input."""
-        indexes = {n: {*self.read.get(n, ()), *self.remove.get(n, ())} for n in connectors}
-        notes = {
-            name: tuple(
-                FrameNote.of(frame) for frame in connector.waiting if frame.index in indexes[name]
-            )
-            for name, connector in connectors.items()
-            if connector.framing is not None
-        }
-        return {name: frame_notes for name, frame_notes in notes.items() if frame_notes}
+        notes = {}
+        for name, connector in connectors.items():
+            taken = {*self.read.get(name, ()), *self.remove.get(name, ())}
+            if connector.framing is not None:
+                notes[name] = tuple(FrameNote.of(i) for i in connector.waiting if i.index in taken)
+        return {name: some for name, some in notes.items() if some}
 
 
 Runnable = Callable[[Mapping[str, Connector], Any], Decision]

@@ -1,8 +1,7 @@
 """Framing (FrameBy): how one consumer cuts a flow into its own input increments, the frames.
 
-Every record has a *framing key*. A *frame* is an input increment whose records all have one key.
-It is a list of slices of output increments (`DataFile.start`, `stop`): nothing is copied, and
-another consumer can frame the same flow differently.
+A *frame* is an input increment whose records all have one *framing key*. It is a list of slices of
+output increments (`DataFile.start`, `stop`).
 
 - A FrameBy function with a memo is called once per record, in order: the keys `A A B A` give
   three frames. A function without a memo, or a column, groups each output increment by key, since
@@ -14,9 +13,8 @@ another consumer can frame the same flow differently.
   output increment opens. If there is none, they are a frame of their own, eligible at once.
 - Keys need no order, except for alignment (`cbp.model.dataflow.runnable.Align`).
 
-`Framing` is what a connector remembers between output increments, as plain JSON. It depends only on
-the flow and its punctuations (`cbp.model.flow.punctuation`), so it can be computed again after a
-loss.
+`Framing` is what a connector remembers between output increments. It depends only on the flow and
+its punctuations (`cbp.model.flow.punctuation`), so it can be computed again after a loss.
 
 Invariant: the eligible frames and the open frame together hold each record of the flow once, in
 order within a file (tests/cbp/model/flow/test_framing.py).
@@ -26,11 +24,11 @@ Source: CBP (SoCC'10), sections 2.2 and 4.1; punctuations: its footnote 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, Self
 
 from cbp.errors import (
     AuthorCodeError,
@@ -46,6 +44,7 @@ from cbp.model.author.decimals import author_decimals
 from cbp.model.author.memo import json_memo
 from cbp.model.author.translator_state import StateWatch
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
+from cbp.model.json_fields import LEFT_OUT, JsonArray, JsonFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,7 @@ class FrameBy:
 
     Attributes:
         function: `record -> key`; with memo, `(record, memo) -> (key, memo)`. A key is a
-            number, a text, a date or a time. A time with a zone is converted to UTC.
-        memo: Whether the function has a memo. A memo is JSON and begins as `None`.
+            number, a text, a date or a time. A memo is JSON and begins as `None`.
         column: Name of the column, if the key is a column and not computed by a function.
         code: Fingerprint of the author's function; unknown for a column.
     """
@@ -69,7 +67,7 @@ class FrameBy:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Replaces a framing key: why a record has none. A run of its stage sets the record aside."""
+    """In place of a framing key: why a record has none. A run of its stage sets it aside."""
 
     code: str
     message: str
@@ -81,11 +79,7 @@ KEYLESS = ""
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """A file of an output increment with the framing keys of its rows.
-
-    Attributes:
-        runs: Pairs of a framing key and the number of successive rows that have it, in order.
-    """
+    """A file of an output increment; a run is a framing key and its number of successive rows."""
 
     file: DataFile
     runs: Sequence[tuple[FramingKey | Refused, int]]
@@ -100,24 +94,15 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Successive records with one framing key, as slices of files.
-
-    Attributes:
-        key: `None` for records that have none (`DataFile.refused`).
-    """
+    """Successive records with one framing key (`None`: refused records), as slices of files."""
 
     key: FramingKey | None
     files: tuple[DataFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class FrameNote:
-    """A note on a consumed frame; unlike an increment of a flow, the frame itself is not kept.
-
-    Attributes:
-        index: Its number among the frames of its input.
-        bytes: Size; slices count their share of their files.
-    """
+class FrameNote(JsonArray):
+    """A note on a consumed frame; unlike an increment of a flow, the frame itself is not kept."""
 
     index: int
     framing_key: FramingKey
@@ -129,13 +114,9 @@ class FrameNote:
         """Return the note on a frame."""
         return cls(frame.index, frame.framing_key, frame.records, frame.bytes)
 
-    def to_json(self) -> list[Any]:
-        """Return plain JSON values: `[index, framing key, records, bytes]`."""
-        return [self.index, self.framing_key, self.records, self.bytes]
-
 
 @dataclass(frozen=True, slots=True)
-class Framing:
+class Framing(JsonFields):
     """The state of one connector's framing.
 
     Attributes:
@@ -148,19 +129,16 @@ class Framing:
     next: int = 0
     open: Increment | None = None
     last: int = -1
-    closed: bool = False
+    closed: bool = field(default=False, metadata=LEFT_OUT)
 
     def take(
         self, increment: Increment, segments: Iterable[Segment], memo: Any
     ) -> tuple[Framing, tuple[Increment, ...]]:
-        """Frame one output increment.
+        """Frame one output increment, and return the frames that became eligible, in order.
 
         Args:
             segments: Its segments, in order.
             memo: The memo of the FrameBy function after this increment.
-
-        Returns:
-            The framing after this increment, and the frames that became eligible, in order.
         """
         done: list[Increment] = []
         open_, number, last = self.open, self.next, self.last
@@ -189,25 +167,16 @@ class Framing:
         """Apply a punctuation: make the open frame eligible, if there is one."""
         return replace(self, open=None, closed=True), () if self.open is None else (self.open,)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        open_ = None if self.open is None else self.open.to_json()
-        plain = {"memo": self.memo, "next": self.next, "open": open_, "last": self.last}
-        return {**plain, "closed": True} if self.closed else plain
-
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Framing:
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Read the output of `to_json`.
 
         An earlier version kept records without a key in `refused`, with the number of the next
         frame, while no frame was open. They are read as an open frame that any record ends.
         """
-        open_, number = value["open"], value["next"]
-        if open_ is None and value.get("refused") is not None:
-            open_, number = value["refused"], number + 1
-        open_ = None if open_ is None else Increment.from_json(open_)
-        last, closed = value.get("last", -1), value.get("closed", False)
-        return cls(value["memo"], number, open_, last, closed)
+        if value["open"] is None and value.get("refused") is not None:
+            value = {**value, "open": value["refused"], "next": value["next"] + 1}
+        return super(Framing, cls).from_json(value)
 
 
 def framing_keys(
@@ -222,7 +191,6 @@ def framing_keys(
     """Return the framing key of every record, and the memo after the last one.
 
     Args:
-        memo: The memo before the first record.
         refuses: Whether a record on which the function fails gets a `Refused` instead of a key;
             the memo then stays unchanged.
 
@@ -235,9 +203,9 @@ def framing_keys(
         records = list(records)
         try:
             return framing_keys(records, frame_by, memo, stage=stage, input_=input_)
-        except (AuthorCodeError, FramingKeyError) as error:
-            if isinstance(error, AuthorStateError):
-                raise
+        except AuthorStateError:
+            raise
+        except (AuthorCodeError, FramingKeyError):
             return _refusing(records, frame_by, memo, stage=stage, input_=input_)
     function = f"{input_}.frame_by"
     keys: list[FramingKey | Refused] = []
@@ -245,11 +213,9 @@ def framing_keys(
         memo = json_memo(memo)
         watch = StateWatch(frame_by.function, stage=stage, name=function, place=frame_by.place)
         with author_decimals(), watch as fresh:
+            call = fresh.function
             for record in records:
-                if frame_by.memo:
-                    key, memo = fresh.function(record, memo)
-                else:
-                    key = fresh.function(record)
+                key, memo = call(record, memo) if frame_by.memo else (call(record), memo)
                 keys.append(_framing_key(key))
         return keys, json_memo(memo)
     except AuthorStateError:
@@ -289,10 +255,9 @@ def _refusing(
 
 
 def segments(files: Iterable[Keyed], *, ordered: bool) -> list[Segment]:
-    """Cut one output increment into segments; pure. Records without a key come first.
+    """Cut one output increment into segments; records without a key come first.
 
     Args:
-        files: In order; a file without rows gives no segment.
         ordered: Whether to keep the order of the records (FrameBy with memo) instead of
             grouping them by key.
     """
@@ -325,7 +290,6 @@ def extend_runs(
 
 
 def _runs(keyed: Keyed) -> Iterable[tuple[FramingKey | Refused, DataFile]]:
-    """Yield the slices of one file whose rows have one key each, in order."""
     start = 0
     for key, rows in keyed.runs:
         stop = start + rows
@@ -347,13 +311,9 @@ def _joined(files: Sequence[DataFile]) -> tuple[DataFile, ...]:
 
 
 def _framing_key(value: Any) -> FramingKey:
-    """Return a key as it is stored: dates and times become texts, times with a zone in UTC.
-
-    The texts sort like the dates and times.
-    """
-    if type(value) in (int, str):
-        key: FramingKey = value
-        return key
+    """Return a key as it is stored; dates and times become texts that sort alike."""
+    if type(value) is int or type(value) is str:
+        return value
     if isinstance(value, datetime):
         # A local time occurs twice when clocks go back. In UTC, each instant is one key.
         utc = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)

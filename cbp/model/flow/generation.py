@@ -7,8 +7,7 @@ increments are numbered, aligned and named as if the undone epochs had never run
     generation 1              '--- 3 -- 4 -- 5 -- 6   rolled back to the end of epoch 2
 
 Records of runs and transactions of tables are numbered by epoch, so they are kept apart by
-generation. The record of a roll-back is the `Generation` that it begins. It holds the whole
-position: everything else is redo and can be repeated any number of times.
+generation. The record of a roll-back is the `Generation` that it begins; everything else is redo.
 
 Invariant: an epoch of a stage belongs to exactly one generation, the newest one that began at or
 before it (tests/cbp/model/flow/test_generation.py).
@@ -31,34 +30,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from cbp.errors import format_unknown
 from cbp.model.flow.position import Position
-
-FORMAT = 1
+from cbp.model.json_fields import LEFT_OUT, JsonFields
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(JsonFields):
     """A roll-back, and the generation that it began.
 
     Attributes:
-        number: From 1, without gaps.
         undone: Maps each stage to the epoch after its last undone one.
-        prepared_ms: Time of the roll-back, in milliseconds since 1970; later than every record
-            before it.
-        who, why: The person who asked for it, and the reason given.
+        prepared_ms: Time of the roll-back, later than every record before it.
         dropped: Maps each source to the number of its increments that arrived after the
             position and are not queued again.
         superseded: Maps each source to increments that an earlier roll-back dropped and whose
-            files have arrived again since. They are not queued again, since their records would
-            count twice.
+            files have arrived again since: queued again, their records would count twice.
         closes_dropped: Numbers of closes that were made after the position and no longer close
             anything.
-        left_out: Maps each source to increments that the operator named. They are not queued again.
-        request: Id of the request, so that it is done only once; `""` if there is none.
+        left_out: Maps each source to increments that the operator named, not to be queued again.
+        request: Id of the request, if any, so that it is done only once.
     """
+
+    record = "generation", 1
 
     number: int
     position: Position
@@ -69,8 +63,8 @@ class Generation:
     dropped: Mapping[str, int] = field(default_factory=dict)
     request: str = ""
     closes_dropped: tuple[int, ...] = ()
-    superseded: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    superseded: Mapping[str, tuple[int, ...]] = field(default_factory=dict, metadata=LEFT_OUT)
+    left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict, metadata=LEFT_OUT)
 
     def retracted(self) -> Iterator[tuple[str, range]]:
         """Yield, by source, the increments that this roll-back removed from the queues."""
@@ -83,68 +77,23 @@ class Generation:
 
     def start(self, stage: str) -> int:
         """Return the first epoch of a stage in this generation; 0 for a later stage."""
-        stage_position = self.position.stages.get(stage)
-        return 0 if stage_position is None else stage_position.epoch
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "format": FORMAT,
-            "number": self.number,
-            "position": self.position.to_json(),
-            "undone": dict(self.undone),
-            "prepared_ms": self.prepared_ms,
-            "who": self.who,
-            "why": self.why,
-            "dropped": dict(self.dropped),
-            "request": self.request,
-            "closes_dropped": list(self.closes_dropped),
-            **_given("superseded", self.superseded),
-            **_given("left_out", self.left_out),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Generation:
-        """Read the output of `to_json`."""
-        if value.get("format") != FORMAT:
-            raise format_unknown("generation", value.get("format"), FORMAT)
-        return cls(
-            value["number"],
-            Position.from_json(value["position"]),
-            value["undone"],
-            value["prepared_ms"],
-            value["who"],
-            value["why"],
-            value["dropped"],
-            value["request"],
-            tuple(value.get("closes_dropped", ())),
-            {s: tuple(i) for s, i in value.get("superseded", {}).items()},
-            {s: tuple(i) for s, i in value.get("left_out", {}).items()},
-        )
-
-
-def _given(name: str, increments: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """Return a field of a generation's JSON, which earlier versions did not write."""
-    return {name: {s: list(i) for s, i in increments.items()}} if increments else {}
+        known = self.position.stages.get(stage)
+        return 0 if known is None else known.epoch
 
 
 def home_of(generations: Sequence[Generation], stage: str, epoch: int) -> int:
     """Return the number of the generation that an epoch of a stage belongs to.
 
-    Args:
-        generations: All generations of the dataflow, ascending; generation 0 has no record.
-        epoch: An epoch of the stage. One that has not run yet belongs to the newest generation.
+    An epoch that has not run yet belongs to the newest one. Generation 0 has no record; here and
+    below, `generations` are all others of the dataflow, ascending.
     """
-    homes = (one.number for one in reversed(generations) if one.start(stage) <= epoch)
-    return next(homes, 0)
+    return max((one.number for one in generations if one.start(stage) <= epoch), default=0)
 
 
 def closes_dropped(generations: Sequence[Generation]) -> frozenset[int]:
     """Return the numbers of the closes that no longer close anything.
 
-    Args:
-        generations: All generations of the dataflow, ascending. A roll-back to a point before
-            another roll-back restores what that one dropped.
+    A roll-back to a point before another roll-back restores what that one dropped.
     """
     return frozenset(
         number
@@ -171,9 +120,6 @@ def kept_positions(
 
     A roll-back stays within one version: it does not undo positions of an earlier version, which
     may have other stages.
-
-    Args:
-        generations: All generations of the dataflow, ascending.
     """
     later = [one for one in generations if one.number > number]
     return [
@@ -190,24 +136,15 @@ def kept_positions(
 
 @dataclass(frozen=True, slots=True)
 class SinkPosition:
-    """The progress of a sink.
-
-    Attributes:
-        generation: Roll-backs up to this generation are taken into account.
-        next: The increment that is published next.
-    """
+    """The increment that a sink publishes next, given the roll-backs up to a generation."""
 
     generation: int
     next: int
 
     def rolled_back_to(self, flow: str, generations: Sequence[Generation]) -> int | None:
-        """Return the first increment that later roll-backs undid; below `next` it was published.
+        """Return the first increment of a stage's flow that later roll-backs undid.
 
-        Args:
-            flow: A flow of a stage; increments of sources are never undone.
-
-        Returns:
-            `None` if there was no later roll-back.
+        Below `next` it was published. `None`: there was no later roll-back.
         """
         starts = (first_of(one, flow) for one in generations if one.number > self.generation)
         return min(starts, default=None)
@@ -226,5 +163,4 @@ def first_of(generation: Generation, flow: str) -> int:
 
 def home_of_increment(generations: Sequence[Generation], flow: str, index: int) -> int:
     """Return the number of the generation that an increment of a stage's flow belongs to."""
-    homes = (one.number for one in reversed(generations) if first_of(one, flow) <= index)
-    return next(homes, 0)
+    return max((one.number for one in generations if first_of(one, flow) <= index), default=0)

@@ -1,8 +1,8 @@
 """Increments: immutable, named parts of a flow.
 
-An *output increment* is what one epoch of a stage wrote to one flow. For a source, it is what one
-accepted file brought, or several that its `batch` put together. It is named by (flow, index) and
-never changes. An empty increment has no files; it keeps consumers aligned.
+An *output increment* is what one epoch of a stage wrote to one flow, or for a source, what one
+accepted file brought, or several that its `batch` put together. It is named by (flow, index). An
+empty increment has no files; it keeps consumers aligned.
 
 An *input increment* that a consumer's framing made (`cbp.model.flow.framing`) is an `Increment`
 too: its index counts the consumer's frames, and its files are slices.
@@ -27,8 +27,7 @@ class DataFile:
 
     Attributes:
         path: Relative to the dataflow's folder; `/` separated; made of ids only.
-        records: Rows of the whole file.
-        bytes: Size of the whole file.
+        records, bytes: Rows and size of the whole file.
         start, stop: The selected rows, `start <= row < stop`; all by default.
         buckets: For messages that were written by the bucket of their receiver: the number of
             buckets. 0 means that the rows are in the order of emission.
@@ -76,16 +75,15 @@ class DataFile:
         return DataFile(self.path, self.records, self.bytes, self.start + start, self.start + stop)
 
     def to_json(self) -> list[Any]:
-        """Return plain JSON values: `[path, records, bytes]`, then the slice, then the buckets.
-
-        A refused file has a seventh value: the code and the message.
-        """
+        """Return the fields as a JSON array, as many as it needs; `DataFile(*json)` reads it."""
+        parts: list[Any] = []
         if self.refused is not None:
-            slice_ = [self.start, self.stop, self.buckets, list(self.refused)]
-            return [self.path, self.records, self.bytes, *slice_]
-        slice_ = [] if self.whole and not self.buckets else [self.start, self.stop]
-        buckets = [self.buckets] if self.buckets else []
-        return [self.path, self.records, self.bytes, *slice_, *buckets]
+            parts = [self.start, self.stop, self.buckets, list(self.refused)]
+        elif self.buckets:
+            parts = [self.start, self.stop, self.buckets]
+        elif not self.whole:
+            parts = [self.start, self.stop]
+        return [self.path, self.records, self.bytes, *parts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,6 @@ class Increment:
         framing_key: Its label; the upstream epoch by default (FrameByPrior).
         files: In order; records are ordered by (file, row).
         bindings: For messages: files that map addresses to keys (`cbp.model.dataflow.routing`).
-            They are kept as long as the increment.
         gone: For a source: files with records of earlier increments that it takes back
             (`cbp.model.dataflow.replacement_obstacles`).
     """

@@ -2,9 +2,8 @@
 
 Other systems call it a checkpoint of the metadata; `cbp.engine.commit.intention_log` puts it.
 
-For every stage it holds the next epoch, the Runnable's memo, and the increments that wait at its
-inputs; for every flow, the last increment. A position and the records after it carry the same
-information as all records since the first one, so older records can be deleted.
+A position and the records after it carry the same information as all records since the first one,
+so older records can be deleted.
 
 Invariant: a position is a consistent cut: it was true at one moment, between two commits.
 `Position.from_json(p.to_json()) == p` (tests/cbp/model/flow/test_position.py).
@@ -13,20 +12,18 @@ Invariant: a position is a consistent cut: it was true at one moment, between tw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from cbp.errors import format_unknown
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
-
-FORMAT = 1
+from cbp.model.json_fields import JsonFields
 
 
 @dataclass(frozen=True, slots=True)
 class StagePosition:
-    """The position of one stage.
+    """The next epoch of one stage, its Runnable's memo, and what waits at its inputs.
 
     Attributes:
         turns: Epochs in a row that read nothing from outside its cycle.
@@ -40,9 +37,41 @@ class StagePosition:
     turns: int = 0
     due_ms: int | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {
+            "epoch": self.epoch,
+            "memo": self.memo,
+            "turns": self.turns,
+            **({} if self.due_ms is None else {"due_ms": self.due_ms}),
+            "connectors": {
+                name: [[q.increment.to_json(), q.read] for q in connector.queue]
+                for name, connector in self.connectors.items()
+            },
+            "framed": {
+                name: {
+                    "framing": connector.framing.to_json(),
+                    "arrived": [increment.to_json() for increment in connector.arrived],
+                    "closes": list(connector.closes),
+                }
+                for name, connector in self.connectors.items()
+                if connector.framing is not None
+            },
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> StagePosition:
+        """Read the output of `to_json`."""
+        framed = value.get("framed", {})
+        connectors = {
+            name: _connector(name, queue, framed.get(name))
+            for name, queue in value["connectors"].items()
+        }
+        return cls(value["epoch"], value["memo"], connectors, value["turns"], value.get("due_ms"))
+
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class Position(JsonFields):
     """The position of a dataflow; see the module header.
 
     Attributes:
@@ -51,6 +80,8 @@ class Position:
         punctuations: Number of the next punctuation; earlier ones are in the connectors.
         version: The version of the dataflow. The position is valid for this version only.
     """
+
+    record = "position", 1
 
     dataflow: str
     stages: Mapping[str, StagePosition]
@@ -74,82 +105,16 @@ class Position:
             for input_, there in stage.connectors.items()
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "format": FORMAT,
-            "dataflow": self.dataflow,
-            "version": self.version,
-            "stages": {
-                name: {
-                    "epoch": stage.epoch,
-                    "memo": stage.memo,
-                    "turns": stage.turns,
-                    **({} if stage.due_ms is None else {"due_ms": stage.due_ms}),
-                    "connectors": {
-                        input_: [[q.increment.to_json(), q.read] for q in connector.queue]
-                        for input_, connector in stage.connectors.items()
-                    },
-                    "framed": {
-                        input_: _framed_to_json(connector)
-                        for input_, connector in stage.connectors.items()
-                        if connector.framing is not None
-                    },
-                }
-                for name, stage in self.stages.items()
-            },
-            "newest": [increment.to_json() for increment in self.newest],
-            "punctuations": self.punctuations,
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Position:
-        """Read the output of `to_json`."""
-        if value.get("format") != FORMAT:
-            raise format_unknown("position", value.get("format"), FORMAT)
-        stages = {
-            name: StagePosition(
-                stage["epoch"],
-                stage["memo"],
-                {
-                    input_: _connector(input_, queue, stage.get("framed", {}).get(input_))
-                    for input_, queue in stage["connectors"].items()
-                },
-                stage["turns"],
-                stage.get("due_ms"),
-            )
-            for name, stage in value["stages"].items()
-        }
-        newest = tuple(Increment.from_json(increment) for increment in value["newest"])
-        return cls(
-            value["dataflow"], stages, newest, value.get("punctuations", 0), value.get("version", 1)
-        )
-
 
 def _framed_to(position: Position, stage: str, input_: str) -> int:
-    """Return the index of the last increment framed at an input; -1 if there is none."""
-    stage_position = position.stages.get(stage)
-    connector = None if stage_position is None else stage_position.connectors.get(input_)
-    framing = None if connector is None else connector.framing
-    return -1 if framing is None else framing.last
-
-
-def _framed_to_json(connector: Connector) -> dict[str, Any]:
-    assert connector.framing is not None
-    return {
-        "framing": connector.framing.to_json(),
-        "arrived": [increment.to_json() for increment in connector.arrived],
-        "closes": list(connector.closes),
-    }
+    known = position.stages.get(stage)
+    connector = known.connectors.get(input_) if known else None
+    return connector.framing.last if connector and connector.framing else -1
 
 
 def _connector(name: str, queue: Any, framed: Mapping[str, Any] | None) -> Connector:
-    connector = Connector(name, tuple(Queued(Increment.from_json(i), read) for i, read in queue))
+    queued = tuple(Queued(Increment.from_json(increment), read) for increment, read in queue)
     if framed is None:
-        return connector
-    return replace(
-        connector,
-        framing=Framing.from_json(framed["framing"]),
-        arrived=tuple(map(Increment.from_json, framed["arrived"])),
-        closes=tuple(framed["closes"]),
-    )
+        return Connector(name, queued)
+    arrived, closes = tuple(map(Increment.from_json, framed["arrived"])), tuple(framed["closes"])
+    return Connector(name, queued, Framing.from_json(framed["framing"]), arrived, closes)

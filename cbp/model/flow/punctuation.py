@@ -10,27 +10,25 @@ A roll-back keeps punctuations and arrived increments, unless it is asked to dro
 punctuation can then wait for increments that its flow had and will have again.
 
 The place of a punctuation is recorded before anything after it is framed. So frames depend only on
-the flow and its punctuations: after a loss they are made again, with the same numbers.
-
-Absent on purpose: clocks and files. `idle_at` gets times as arguments.
+the flow and its punctuations.
 
 Source: CBP (SoCC'10), footnote 3 of section 4.1; idle time is ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from cbp.model.flow.connector import Connector
+from cbp.model.json_fields import JsonFields
 
 Reason = Literal["request", "marker", "idle"]
 
 
 @dataclass(frozen=True, slots=True)
-class Punctuation:
+class Punctuation(JsonFields):
     """One punctuation of one flow.
 
     Attributes:
@@ -53,35 +51,13 @@ class Punctuation:
         """Return whether this punctuation closes the open frame of an input that reads `flow`."""
         return flow == self.flow and self.input in ("", f"{stage}.{input_}")
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "number": self.number,
-            "flow": self.flow,
-            "at": self.at,
-            "reason": self.reason,
-            "key": self.key,
-            "closed_ms": self.closed_ms,
-            "input": self.input,
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Punctuation:
-        """Read the output of `to_json`."""
-        return cls(**value)
-
 
 def idle_at(connector: Connector, since: datetime, idle_seconds: float) -> datetime | None:
-    """Return when idle time will close the open frame of an input; `None` if it will not.
+    """Return when idle time (0: never) will close the open frame of an input without a due close.
 
-    Args:
-        connector: Connector of a framed input, at which no close is due.
-        since: When the last record of its flow arrived.
-        idle_seconds: Seconds without a record after which the frame is closed; 0 means never.
+    `since` is when the last record of its flow arrived. `None`: it will not be closed.
     """
     framing = connector.framing
-    if not idle_seconds or framing is None or framing.open is None:
-        return None
-    if connector.arrived:
-        return None  # arrived increments are framed first
-    return since + timedelta(seconds=idle_seconds)
+    # Arrived increments are framed first.
+    closes = framing is not None and framing.open is not None and not connector.arrived
+    return since + timedelta(seconds=idle_seconds) if idle_seconds and closes else None

@@ -33,8 +33,7 @@ class FlowRetention:
     Attributes:
         seconds: Age, since they arrived.
         bytes: Total size above which the oldest expire at any age; 0 means no limit.
-        increments: Number of the newest increments that stay; older ones expire at any age. 0
-            means no limit. Sources only.
+        increments: Number of the newest ones that may stay; 0 means no limit. Sources only.
     """
 
     seconds: float
@@ -44,13 +43,10 @@ class FlowRetention:
 
 @dataclass(frozen=True, slots=True)
 class RetentionWish:
-    """The retention that a dataflow declares for one flow; values can be left open.
+    """The retention that a dataflow declares for one flow; `None` leaves a value open.
 
     For a source, the service's settings replace open values. An output without a wish is kept
     forever; messages that only their own stage reads are kept until they are read.
-
-    Attributes:
-        seconds, bytes, increments: As in `FlowRetention`; `None` if it is left open.
     """
 
     seconds: float | None = None
@@ -73,17 +69,13 @@ _NEVER = sys.maxsize
 _TOO_OLD = "is older than the number of hours that its flow keeps"
 _TOO_MUCH = "exceeds the number of bytes that its flow keeps"
 _TOO_MANY = "exceeds the number of increments that its flow keeps"
+_REPLAYED = "would be read again after a roll-back to the oldest position, or if a swap is undone"
 _WITHIN = "is within the limits of its flow (hours, bytes, number of increments)"
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An increment, or a table file, that still exists.
-
-    Attributes:
-        index: Index of the increment; for a file with several increments, of the last one; for
-            anything else, any number that rises.
-    """
+    """An increment that still exists, or a table file, whose index is that of its last one."""
 
     index: int
     bytes: int
@@ -93,11 +85,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """The increments of one flow that expire, oldest first, and why the next one stays.
+    """The increments of one flow that expire, oldest first, why, and why the next one stays.
 
-    Attributes:
-        because: Why the oldest ones expire; `""` if none does.
-        stays: Why the first kept one is kept; `""` if all given ones expire.
+    `because` is `""` if none expires, and `stays` if all given ones do.
     """
 
     gone: tuple[Held, ...]
@@ -107,7 +97,7 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True)
 class KeptFlow:
-    """The part of an output that must be kept, as plain data.
+    """The part of an output that must be kept.
 
     Attributes:
         first_replayed: The first increment after the oldest kept position.
@@ -127,24 +117,19 @@ def kept_flow(
     oldest: Position | None,
     epoch_of: Callable[[str], int | None],
 ) -> KeptFlow:
-    """Return the part of an output that must be kept.
+    """Return the part of an output that must be kept, given the oldest position to roll back to.
 
-    Only the oldest kept position is examined: whatever waits now waited there already, or
-    arrived later.
-
-    Args:
-        flow: `stage.output`.
-        oldest: The oldest position to which a roll-back can return; `None` if there is none yet.
+    Whatever waits now waited there already, or arrived later.
     """
     if oldest is None:
         return KeptFlow(retention)
     newest = {increment.flow: increment.index for increment in oldest.newest}
     waiting = [_NEVER]
     for stage, input_ in readers:
-        stage_position = oldest.stages.get(stage)
-        if stage_position is None or input_ not in stage_position.connectors:
+        known = oldest.stages.get(stage)
+        if known is None or input_ not in known.connectors:
             continue  # the reader runs together with the stage that it reads
-        connector = stage_position.connectors[input_]
+        connector = known.connectors[input_]
         for one in connector.held:
             waiting += [one.index] if connector.framing is None else []
             written = (epoch_of(file.path) for file in one.files)
@@ -165,14 +150,10 @@ def expire(
 ) -> Expiry:
     """Return which increments of a flow expire, and why the next one stays.
 
-    The oldest expire first, until one stays: because it is within the retention's hours, bytes and
-    increments, or because a queue or a roll-back needs it.
-
     Args:
         held: The oldest increments, ascending and without gaps.
         total_bytes: Size of all increments of the flow, including those not in `held`.
         first_replayed: The first increment that the longest roll-back would read again.
-        now: Aware time in UTC.
         first_waiting: Increments from this one on are still needed.
         next_index: Index of the increment that comes next; 0 if increments are not counted.
     """
@@ -180,23 +161,17 @@ def expire(
     left, because, stays = total_bytes, "", ""
     for one in held:
         old = (now - one.arrived).total_seconds() >= retention.seconds
-        large = bool(retention.bytes) and left > retention.bytes
+        large = 0 < retention.bytes < left
         many = 0 < retention.increments < next_index - one.index
-        waits = one.index >= first_waiting or any(path in needed for path in one.paths)
-        stays = _stays(one, first_replayed, waits=waits, old=old or large or many)
+        if one.index >= first_waiting or any(path in needed for path in one.paths):
+            stays = "waits in a queue, or would wait in one after a roll-back"
+        elif one.index >= first_replayed:
+            stays = _REPLAYED
+        elif not (old or large or many):
+            stays = _WITHIN
         if stays:
             break
         because = because or (_TOO_OLD if old else _TOO_MUCH if large else _TOO_MANY)
         gone.append(one)
         left -= one.bytes
     return Expiry(tuple(gone), because, stays)
-
-
-def _stays(one: Held, first_replayed: int, *, waits: bool, old: bool) -> str:
-    if waits:
-        return "waits in a queue, or would wait in one after a roll-back"
-    if one.index >= first_replayed:
-        return (
-            "would be read again after a roll-back to the oldest position, or if a swap is undone"
-        )
-    return "" if old else _WITHIN

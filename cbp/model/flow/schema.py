@@ -21,38 +21,25 @@ from cbp.errors import DefinitionError, Mistake
 from cbp.errors.message_limits import MISTAKES_MAX, shortened
 from cbp.model.flow.attributes import attribute
 
-_ATOMS = (
-    "STRING",
-    "BIGINT",
-    "INT",
-    "SMALLINT",
-    "TINYINT",
-    "DOUBLE",
-    "FLOAT",
-    "BOOLEAN",
-    "BINARY",
-    "DATE",
-    "TIMESTAMP",
-)
-_ALIASES = {
-    "LONG": "BIGINT",
-    "INTEGER": "INT",
-    "SHORT": "SMALLINT",
-    "BYTE": "TINYINT",
-    "REAL": "FLOAT",
-}
+_INTEGERS = ("BIGINT", "INT", "SMALLINT", "TINYINT")
+_ATOMS = ("STRING", *_INTEGERS, "DOUBLE", "FLOAT", "BOOLEAN", "BINARY", "DATE", "TIMESTAMP")
+_ALIASES = dict(LONG="BIGINT", INTEGER="INT", SHORT="SMALLINT", BYTE="TINYINT", REAL="FLOAT")
 _NEAR = {
-    **dict.fromkeys(("TEXT", "STR", "VARCHAR", "CHAR", "STRINGTYPE", "UTF8"), "STRING"),
-    **dict.fromkeys(("INT64", "LONGTYPE", "NUMBER", "UBIGINT"), "BIGINT"),
-    **dict.fromkeys(("INT32", "INTEGERTYPE"), "INT"),
-    **dict.fromkeys(("FLOAT64", "DOUBLETYPE"), "DOUBLE"),
-    **dict.fromkeys(("FLOAT32",), "FLOAT"),
-    **dict.fromkeys(("BOOL",), "BOOLEAN"),
-    **dict.fromkeys(("BYTES", "BLOB", "VARBINARY"), "BINARY"),
-    **dict.fromkeys(("DATETIME", "TIME", "TIMESTAMPTZ", "TIMESTAMP_NTZ"), "TIMESTAMP"),
-    **dict.fromkeys(("NUMERIC",), "DECIMAL(p,s)"),
-    **dict.fromkeys(("LIST",), "ARRAY<T>"),
-    **dict.fromkeys(("DICT",), "MAP<K,V>"),
+    name: type_
+    for type_, names in {
+        "STRING": "TEXT STR VARCHAR CHAR STRINGTYPE UTF8",
+        "BIGINT": "INT64 LONGTYPE NUMBER UBIGINT",
+        "INT": "INT32 INTEGERTYPE",
+        "DOUBLE": "FLOAT64 DOUBLETYPE",
+        "FLOAT": "FLOAT32",
+        "BOOLEAN": "BOOL",
+        "BINARY": "BYTES BLOB VARBINARY",
+        "TIMESTAMP": "DATETIME TIME TIMESTAMPTZ TIMESTAMP_NTZ",
+        "DECIMAL(p,s)": "NUMERIC",
+        "ARRAY<T>": "LIST",
+        "MAP<K,V>": "DICT",
+    }.items()
+    for name in names.split()
 }
 """Names that other systems have for a type; not taken, so that a schema has one spelling."""
 
@@ -155,6 +142,15 @@ class Schema:
     def __str__(self) -> str:
         return ", ".join(map(str, self.fields))
 
+    def to_json(self) -> str:
+        """Return the schema as DDL."""
+        return str(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Schema:
+        """Read the output of `to_json`."""
+        return cls.parse(text)
+
     def __len__(self) -> int:
         return len(self.fields)
 
@@ -220,10 +216,8 @@ class _Parser:
         seen: set[str] = set()
         for name in names:
             if name.lower() in seen:
-                message = f"{what} {name!r} is declared twice"
-                self._fail(
-                    "column_twice", message, "names must differ in more than case; rename one"
-                )
+                advice = "names must differ in more than case; rename one"
+                self._fail("column_twice", f"{what} {name!r} is declared twice", advice)
             seen.add(name.lower())
 
     def _check_attributes(self, names: list[str]) -> None:
@@ -239,31 +233,24 @@ class _Parser:
     def _column(self) -> Field:
         name = self._name()
         if name.startswith("_"):
-            message = (
-                f"column {name!r} begins with '_', which is reserved for columns of the service"
-            )
-            self._fail("column_reserved", message, _NAMES)
+            why = "begins with '_', which is reserved for columns of the service"
+            self._fail("column_reserved", f"column {name!r} {why}", _NAMES)
         type_ = self._type(name)
-        nullable = True
-        if self._peek().upper() == "NOT":
-            self._next()
-            if self._next().upper() != "NULL":
-                self._fail("schema_invalid", f"column {name!r}: expected NULL after NOT")
-            nullable = False
-        return Field(name, type_, nullable)
+        if self._peek().upper() != "NOT":
+            return Field(name, type_)
+        self._next()
+        if self._next().upper() != "NULL":
+            self._fail("schema_invalid", f"column {name!r}: expected NULL after NOT")
+        return Field(name, type_, nullable=False)
 
     def _name(self) -> str:
-        """Take a column's name; refuse quotes and characters that names cannot have."""
-        self._skip()
+        while self._text[self._at : self._at + 1].isspace():
+            self._at += 1
         word = _QUOTED.match(self._text, self._at) or _WORD.match(self._text, self._at)
         name = word[0] if word else ""
         if name and not _COLUMN.fullmatch(name):
             self._fail("column_name", f"{name} is not a valid column name", _NAMES)
         return self._word("a column name")
-
-    def _skip(self) -> None:
-        while self._text[self._at : self._at + 1].isspace():
-            self._at += 1
 
     def _type(self, column: str) -> DataType:
         self._columns += 1
@@ -309,23 +296,20 @@ class _Parser:
                 scale = self._number(column)
             self._expect(")")
         if not (1 <= precision <= _PRECISION_MAX and 0 <= scale <= precision):
-            self._fail(
-                "type_unknown",
+            message = (
                 f"column {column!r}: DECIMAL({precision},{scale}) is out of range; the precision "
-                f"is 1 to {_PRECISION_MAX}, and the scale 0 to the precision",
+                f"is 1 to {_PRECISION_MAX}, and the scale 0 to the precision"
             )
+            self._fail("type_unknown", message)
         return DataType("DECIMAL", precision=precision, scale=scale)
 
     def _struct(self, column: str) -> DataType:
-        names: list[str] = []
-        arguments: list[DataType] = []
+        names, arguments = list[str](), list[DataType]()
         self._expect("<")
-        while True:
+        while not names or self._take(","):
             names.append(self._word(f"a field name in {column!r}"))
             self._take(":")
             arguments.append(self._type(column))
-            if not self._take(","):
-                break
         self._expect(">")
         self._check_twice(f"column {column!r}: field", names)
         return DataType("STRUCT", tuple(arguments), tuple(names))
@@ -348,20 +332,15 @@ class _Parser:
         return match[1] if match else ""
 
     def _next(self) -> str:
-        match = _TOKEN.match(self._text, self._at)
-        if match is None:
-            rest = self._text[self._at :].strip()
-            if rest:
-                self._fail("schema_invalid", f"unexpected {rest!r}")
-            return ""
-        self._at = match.end()
-        return match[1]
+        if match := _TOKEN.match(self._text, self._at):
+            self._at = match.end()
+            return match[1]
+        if rest := self._text[self._at :].strip():
+            self._fail("schema_invalid", f"unexpected {rest!r}")
+        return ""
 
     def _take(self, token: str) -> bool:
-        if self._peek() != token:
-            return False
-        self._next()
-        return True
+        return self._peek() == token and bool(self._next())
 
     def _expect(self, token: str) -> None:
         got = self._next()

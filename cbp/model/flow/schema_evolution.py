@@ -22,7 +22,6 @@ from cbp.model.flow.schema import DataType, Schema
 
 ColumnKind = Literal["added", "widened", "loosened", "removed", "narrowed", "tightened"]
 
-_ALLOWED = frozenset({"added", "widened", "loosened"})
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 _TO_DOUBLE = frozenset({"TINYINT", "SMALLINT", "INT", "FLOAT"})
 
@@ -43,13 +42,9 @@ class ColumnChange:
 
     @property
     def allowed(self) -> bool:
-        """Whether old records keep their meaning.
-
-        A new column that is NOT NULL is refused: old records would have no value in it.
-        """
-        return self.kind in _ALLOWED and not (
-            self.kind == "added" and self.after.endswith("NOT NULL")
-        )
+        """Whether old records keep their meaning; they have no value in a new NOT NULL column."""
+        empty = self.kind == "added" and self.after.endswith("NOT NULL")
+        return self.kind in ("added", "widened", "loosened") and not empty
 
     def __str__(self) -> str:
         if self.kind == "added":

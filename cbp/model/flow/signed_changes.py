@@ -12,11 +12,11 @@ record, and 0 otherwise (`consolidated`). Delta's change data feed has these typ
 those of an update `update_preimage` and `update_postimage` (`cbp/engine/commit/change_feed.py`).
 
 A view without a key is a bag. Its changes are inserts and deletes alone: one for each record that
-came or went, none for those that stay. The sum of the signs is then how often it is there.
+came or went. The sum of the signs is then how often it is there.
 
-A later version can make a view of an output. The output's older records have neither type nor sign.
-Each of them was the new record of its key, so a reader of new records (`AFTER`) reads them. A
-reader of signed records never does (`cbp.model.version.flow_life`).
+If a later version made a view of an output, the output's older records have neither type nor sign.
+A reader of new records (`AFTER`) reads them; a reader of signed records never does
+(`cbp.model.version.flow_life`).
 """
 
 from __future__ import annotations
@@ -53,17 +53,12 @@ AFTER = (INSERT, UPDATE_AFTER)
 @lru_cache(maxsize=1024)
 def changes_schema(schema: Schema) -> Schema:
     """Return the schema of the changes of a view that has this schema."""
-    types = (DataType("STRING"), DataType("INT"))
-    more = (Field(name, type_) for name, type_ in zip(CHANGE_COLUMNS, types, strict=True))
+    more = Field(CHANGE_TYPE, DataType("STRING")), Field(SIGN, DataType("INT"))
     return Schema((*schema.fields, *more))
 
 
 def consolidated(changes: Iterable[tuple[Hashable, int]]) -> Counter[Hashable]:
-    """Return the sum of the signs of each record, without those whose sum is zero.
-
-    Args:
-        changes: Pairs of a record, in any hashable form, and its sign.
-    """
+    """Return the sum of the signs of each record, in any form, without those whose sum is zero."""
     sums: Counter[Hashable] = Counter()
     for record, sign in changes:
         sums[record] += sign

@@ -20,9 +20,7 @@ class BucketSize:
 
     Attributes:
         rows: Live records.
-        dead: Deleted records whose files are not rewritten yet.
-        bytes: Size of its files, including dead records.
-        files: Number of its files.
+        dead: Deleted records whose files are not rewritten yet; `bytes` includes them.
     """
 
     rows: int
@@ -59,16 +57,10 @@ class Spread:
 
 
 def spread(sizes: Mapping[int, BucketSize], buckets: int) -> Spread:
-    """Return the size of a state and its skew.
-
-    Args:
-        sizes: Maps each bucket to its size; buckets without files can be left out.
-        buckets: Declared buckets (>= 1).
-    """
-    rows = sum(size.rows for size in sizes.values())
-    rows_max = max((size.rows for size in sizes.values()), default=0)
+    """Return the size of a state and its skew; buckets without files can be left out of `sizes`."""
     counts = [size.rows for size in sizes.values()]
     counts += [0] * max(0, buckets - len(counts))
+    rows, rows_max = sum(counts), max(counts)
     mean = rows / len(counts)
     histogram = [0] * BINS if rows_max else []
     for count in counts if rows_max else ():

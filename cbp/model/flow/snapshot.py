@@ -22,12 +22,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """One version of one table.
+    """One version of one table, with its in-commit timestamp and that of the next, if any.
 
     Attributes:
         epoch: The last epoch of its stage that it shows; -1 if none.
-        stamp_ms: Its in-commit timestamp, milliseconds since 1970.
-        superseded_ms: Timestamp of the next version; `None` if this one is the newest.
     """
 
     version: int
@@ -45,8 +43,7 @@ class Snapshot:
         epochs: Maps each leading stage to the last epoch that its tables show; -1 if none.
         tables: Maps the folder of each table, relative to the dataflow's, to its version.
         newest: Whether there was no newer consistent time when it was taken.
-        readable_until_ms: Until when garbage collection keeps its files; see the limit
-            on versions in `cbp.engine.commit.garbage_collection.Retention`.
+        readable_until_ms: Until when garbage collection keeps its files.
     """
 
     dataflow: str
@@ -59,12 +56,9 @@ class Snapshot:
 
 
 def earlier(at_ms: int, lacking_ms: Iterable[int]) -> int | None:
-    """Return an earlier time to try; `None` if the cut at `at_ms` is consistent.
+    """Return an earlier time to try; `None` if the cut, with its newest version, is consistent.
 
-    Args:
-        at_ms: Time of the newest version in the cut.
-        lacking_ms: For each stage, the time of the first record that some table of it does not
-            show. Stages whose tables show all their records are left out.
+    `lacking_ms` is, for each stage, the time of the first record that some table does not show.
     """
     oldest = min(lacking_ms, default=at_ms + 1)
     return None if oldest > at_ms else oldest - 1

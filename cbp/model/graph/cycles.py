@@ -14,14 +14,15 @@ Invariant: the order depends only on the wiring, not on the order of its keys
 (tests/cbp/model/graph/test_cycles.py).
 
 Sources: Tarjan, "Depth-first search and linear graph algorithms" (1972); Kahn, "Topological sorting
-of large networks" (1962), with a heap of names.
+of large networks" (1962), in which the first name of those that are ready is next.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from graphlib import TopologicalSorter
 
 Wiring = Mapping[str, Mapping[str, str]]
 """Maps each stage to its inputs, and each input to its flow."""
@@ -44,23 +45,17 @@ def components(before: Predecessors) -> tuple[tuple[str, ...], ...]:
         min(component): tuple(sorted(component)) for component in _connected(before)
     }
     home = {stage: first for first, component in components_by_first.items() for stage in component}
-    after: dict[str, set[str]] = {first: set() for first in components_by_first}
-    waits: dict[str, set[str]] = {first: set() for first in components_by_first}
+    order: TopologicalSorter[str] = TopologicalSorter({first: () for first in components_by_first})
     for stage, feeding in before.items():
-        for one in feeding:
-            if home[one] != home[stage]:
-                after[home[one]].add(home[stage])
-                waits[home[stage]].add(home[one])
-    ready = [first for first in components_by_first if not waits[first]]
-    heapq.heapify(ready)
-    ordered = []
-    while ready:
+        order.add(home[stage], *({home[one] for one in feeding} - {home[stage]}))
+    order.prepare()
+    ordered, ready = [], list[str]()
+    while order.is_active():
+        for first in order.get_ready():
+            heapq.heappush(ready, first)
         first = heapq.heappop(ready)
         ordered.append(components_by_first[first])
-        for further in after[first]:
-            waits[further].discard(first)
-            if not waits[further]:
-                heapq.heappush(ready, further)
+        order.done(first)
     return tuple(ordered)
 
 
@@ -74,12 +69,29 @@ def cycles(before: Predecessors) -> dict[str, tuple[str, ...]]:
     }
 
 
+def readers(before: Predecessors) -> dict[str, list[str]]:
+    """Return, for each stage, the stages that it feeds, in their order."""
+    after: dict[str, list[str]] = {stage: [] for stage in before}
+    for stage, feeding in before.items():
+        for one in feeding:
+            after[one].append(stage)
+    return after
+
+
+def reached(before: Predecessors, stages: Iterable[str]) -> list[str]:
+    """Return these stages, then all that read from them, directly or not; the nearest first."""
+    found, after = list(dict.fromkeys(stages)), readers(before)
+    known = set(found)
+    for stage in found:
+        further = [one for one in after[stage] if one not in known]
+        found += further
+        known.update(further)
+    return found
+
+
 def shortest_cycle(before: Predecessors, stage: str) -> tuple[str, ...]:
     """Return a shortest cycle through a stage that is on one: the stages from it, downstream."""
-    after: dict[str, list[str]] = {one: [] for one in before}
-    for one in sorted(before):
-        for feeding in before[one]:
-            after[feeding].append(one)
+    after = readers(dict(sorted(before.items())))
     came_from: dict[str, str] = {}
     ends = deque([stage])
     while stage not in came_from:

@@ -4,24 +4,20 @@ Sources are rounded, stages are boxes with the name of their translator, and flo
 reads (the results) have a dashed edge. An edge has the name of its flow. An edge that closes a
 cycle, and a loopback, leads back below the boxes.
 
-Guaranteed: the same graph gives the same text; names are escaped, so that no name becomes markup
+Guaranteed: the same graph gives the same text; names are escaped
 (tests/cbp/model/graph/test_drawing.py). Colours are those of the text around the picture, so it
 can be read on light and on dark paper.
 
-`Layout` places the nodes of a graph in layers, from left to right.
-
-A node is in a layer after all nodes that feed it. An edge that closes a cycle leads back and
-does not count for this. An edge that passes over a layer gets a lane of its own there, so that it
-crosses no box.
+`Layout` places the nodes in layers, from left to right. A node is in a layer after all nodes that
+feed it; an edge that closes a cycle leads back and does not count for this. An edge that passes
+over a layer gets a lane of its own there, so that it crosses no box.
 
 Invariants (tests/cbp/model/graph/test_layered_layout.py): every node has one place, no two
 places overlap, every edge that leads forward rises by at least one layer, and the same graph has
 the same layout.
 
 Source: Sugiyama, Tagawa, Toda, "Methods for Visual Understanding of Hierarchical System Structures"
-(1981), with medians of neighbours for the order.
-
-The graph on the page has a layout of its own, in pixels:
+(1981), with medians of neighbours for the order. The graph on the page has a layout of its own:
 controller/ui/src/screens/graph/layout.ts.
 """
 
@@ -31,6 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from statistics import median
 
 from cbp.model.graph.cycles import components
 
@@ -85,24 +82,24 @@ class _Box:
     def right(self) -> float:
         return self.x + self.width
 
+    @property
+    def middle(self) -> float:
+        return self.y + _NODE_HEIGHT / 2
+
 
 def draw_graph(title: str, nodes: Sequence[Node], edges: Iterable[FlowEdge]) -> Drawing:
-    """Return the picture of a graph.
-
-    Args:
-        title: Read by screen readers instead of the picture.
-        nodes: Names are unique.
-        edges: Between these nodes.
-    """
-    arrows = list(edges)
-    layout = lay_out([node.name for node in nodes], [(e.begin, e.end) for e in arrows])
-    boxes, bottom, right = _places(nodes, layout, _gaps(arrows, layout))
-    parts = [*_forward(arrows, layout, boxes)]
+    """Return the picture of a graph; screen readers read the title instead."""
+    labels: dict[Edge, str] = {}
+    for arrow in edges:
+        edge, flow = (arrow.begin, arrow.end), arrow.flow.rpartition(".")[2]
+        labels[edge] = f"{labels[edge]}, {flow}" if edge in labels else flow
+    layout = lay_out([node.name for node in nodes], labels)
+    boxes, bottom, right = _places(nodes, layout, _gaps(labels, layout))
+    parts = [*_forward(labels, layout, boxes)]
     depth = bottom
     for number, (begin, end) in enumerate(layout.back):
-        flows = [e.flow for e in arrows if (e.begin, e.end) == (begin, end)]
         depth = bottom + 14 + _BACK_ROW * number
-        parts += _returning(boxes[begin], boxes[end], depth, ", ".join(map(_short, flows)))
+        parts += _returning(boxes[begin], boxes[end], depth, labels[begin, end])
     parts += [line for node in nodes for line in _box(node, boxes[node.name])]
     width, height = round(right + _MARGIN), round(depth + _BACK_ROW)
     head = (
@@ -114,17 +111,12 @@ def draw_graph(title: str, nodes: Sequence[Node], edges: Iterable[FlowEdge]) -> 
     return Drawing("\n".join([head, f"<title>{escape(title)}</title>", *parts, "</svg>"]))
 
 
-def _gaps(arrows: Iterable[FlowEdge], layout: Layout) -> list[float]:
+def _gaps(labels: Mapping[Edge, str], layout: Layout) -> list[float]:
     """Return the space after each layer, in which the names of the flows have room."""
-    names: dict[tuple[str, str], int] = {}
-    for arrow in arrows:
-        edge = arrow.begin, arrow.end
-        names[edge] = names.get(edge, -2) + len(_short(arrow.flow)) + 2
     gaps = [float(_GAP_MIN)] * max(1, len(layout.layers))
-    for (begin, end), characters in names.items():
-        if (begin, end) not in layout.back:
-            at = layout.layer_of[begin]
-            gaps[at] = max(gaps[at], characters * _LABEL_CHARACTER + 36)
+    for edge in labels.keys() - {*layout.back}:
+        at = layout.layer_of[edge[0]]
+        gaps[at] = max(gaps[at], len(labels[edge]) * _LABEL_CHARACTER + 36)
     return gaps
 
 
@@ -154,36 +146,32 @@ def _places(
 
 
 def _forward(
-    arrows: Sequence[FlowEdge], layout: Layout, boxes: dict[object, _Box]
+    labels: Mapping[Edge, str], layout: Layout, boxes: Mapping[object, _Box]
 ) -> Iterable[str]:
-    back = set(layout.back)
-    flows: dict[tuple[str, str], list[str]] = {}
-    for arrow in arrows:
-        flows.setdefault((arrow.begin, arrow.end), []).append(_short(arrow.flow))
-    for (begin, end), names in flows.items():
-        if (begin, end) in back:
+    for (begin, end), label in labels.items():
+        if (begin, end) in layout.back:
             continue
         lanes = range(layout.layer_of[begin] + 1, layout.layer_of[end])
         stops = [boxes[begin], *(boxes[(begin, end, at)] for at in lanes), boxes[end]]
-        path = f"M{stops[0].right:.0f} {_middle(stops[0]):.0f}"
+        path = f"M{stops[0].right:.0f} {stops[0].middle:.0f}"
         for one, other in pairwise(stops):
             half = (one.right + other.x) / 2
             path += (
-                f" C{half:.0f} {_middle(one):.0f} {half:.0f} {_middle(other):.0f} "
-                f"{other.x:.0f} {_middle(other):.0f}"
+                f" C{half:.0f} {one.middle:.0f} {half:.0f} {other.middle:.0f} "
+                f"{other.x:.0f} {other.middle:.0f}"
             )
             if other is not stops[-1]:
                 path += f" H{other.right:.0f}"
         yield f'<path d="{path}" opacity="0.6"/>'
-        yield _head(stops[-1].x, _middle(stops[-1]))
-        x, y = (stops[0].right + stops[1].x) / 2, (_middle(stops[0]) + _middle(stops[1])) / 2
-        yield _text(x, y - 5, ", ".join(names), size=10)
+        yield _head(stops[-1].x, stops[-1].middle)
+        x, y = (stops[0].right + stops[1].x) / 2, (stops[0].middle + stops[1].middle) / 2
+        yield _text(x, y - 5, label, size=10)
 
 
 def _returning(begin: _Box, end: _Box, depth: float, label: str) -> Iterable[str]:
     """Draw an edge that leaves on the right, passes below all boxes, and arrives on the left."""
     out, into = begin.right + 12, end.x - 16
-    leaves, arrives = _middle(begin) + 11, _middle(end) + 11
+    leaves, arrives = begin.middle + 11, end.middle + 11
     yield (
         f'<path d="M{begin.right:.0f} {leaves:.0f} H{out:.0f} V{depth:.0f} H{into:.0f} '
         f'V{arrives:.0f} H{end.x:.0f}" opacity="0.6" stroke-dasharray="5 3"/>'
@@ -205,7 +193,7 @@ def _box(node: Node, box: _Box) -> Iterable[str]:
         f'<rect x="{box.x:.0f}" y="{box.y:.0f}" width="{box.width:.0f}" height="{_NODE_HEIGHT}" '
         f'rx="{radius:.0f}" fill="currentColor" fill-opacity="0.06"{dashes}/>'
     )
-    middle, y = box.x + box.width / 2, _middle(box)
+    middle, y = box.x + box.width / 2, box.middle
     if node.detail:
         yield _text(middle, y - 2, _clipped(node.name), size=12)
         yield _text(middle, y + 12, _clipped(node.detail), size=10)
@@ -221,10 +209,6 @@ def _text(x: float, y: float, text: str, *, size: int) -> str:
     )
 
 
-def _middle(box: _Box) -> float:
-    return box.y + _NODE_HEIGHT / 2
-
-
 def _width(node: Node) -> float:
     text = max(len(_clipped(node.name)), len(_clipped(node.detail)) * 0.85)
     return max(_WIDTH_MIN, text * _CHARACTER + 24)
@@ -234,12 +218,11 @@ def _clipped(text: str) -> str:
     return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 1] + "…"
 
 
-def _short(flow: str) -> str:
-    return flow.rpartition(".")[2]
-
-
 Edge = tuple[str, str]
 """The node that an edge begins at, and the node that it leads to."""
+
+Lane = tuple[str, str, int]
+"""The part of a long edge in one layer: `(begin, end, layer)`."""
 
 _SWEEPS = 8
 
@@ -249,24 +232,17 @@ class Layout:
     """The positions of nodes.
 
     Attributes:
-        layers: Node names and lanes, by layer and from top to bottom. A lane is
-            `(begin, end, layer)`, the part of a long edge in this layer.
-        layer_of: The layer of each node.
+        layers: Node names and lanes, by layer and from top to bottom.
         back: Edges that close a cycle, in the order given. An edge from a node to itself is one.
     """
 
-    layers: tuple[tuple[str | tuple[str, str, int], ...], ...]
+    layers: tuple[tuple[str | Lane, ...], ...]
     layer_of: Mapping[str, int]
     back: tuple[Edge, ...]
 
 
 def lay_out(nodes: Sequence[str], edges: Iterable[Edge]) -> Layout:
-    """Return the layout of a graph.
-
-    Args:
-        nodes: All names, each once.
-        edges: Between these nodes; an edge that is given twice counts once.
-    """
+    """Return the layout of a graph; an edge that is given twice counts once."""
     distinct = list(dict.fromkeys(edges))
     place = {name: at for at, name in enumerate(_forward_order(nodes, distinct))}
     back = tuple((begin, end) for begin, end in distinct if place[end] <= place[begin])
@@ -277,11 +253,9 @@ def lay_out(nodes: Sequence[str], edges: Iterable[Edge]) -> Layout:
 
 def _forward_order(nodes: Sequence[str], edges: Sequence[Edge]) -> list[str]:
     """Return all nodes so that few edges lead back; without a cycle none does."""
-    before: dict[str, set[str]] = {name: set() for name in nodes}
-    for begin, end in edges:
-        before[end].add(begin)
+    before = {name: frozenset(begin for begin, end in edges if end == name) for name in nodes}
     ordered: list[str] = []
-    for component in components({name: frozenset(names) for name, names in before.items()}):
+    for component in components(before):
         remaining = list(component)
         while remaining:
             # A cycle begins at a node with inputs from outside, if it has one, and otherwise or
@@ -313,18 +287,16 @@ def _layers(
 
 def _ordered(
     nodes: Sequence[str], forward: Sequence[Edge], layer_of: Mapping[str, int]
-) -> tuple[tuple[str | tuple[str, str, int], ...], ...]:
-    layers: list[list[str | tuple[str, str, int]]] = [
-        [] for _ in range(max(layer_of.values(), default=-1) + 1)
-    ]
+) -> tuple[tuple[str | Lane, ...], ...]:
+    layers = [list[str | Lane]() for _ in range(max(layer_of.values(), default=-1) + 1)]
     for name in nodes:
         layers[layer_of[name]].append(name)
-    beside: dict[str | tuple[str, str, int], list[str | tuple[str, str, int]]] = {}
+    beside: dict[str | Lane, list[str | Lane]] = {}
     for begin, end in forward:
         lanes = [(begin, end, layer) for layer in range(layer_of[begin] + 1, layer_of[end])]
         for lane in lanes:
             layers[lane[2]].append(lane)
-        chain: list[str | tuple[str, str, int]] = [begin, *lanes, end]
+        chain: list[str | Lane] = [begin, *lanes, end]
         for one, other in pairwise(chain):
             beside.setdefault(one, []).append(other)
             beside.setdefault(other, []).append(one)
@@ -336,14 +308,9 @@ def _ordered(
                 for row, one in enumerate(layer)
             }
             layers[at].sort(
-                key=lambda one: _median(
+                key=lambda one: median(
                     [height[other] for other in beside.get(one, []) if other in height]
                     or [height[one]]
                 )
             )
     return tuple(map(tuple, layers))
-
-
-def _median(values: Sequence[float]) -> float:
-    ranked = sorted(values)
-    return (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) / 2

@@ -22,11 +22,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """Loops, and what each of them is inside of.
-
-    Attributes:
-        outer: Maps each loop to the loop that it is directly inside of; `""` means none.
-    """
+    """Loops, each with the loop that it is directly inside of; `""` means none."""
 
     outer: Mapping[str, str]
 
@@ -48,11 +44,7 @@ class Nesting:
         return frozenset(self.outer.values()) - {""}
 
     def next_of(self, waiting: Collection[str]) -> frozenset[str]:
-        """Return the loops whose messages are delivered next.
-
-        Args:
-            waiting: The loops with messages that wait.
-        """
+        """Return the loops whose messages are delivered next, of those with waiting messages."""
         return frozenset(waiting).difference(*map(self.around, waiting))
 
     def ended(self, ends: Collection[str], read: Collection[str]) -> frozenset[str]:

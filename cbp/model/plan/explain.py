@@ -1,15 +1,11 @@
 """Explain: the physical plan of a dataflow, derived from its description alone; pure.
 
 The plan says which stages run together, and how the records of every input and state reach the
-groups: read in place, shuffled, handed over within a task, looked up by key, or scanned. Where an
-engine decides by the size of an increment, the plan shows the limit.
-
-    plan = explain(dataflow, leaders, PhysicalLimits(slots=4))
-    [unit.stages for unit in plan.units]
+groups. Where an engine decides by the size of an increment, the plan shows the limit; the figures
+of a run show what was done.
 
 Guaranteed: every stage, input, state and output occurs once
 (tests/cbp/model/plan/test_explain.py).
-Absent on purpose: sizes of real increments. The figures of a run show what was done.
 """
 
 from __future__ import annotations
@@ -22,28 +18,13 @@ from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.equality import in_words
 from cbp.model.dataflow.nodes import BUCKETS_MAX, StageNode
-from cbp.model.dataflow.stage import (
-    AggregateSpec,
-    Computed,
-    InputSpec,
-    LookupSpec,
-    TranslatorSpec,
-)
+from cbp.model.dataflow.stage import AggregateSpec, Computed, InputSpec, LookupSpec, TranslatorSpec
 from cbp.model.flow.framing import FrameBy
 from cbp.model.plan.fusion import PhysicalStage, physical_stages, split_phases
 from cbp.model.plan.spark_or_worker import Bypass
 
 Way = Literal["shares", "handed_over", "behind", "in_place", "by_size", "shuffled", "every_task"]
-"""How records of an input reach the groups:
-
-- `shares`: each task reads a part of the files, in order; nothing is shuffled.
-- `handed_over`: the task that writes the records hands them on; they are not read again.
-- `behind`: read after the first phase of the run has written them.
-- `in_place`: messages are stored by the bucket of their receiver; each task reads its own.
-- `by_size`: a small increment is read by every task, a large one is shuffled.
-- `shuffled`: always shuffled by Spark, since a key or order of an input of the stage is in SQL.
-- `every_task`: every task reads the increment and keeps its buckets; there is no shuffle.
-"""
+"""How records of an input reach the groups; `_WORDS` has the meaning of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +32,7 @@ class PhysicalLimits:
     """The limits by which an engine plans a run.
 
     Attributes:
-        slots: Tasks that run at the same time.
-        rows_per_task: Maps the form of a translator to the number of records that justify
-            another task.
+        rows_per_task: Maps the form of a translator to the records that justify another task.
         arranged_reads: Every task reads the whole increment while the product of its records and
             the tasks is at most this; `None` means no limit.
         arranged_bytes: Bytes of an increment up to which every task reads all of it.
@@ -78,14 +57,10 @@ class InputPlan:
     """The plan of one input.
 
     Attributes:
-        route: What gives the group's key: columns, a function or an expression; `""` if there is
-            nothing.
+        route: Columns, a function or an expression that give the group's key; `""` means none.
         computed: Where the key or the order is computed; `""` if both are plain columns.
-        frame_by: What gives the framing key: a column or a function; `""` means that each output
-            increment of the flow is one increment of the input.
+        frame_by: A column or a function that gives the framing key; `""` means none.
         memo: Whether the framing function has a memo, so that it reads records in order.
-        close_idle_seconds: Seconds without a record after which the open frame is closed;
-            0: never.
     """
 
     input: str
@@ -108,10 +83,8 @@ class LookupPlan:
     """The plan of one look-up.
 
     Attributes:
-        table: The view or state that is read, as `stage.state`.
         by: Columns that hold the key of the called group; empty if every group has all records.
         key: Columns by which a group reads single records; empty if it reads all of its own.
-        wakes: Whether groups are called because their records changed.
     """
 
     lookup: str
@@ -150,9 +123,7 @@ class StagePlan:
     Attributes:
         form: `record-wise`, `groupwise`, `arrow`, `run` or `sql`.
         buckets: Hash partitions of groups and state; 0 if it is record-wise.
-        tasks_max: Maximum number of tasks of a run.
-        runnable: The rule or function that decides when it runs. For a stage that does not
-            lead, the rule of its leader applies instead.
+        runnable: The rule or function that decides when it runs, if the stage leads.
         ways: For a loop within a run, or the call of a whole run: how it proceeds and ends, and
             its limit of memory, as a text for people; empty for other stages.
     """
@@ -174,12 +145,7 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class UnitPlan:
-    """A physical stage: one run, one epoch, one intention.
-
-    Attributes:
-        jobs: Maximum number of jobs of a run.
-        cycle: Stages of its cycle; empty if it is on none.
-    """
+    """A physical stage: one run of at most so many jobs, one epoch, one intention."""
 
     leader: str
     stages: tuple[StagePlan, ...]
@@ -199,47 +165,45 @@ class Plan:
 
 
 def explain(dataflow: Dataflow, leaders: Collection[str], limits: PhysicalLimits) -> Plan:
-    """Return the physical plan of a dataflow.
-
-    Args:
-        leaders: The leaders of its physical stages, as chosen at registration.
-    """
+    """Return the physical plan of a dataflow, whose leaders were chosen at registration."""
     cycles = dataflow.cycles()
     units = []
     for name, unit in physical_stages(dataflow, leaders).items():
-        phases = split_phases(unit.members)
-        stages = tuple(_stage(dataflow, unit, node, phases, limits) for node in unit.members)
-        jobs = len(phases) + len(unit.leader.translator.parts()) - 1
+        run = _Run(dataflow, unit, split_phases(unit.members), limits, dataflow.own_messages())
+        stages = tuple(_stage(run, node) for node in unit.members)
+        jobs = len(run.phases) + len(unit.leader.translator.parts()) - 1
         units.append(UnitPlan(name, stages, jobs, cycles.get(name, ())))
     sources = {name: str(source.schema) for name, source in dataflow.sources.items()}
     return Plan(dataflow.name, sources, tuple(units), limits, _lanes(limits))
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What is known of a physical stage while its plan is made."""
+
+    dataflow: Dataflow
+    unit: PhysicalStage
+    phases: list[tuple[StageNode, ...]]
+    limits: PhysicalLimits
+    own_messages: Collection[str]
+
+
 def buckets_advised(buckets: int, slots: int) -> int | None:
-    """Return how many buckets use an engine's slots evenly; `None` if `buckets` does already.
+    """Return how many buckets use an engine's slots evenly; `None` if `buckets` (0: none) does.
 
     One task works on a bucket, so fewer than two buckets per slot leave slots idle while the last
-    tasks end. About four per slot is the optimum: with more, the cost of small files outweighs the
-    gain.
-
-    Args:
-        buckets: Buckets of the stage; 0 if it has none.
+    tasks end. With more than about four, the cost of small files outweighs the gain.
     """
     if buckets == 0 or buckets >= 2 * slots:
         return None
     return min(BUCKETS_MAX, 1 << (4 * slots - 1).bit_length())
 
 
-def _stage(
-    dataflow: Dataflow,
-    unit: PhysicalStage,
-    node: StageNode,
-    phases: list[tuple[StageNode, ...]],
-    limits: PhysicalLimits,
-) -> StagePlan:
-    spec = node.translator
-    own = dataflow.own_messages()
-    inputs = tuple(_input(unit, node, input_, phases, limits, own) for input_ in spec.inputs)
+def _stage(run: _Run, node: StageNode) -> StagePlan:
+    spec, limits = node.translator, run.limits
+    rows = 0 if spec.record_wise else limits.rows_per_task.get(spec.form, 0)
+    if spec.supersteps > 1:
+        rows = limits.rows_per_loop_task if limits.loop_tasks > 1 else 0
     return StagePlan(
         name=node.name,
         translator=spec.name,
@@ -248,12 +212,12 @@ def _stage(
         ways=_loop(node, limits),
         buckets=0 if spec.record_wise else node.buckets,
         tasks_max=_tasks_max(node, limits),
-        rows_per_task=_rows_per_task(spec, limits),
+        rows_per_task=rows,
         runnable=node.runnable.name,
-        inputs=inputs,
+        inputs=tuple(_input(run, node, input_) for input_ in spec.inputs),
         lookups=tuple(_lookup(node, one) for one in spec.lookups),
         states=tuple(_states(node)),
-        outputs=tuple(_outputs(dataflow, node)),
+        outputs=tuple(_outputs(run.dataflow, node)),
     )
 
 
@@ -272,14 +236,14 @@ def _loop(node: StageNode, limits: PhysicalLimits) -> str:
             f"{' or '.join(ends)}; if messages are left, the next run reads them"
         )
         words += _nesting(spec)
-        several = _tasks_max(node, limits) > 1
-        if several and any(one.microsteps for one in spec.loopbacks):
+        tasks = _tasks_max(node, limits)
+        if tasks > 1 and any(one.microsteps for one in spec.loopbacks):
             words.append(
                 "a task handles the messages for its own groups until none is left (microsteps), "
                 "and then exchanges messages with the other tasks, which ends the superstep"
             )
         where = "in one task, which holds in memory its messages and the records that it changes"
-        if (tasks := _tasks_max(node, limits)) > 1:
+        if tasks > 1:
             where = (
                 f"in up to {tasks:,} tasks that exchange messages: one task for each "
                 f"{limits.rows_per_loop_task:,} records that the loop may reach, if enough slots "
@@ -310,12 +274,6 @@ def _end(aggregate: AggregateSpec) -> str:
     return f"the {how} of `{aggregate.name}` is below {aggregate.ends_below:g}"
 
 
-def _rows_per_task(spec: TranslatorSpec, limits: PhysicalLimits) -> int:
-    if spec.supersteps > 1:
-        return limits.rows_per_loop_task if limits.loop_tasks > 1 else 0
-    return 0 if spec.record_wise else limits.rows_per_task.get(spec.form, 0)
-
-
 def _tasks_max(node: StageNode, limits: PhysicalLimits) -> int:
     if node.translator.supersteps > 1:
         return min(limits.loop_tasks, node.buckets)
@@ -328,21 +286,14 @@ def _lookup(node: StageNode, spec: LookupSpec) -> LookupPlan:
     words = ["read by the keys of the inputs" if spec.by else "every group has all records"]
     words.append("as of the newest epoch that the table shows when a run begins")
     if spec.wake:
-        words.append(
-            "and at least as new as the changes of the table for which the run calls groups"
-        )
+        changes = "the changes of the table for which the run calls groups"
+        words.append(f"and at least as new as {changes}")
     if node.translator.supersteps > 1:
         part = "the buckets of its own groups" if spec.by else "the whole table"
         words.append(f"each task of the loop reads {part}, once")
-    return LookupPlan(
-        lookup=spec.name,
-        table=node.lookups[spec.name],
-        columns=str(spec.schema),
-        by=spec.by,
-        key=spec.key,
-        wakes=spec.wake,
-        words=", ".join(words),
-    )
+    table, columns = node.lookups[spec.name], str(spec.schema)
+    said = ", ".join(words)
+    return LookupPlan(spec.name, table, columns, spec.by, spec.key, wakes=spec.wake, words=said)
 
 
 def _states(node: StageNode) -> Iterator[StatePlan]:
@@ -350,15 +301,13 @@ def _states(node: StageNode) -> Iterator[StatePlan]:
     for state in spec.states:
         scanned = state.grouping == "outer"
         words = (
-            "scanned: every group in it is called in every epoch"
-            if scanned
-            else (
-                "looked up by the keys of the inputs; in each file by its index or by a scan, "
-                "whichever is cheaper"
-            )
+            "looked up by the keys of the inputs; in each file by its index or by a scan, "
+            "whichever is cheaper"
         )
         if spec.form == "run":
             words = "read by the author's code in one call: by any keys, or all at once"
+        elif scanned:
+            words = "scanned: every group in it is called in every epoch"
         if state.route_by is not None:
             words += f"; its key has the columns {', '.join(state.route_by)}"
         if state.keep:
@@ -390,32 +339,22 @@ def _outputs(dataflow: Dataflow, node: StageNode) -> Iterator[OutputPlan]:
         yield OutputPlan(flow, str(output.schema), compared, readers)
 
 
-def _input(
-    unit: PhysicalStage,
-    node: StageNode,
-    spec: InputSpec,
-    phases: list[tuple[StageNode, ...]],
-    limits: PhysicalLimits,
-    own_messages: Collection[str],
-) -> InputPlan:
-    flow = node.wiring[spec.name]
-    computed: Literal["", "python", "sql"] = (
-        "sql" if spec.in_sql else "python" if spec.computed else ""
-    )
-    broadcast = isinstance(spec.route_by, Computed) and spec.route_by.many
-    way = _way(unit, node, spec, phases, limits, own_messages)
-    words = [_WORDS[way].format(by=flow.partition(".")[0], limit=_limit(limits))]
+def _input(run: _Run, node: StageNode, spec: InputSpec) -> InputPlan:
+    flow, way = node.wiring[spec.name], _way(run, node, spec)
+    computed: Literal["", "python", "sql"] = "python" if spec.computed else ""
+    computed = "sql" if spec.in_sql else computed
+    words = [_WORDS[way].format(by=flow.partition(".")[0], limit=_limit(run.limits))]
     if computed == "python" and way in ("by_size", "shuffled"):
         words.append("its key or order is computed in Python before the shuffle")
     if spec.combine is not None:
         columns = ", ".join(f"{how} of {column}" for column, how in spec.combine.columns)
         words.append(f"combined before the shuffle{columns and f' ({columns})'}")
-    if broadcast:
+    if spec.has_several:
         words.append("each task gets one copy of a record that is sent to ALL or to an address")
     if spec.frame_by is not None:
         words.append(_framing(spec.frame_by, spec.close_idle_seconds))
     if spec.supersteps > 1:
-        sent = _tasks_max(node, limits) > 1
+        sent = _tasks_max(node, run.limits) > 1
         read = (
             f"messages are {'sent to the task of the receiving group, and ' if sent else ''}read "
             f"in the run that wrote them, in up to {spec.supersteps:,} supersteps"
@@ -425,13 +364,13 @@ def _input(
             read += f", once no message of `{inside}` is left"
         words.insert(0, read)
     return InputPlan(
-        input=spec.name,
-        flow=flow,
-        way=way,
-        route=_route(spec),
-        computed=computed,
+        spec.name,
+        flow,
+        way,
+        _route(spec),
+        computed,
         combined=spec.combine is not None,
-        broadcast=broadcast,
+        broadcast=spec.has_several,
         loopback=spec.loopback,
         framed=spec.frame_by is not None,
         frame_by="" if spec.frame_by is None else _frame_by(spec.frame_by),
@@ -441,29 +380,21 @@ def _input(
     )
 
 
-def _way(
-    unit: PhysicalStage,
-    node: StageNode,
-    spec: InputSpec,
-    phases: list[tuple[StageNode, ...]],
-    limits: PhysicalLimits,
-    own_messages: Collection[str],
-) -> Way:
+def _way(run: _Run, node: StageNode, spec: InputSpec) -> Way:
     writer = node.wiring[spec.name].partition(".")[0]
-    if node is not unit.leader and writer in unit.names:
-        heads = {phase[0].name for phase in phases[1:]}
+    if node is not run.unit.leader and writer in run.unit.names:
+        heads = {phase[0].name for phase in run.phases[1:]}
         return "behind" if node.name in heads else "handed_over"
     if spec.route_by is None:
         return "shares"
-    if node.wiring[spec.name] in own_messages and spec.lies_by_bucket:
+    if node.wiring[spec.name] in run.own_messages and spec.lies_by_bucket:
         return "in_place"
     if any(input_.in_sql for input_ in node.translator.inputs):
         return "shuffled"  # only Spark evaluates SQL; all inputs of a run take one way
-    return "every_task" if limits.arranged_reads is None else "by_size"
+    return "every_task" if run.limits.arranged_reads is None else "by_size"
 
 
 def _lanes(limits: PhysicalLimits) -> str:
-    """Return the lane that a job takes, in words; see `cbp.model.plan.spark_or_worker`."""
     bypass = limits.bypass
     if bypass is None:
         return "every job is `local`: in the service's process, or in one of its worker processes"
@@ -505,11 +436,9 @@ _WORDS: Mapping[Way, str] = {
 
 def _route(spec: InputSpec) -> str:
     by = spec.route_by
-    if by is None:
-        return ""
     if isinstance(by, Computed):
-        return ", ".join(by.sql) if by.sql else _named(by.function, by.place)
-    return ", ".join(by)
+        return ", ".join(by.sql) or _named(by.function, by.place)
+    return ", ".join(by or ())
 
 
 def _frame_by(by: FrameBy) -> str:
@@ -517,7 +446,6 @@ def _frame_by(by: FrameBy) -> str:
 
 
 def _framing(by: FrameBy, close_idle_seconds: float) -> str:
-    """Return how an input's frames are made, and when a frame ends, in words."""
     order = "in the order of the records" if by.memo else "with each increment grouped by this key"
     ends = "a frame ends when a record with another key follows, or when the frame is closed"
     if close_idle_seconds:

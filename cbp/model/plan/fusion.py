@@ -2,8 +2,7 @@
 
 A physical stage is a leader and the stages after it, each of which reads one flow of a stage
 before it. One run of it is one epoch of all its members, under one intention. Every member's output
-is written and numbered as if the member ran by itself, so the increments of every flow are the same
-with and without fusion.
+is written and numbered as if the member ran by itself.
 
     pages -> extract -> count -+-> merge -> score -+-> threshold     (extract and score
                 '--------------'     '-------------'                  record-wise)
@@ -19,12 +18,11 @@ The rules ensure that a member reads exactly what it would read alone:
    stages of the form `sql`, since their records are in none of our tasks; and stages that the
    author wants apart (`StageNode.fuse`).
 4. These stages can only lead: stages with a Runnable or FrameBy other than the default, since they
-   decide themselves when they run and on what; and stages with several inputs. The latter holds
-   for record-wise stages too, since they read all of one input before any of the next.
+   decide themselves when they run and on what; and stages with several inputs, since they read all
+   of one input before any of the next.
 
-The fusion is chosen once, when a dataflow is registered, and stored with it as the names of the
-leaders, which own the epochs, queues and intentions. `physical_stages` derives the members: a stage
-that does not lead runs with the stage that writes its input.
+The leaders own the epochs, queues and intentions. They are chosen once, when a dataflow is
+registered, and stored with it; a stage that does not lead runs with the writer of its input.
 
 Invariants (tests/cbp/model/plan/test_fusion.py): every stage is a member of exactly one
 physical stage; all but the leader have one input, from an earlier member.
@@ -34,20 +32,17 @@ Source: ours; the idea is from Dryad and FlumeJava, the limits come from increme
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from cbp.errors import InvariantError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
+from cbp.model.graph.cycles import predecessors, reached
 
 
 @dataclass(frozen=True, slots=True)
 class PhysicalStage:
-    """Stages that run together.
-
-    Attributes:
-        members: The leader, then the others, each after the stage that writes its input.
-    """
+    """Stages that run together: the leader, then the others, each after its input's writer."""
 
     members: tuple[StageNode, ...]
 
@@ -98,12 +93,10 @@ def keep_leaders(
     """Return the leaders of a new version, so that its epochs continue those of the old version.
 
     A stage can run after another one only if it did so before, or if both are new. Only then do
-    the flows of both have equally many increments. Stages that could run together now, but did
-    not before, stay apart. A stage that can no longer run in its leader's run becomes a leader,
-    and continues at the epoch of its old leader.
+    the flows of both have equally many increments. A stage that can no longer run in its leader's
+    run becomes a leader, and continues at the epoch of its old leader.
 
     Args:
-        dataflow: The new version, checked.
         units: Maps each stage of the version before to the stage that led it.
         epochs: Maps each stage to its next epoch; a follower has its leader's.
         apart: Stages that need a queue, since they must read increments that are not written in
@@ -125,8 +118,7 @@ def keep_leaders(
 def physical_stages(dataflow: Dataflow, leaders: Collection[str]) -> dict[str, PhysicalStage]:
     """Return the physical stages by their leaders, in the order of the stages.
 
-    Raises:
-        InvariantError: These cannot be the leaders of this dataflow.
+    An `InvariantError` says that these cannot be the leaders.
     """
     members = {name: [dataflow.stages[name]] for name in dataflow.stages if name in leaders}
     unit_of = {name: name for name in members}
@@ -135,9 +127,8 @@ def physical_stages(dataflow: Dataflow, leaders: Collection[str]) -> dict[str, P
         ready = [s for s in waiting if _only_input(s).partition(".")[0] in unit_of]
         if not ready:
             names = ", ".join(stage.name for stage in waiting)
-            message = (
-                f"{names} of dataflow {dataflow.name!r} cannot run together with another stage"
-            )
+            where = f"{names} of dataflow {dataflow.name!r}"
+            message = f"{where} cannot run together with another stage"
             raise InvariantError(message, dataflow=dataflow.name)
         for stage in ready:
             unit_of[stage.name] = unit_of[_only_input(stage).partition(".")[0]]
@@ -149,8 +140,7 @@ def physical_stages(dataflow: Dataflow, leaders: Collection[str]) -> dict[str, P
 def split_phases(members: Iterable[StageNode]) -> list[tuple[StageNode, ...]]:
     """Return the members in one or two phases, each led by its first stage.
 
-    A groupwise member that does not lead begins the second phase, since its input must be complete
-    and ordered by key.
+    A groupwise member that does not lead begins the second: its input must be complete and ordered.
     """
     first: list[StageNode] = []
     second: list[StageNode] = []
@@ -170,37 +160,16 @@ def _follower(
         for stage in dataflow.stages.values()
         if stage.name not in unit.names and any(_reads(stage, member) for member in unit.members)
     }
+    before = predecessors(dataflow.wiring())
     for name in sorted(readers & set(candidates)):
-        if readers - {name} <= _waiting_for(dataflow, name):
+        if readers <= set(reached(before, [name])):  # the others cannot run before it has run
             return frozenset({name})
     return frozenset()
 
 
-def _waiting_for(dataflow: Dataflow, stage: str) -> set[str]:
-    """Return the stages after this one, which cannot run before it has run."""
-    waiting: set[str] = set()
-    edge = {stage}
-    while edge:
-        edge = {
-            reader.name
-            for reader in dataflow.stages.values()
-            for name in edge
-            if reader.name not in waiting and _reads(reader, dataflow.stages[name])
-        }
-        waiting |= edge
-    return waiting
-
-
 def _only_input(stage: StageNode) -> str:
-    """Return the flow that a stage reads if it is the only one; otherwise `""`."""
-    flows: Mapping[str, str] = stage.wiring
-    return next(iter(flows.values())) if len(flows) == 1 else ""
+    return next(iter(stage.wiring.values())) if len(stage.wiring) == 1 else ""
 
 
 def _reads(stage: StageNode, producer: StageNode) -> bool:
-    return producer.name in _producers(stage)
-
-
-def _producers(stage: StageNode) -> Iterator[str]:
-    """Yield the stages and sources that write the inputs of a stage."""
-    return (flow.partition(".")[0] for flow in stage.wiring.values())
+    return any(flow.partition(".")[0] == producer.name for flow in stage.wiring.values())

@@ -2,8 +2,7 @@
 
 An increment of a source is read by some stages. The epoch of such a run writes increments of the
 stage's flows, which other stages read. This *wave* is followed once through the graph, upstream
-first. A flow that leads back into a cycle is not followed again, so a cell shows the first
-round of a loop.
+first, so a cell shows the first round of a loop.
 
     upstream    a stage before it has not applied the increment yet
     waiting     it is in the queue of the stage
@@ -22,15 +21,7 @@ from typing import Literal
 
 CellStatus = Literal["none", "unknown", "applied", "upstream", "waiting", "running", "failed"]
 
-_WORST_LAST: tuple[CellStatus, ...] = (
-    "none",
-    "applied",
-    "unknown",
-    "upstream",
-    "waiting",
-    "running",
-    "failed",
-)
+_WORST_LAST = ("none", "applied", "unknown", "upstream", "waiting", "running", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +31,8 @@ class StageProgress:
     Attributes:
         inputs: Maps each input to its flow.
         outputs: The flows that its runs write, including those of stages that run with it.
-        waiting: Maps inputs to the indexes that wait there, unread.
-        running: Maps inputs to the indexes that a run under way reads.
-        failed: Maps inputs to the indexes that the last failed run read.
+        waiting, running, failed: Map inputs to the indexes that wait there, unread; that a run
+            under way reads; and that the last failed run read.
         applied: Input to index to (run, epoch) of the known run that applied it.
         framed: Inputs whose queue holds frames, not increments of the flow.
     """
@@ -76,13 +66,7 @@ class _Wave:
 def follow(
     flow: str, index: int, order: Sequence[str], stages: Mapping[str, StageProgress]
 ) -> dict[str, Cell]:
-    """Return the cell of each stage for one increment.
-
-    Args:
-        flow: The flow of the increment.
-        order: Leading stages, upstream first.
-        stages: The known runs and queues of each of these stages.
-    """
+    """Return the cell of each leading stage for one increment; `order` is upstream first."""
     wave = _Wave({flow: {index}})
     return {name: _cell(stages[name], wave) for name in order}
 

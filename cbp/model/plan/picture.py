@@ -17,14 +17,10 @@ one column share no line (tests/cbp/model/plan/test_picture.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from itertools import chain
-from typing import Protocol
 
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.graph.cycles import components, predecessors
-from cbp.model.graph.drawing import FlowEdge
 from cbp.model.plan.fusion import physical_stages
 
 _NORTH, _EAST, _SOUTH, _WEST = 1, 2, 4, 8
@@ -47,12 +43,7 @@ _CHARACTERS = {
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line: a source, a stage, or one output of the stage above it.
-
-    Attributes:
-        flow: The flow that begins here; `""` if there is none.
-        stage: The stage that reads here; `""` if there is none.
-    """
+    """One line: a source, a stage that reads, or one output of the stage above it."""
 
     label: str
     flow: str = ""
@@ -81,9 +72,7 @@ def picture(dataflow: Dataflow, leaders: Collection[str]) -> str:
                 # A rail that is only crossed keeps its line; a corner means that a rail ends here.
                 if left in ends or not cells[left]:
                     cells[left] |= _EAST | _WEST
-        mark = " "
-        if ends:
-            mark = "◀" if line.stage else "●"
+        mark = " " if not ends else "◀" if line.stage else "●"
         text = "".join(_CHARACTERS[cell] for cell in cells)
         drawn.append(f"{line.label:<{width}}  {mark}{text}".rstrip())
     return "\n".join(drawn)
@@ -91,95 +80,72 @@ def picture(dataflow: Dataflow, leaders: Collection[str]) -> str:
 
 def mermaid(dataflow: Dataflow, leaders: Collection[str]) -> str:
     """Return the graph as a Mermaid flowchart; stages that run together share a box."""
-    return "\n".join(["flowchart LR", *_written(dataflow, leaders, _Mermaid())])
+    return "\n".join(["flowchart LR", *_written(dataflow, leaders, _MERMAID)])
 
 
 def dot(dataflow: Dataflow, leaders: Collection[str]) -> str:
     """Return the graph in the DOT language of Graphviz; stages that run together share a box."""
     head = [f"digraph {dataflow.name} {{", "    rankdir=LR;"]
-    return "\n".join([*head, *_written(dataflow, leaders, _Dot()), "}"])
+    return "\n".join([*head, *_written(dataflow, leaders, _DOT), "}"])
 
 
-class _Language(Protocol):
-    """How a language writes the parts of a graph, each in lines without indentation."""
+@dataclass(frozen=True, slots=True)
+class _Language:
+    """How a language writes the parts of a graph, as templates without indentation.
 
-    def source(self, name: str) -> str: ...
+    `{0}` is a name; of an edge `{begin}`, `{end}` and `{flow}`. A box has a first and a last line.
+    The id of a node in Mermaid is not its name, which can be a keyword.
+    """
 
-    def stage(self, name: str) -> str: ...
-
-    def box(self, leader: str) -> tuple[str, str]:
-        """Return the first and the last line of a box around stages."""
-        ...
-
-    def edge(self, edge: FlowEdge) -> str: ...
-
-    def result(self, edge: FlowEdge) -> list[str]: ...
-
-
-class _Mermaid:
-    """Nodes have their own ids, since the name of a stage can be a keyword of Mermaid."""
-
-    def source(self, name: str) -> str:
-        return f'{_id(name)}(["{name}"])'
-
-    def stage(self, name: str) -> str:
-        return f'{_id(name)}["{name}"]'
-
-    def box(self, leader: str) -> tuple[str, str]:
-        return f'subgraph run_{leader}["one run"]', "end"
-
-    def edge(self, edge: FlowEdge) -> str:
-        return f'{_id(edge.begin)} -->|"{_short(edge.flow)}"| {_id(edge.end)}'
-
-    def result(self, edge: FlowEdge) -> list[str]:
-        return [f'{_id(edge.begin)} --> {_id(edge.flow)}[("{edge.flow}")]']
+    source: str
+    stage: str
+    box: tuple[str, str]
+    edge: str
+    result: tuple[str, ...]
+    id: Callable[[str], str]
 
 
-class _Dot:
-    """The language of Graphviz."""
-
-    def source(self, name: str) -> str:
-        return f"{_quoted(name)} [shape=oval];"
-
-    def stage(self, name: str) -> str:
-        return f"{_quoted(name)} [shape=box];"
-
-    def box(self, leader: str) -> tuple[str, str]:
-        return f'subgraph cluster_{leader} {{ label="one run";', "}"
-
-    def edge(self, edge: FlowEdge) -> str:
-        label = _quoted(_short(edge.flow))
-        return f"{_quoted(edge.begin)} -> {_quoted(edge.end)} [label={label}];"
-
-    def result(self, edge: FlowEdge) -> list[str]:
-        flow = _quoted(edge.flow)
-        return [f"{flow} [shape=cylinder];", f"{_quoted(edge.begin)} -> {flow};"]
+_MERMAID = _Language(
+    source='{id}(["{0}"])',
+    stage='{id}["{0}"]',
+    box=('subgraph run_{0}["one run"]', "end"),
+    edge='{begin} -->|"{flow}"| {end}',
+    result=('{begin} --> {end}[("{0}")]',),
+    id=lambda name: f"n_{name.replace('.', '__')}",
+)
+_DOT = _Language(
+    source="{id} [shape=oval];",
+    stage="{id} [shape=box];",
+    box=('subgraph cluster_{0} {{ label="one run";', "}}"),
+    edge='{begin} -> {end} [label="{flow}"];',
+    result=("{end} [shape=cylinder];", "{begin} -> {end};"),
+    id=lambda name: f'"{name}"',
+)
 
 
 def _written(dataflow: Dataflow, leaders: Collection[str], language: _Language) -> Iterator[str]:
-    """Yield the lines of a graph: sources, stages in boxes, edges, results."""
+    id_ = language.id
     for name in dataflow.sources:
-        yield f"    {language.source(name)}"
+        yield "    " + language.source.format(name, id=id_(name))
     for name, unit in physical_stages(dataflow, leaders).items():
-        stages = [language.stage(member) for member in unit.names]
+        stages = [language.stage.format(one, id=id_(one)) for one in unit.names]
         if len(stages) == 1:
             yield f"    {stages[0]}"
             continue
-        first, last = language.box(name)
-        yield f"    {first}"
-        yield from (f"        {stage}" for stage in stages)
-        yield f"    {last}"
+        first, last = (line.format(name) for line in language.box)
+        yield from (f"    {first}", *(f"        {stage}" for stage in stages), f"    {last}")
     for edge in (*dataflow.edges(), *dataflow.looks_up()):
-        yield f"    {language.edge(edge)}"
-    for result in dataflow.results():
-        yield from (f"    {line}" for line in language.result(result))
+        ends = {"begin": id_(edge.begin), "end": id_(edge.end)}
+        yield "    " + language.edge.format(**ends, flow=edge.flow.rpartition(".")[2])
+    for edge in dataflow.results():
+        for line in language.result:
+            yield "    " + line.format(edge.flow, begin=id_(edge.begin), end=id_(edge.flow))
 
 
 def _lines(dataflow: Dataflow, leaders: Collection[str]) -> Iterator[_Line]:
     for source in dataflow.sources:
         yield _Line(source, flow=source)
-    order = chain.from_iterable(components(predecessors(dataflow.wiring())))
-    for stage in order:
+    for stage in dataflow.upstream_first():
         beside = "" if stage in leaders else "+ "
         yield _Line(f"{beside}{stage}", stage=stage)
         for output in dataflow.stages[stage].translator.outputs:
@@ -205,16 +171,3 @@ def _rails(dataflow: Dataflow, lines: list[_Line]) -> list[tuple[int, list[int]]
         column = next(c for c in range(len(wanted)) if c not in used_columns)
         placed.append((column, rows))
     return placed
-
-
-def _short(flow: str) -> str:
-    return flow.rpartition(".")[2]
-
-
-def _id(name: str) -> str:
-    """Return an id for a node that is not a keyword of Mermaid."""
-    return f"n_{name.replace('.', '__')}"
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"'

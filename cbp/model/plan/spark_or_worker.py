@@ -22,10 +22,7 @@ START_SHARE = 0.1
 """A run bypasses Spark if the start of a job would take more than this share of the run."""
 
 SECONDS_PER_RECORD = {"groupwise": 5e-6, "arrow": 2e-6, "run": 2e-6}
-"""Processor seconds per record in one task, by form of the translator.
-
-Measured as `JOB_START_SECONDS`.
-"""
+"""Processor seconds per record in one task, by form; measured as `JOB_START_SECONDS`."""
 
 SECONDS_PER_BYTE = 20e-9
 """Seconds to read and decode a byte of an increment's files; every task reads all files."""
@@ -48,13 +45,11 @@ class Lane(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bypass:
-    """Which jobs run without Spark, on resident workers.
+    """Which jobs run without Spark, on resident workers; none does if one of the values is 0.
 
     Attributes:
-        tasks_max: Tasks that resident workers do at the same time; 0 means that every job is a
-            Spark job.
-        job_start_seconds: Overhead of a Spark job besides its tasks; 0 means that every job is a
-            Spark job.
+        tasks_max: Tasks that resident workers do at the same time.
+        job_start_seconds: Overhead of a Spark job besides its tasks.
     """
 
     tasks_max: int
@@ -77,9 +72,8 @@ class Bypass:
 def work_seconds(records: int, size: int, *, tasks: int, form: str) -> float:
     """Estimate how many seconds a job's tasks work, without the start of the job.
 
-    Args:
-        records: Records that it reads or groups that it calls, whichever is more.
-        size: Bytes of the files that each task reads.
+    `records` are those that it reads, or the groups that it calls if these are more; each task
+    reads files of `size` bytes.
     """
     return records * _per_record(form) / max(1, tasks) + size * SECONDS_PER_BYTE
 

@@ -1,19 +1,18 @@
 """Account of one run: its reason, its input, and its output; pure.
 
-It is made from what is recorded: the increments that the run read and removed, as the stage's
-Runnable decided, and the intention, as long as the log keeps it. Nothing is guessed: values that
-the log no longer has are shown as unknown.
+It is made from what is recorded: the decision of the Runnable, and the intention as long as the log
+keeps it. Nothing is guessed: values that the log no longer has are shown as unknown.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from cbp.errors.counts import format_count
+from cbp.errors.message_limits import quoted
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.framing import FrameNote
 from cbp.model.flow.increment import FramingKey, Increment
@@ -36,13 +35,11 @@ SHOWN_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """An increment that a run read, removed, or both.
+    """An increment that a run read, removed, or both; what is no longer known is `None` or `""`.
 
     Attributes:
         frame: Whether `index` counts the frames of the input instead of the flow's increments.
-        framing_key, records, bytes: `None` if no longer known.
-        file: Name of the file that brought it; `""` for a stage's increment, for a frame, or if
-            no longer known.
+        file: Name of the file that brought it; `""` for a stage's increment and for a frame.
     """
 
     input: str
@@ -59,11 +56,10 @@ class Consumed:
 
 @dataclass(frozen=True, slots=True)
 class LookedUpTable:
-    """A table that a run looked up.
+    """A table that a run looked up, as of its newest epoch (-1: none).
 
     Attributes:
         table: The view or state, as `stage.state`; `""` if no current stage looks it up.
-        epoch: The newest epoch of the table that was read; -1 if it had none.
     """
 
     stage: str
@@ -75,12 +71,7 @@ class LookedUpTable:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How a run changed one table.
-
-    Attributes:
-        rows_added: Rows in new files, including files of a compaction.
-        rows_deleted: Rows deleted from files that stay.
-    """
+    """How a run changed one table; rows are those of new files, and deleted ones of old files."""
 
     table: str
     files_added: int
@@ -97,14 +88,11 @@ class Account:
     Attributes:
         why: The decision of the Runnable, in words.
         produced: The increments of its epoch, of all stages that ran.
-        lookups: The tables that it looked up; empty if `recorded` is false.
-        changes: How its tables changed; empty if `recorded` is false.
-        versions: Maps each table to the oldest readable version that shows the epoch; tables
-            that do not show it yet are left out.
+        lookups, changes: Tables that it looked up and changed; empty if it is not `recorded`.
+        versions: Maps each table to the oldest readable version that shows the epoch, if any.
         recorded: Whether the log still holds the run's record.
         version: The version of the dataflow that ran.
-        codes: Maps each stage that ran to the fingerprint of its code; empty for runs of an
-            earlier release.
+        codes: Maps each stage that ran to the fingerprint of its code, if recorded.
     """
 
     run: str
@@ -122,16 +110,11 @@ class Account:
 def looked_up(
     intention: Intention, stages: Mapping[str, StageNode], only: str = ""
 ) -> tuple[LookedUpTable, ...]:
-    """Return the tables that a run looked up, in the order of its record.
-
-    Args:
-        only: The stage that looked them up; `""` means every stage of the run.
-    """
+    """Return the tables that a run looked up, or only those of one stage of it."""
     tables = []
     for name, moment in intention.lookups.items():
         stage, _, lookup = name.partition(".")
-        node = stages.get(stage)
-        table = "" if node is None else node.lookups.get(lookup, "")
+        table = stages[stage].lookups.get(lookup, "") if stage in stages else ""
         if only in ("", stage):
             tables.append(LookedUpTable(stage, lookup, table, moment.epoch, moment.version))
     return tuple(tables)
@@ -148,18 +131,17 @@ def reason(
     """Return why a run ran: its Runnable decided so, a state was corrected, or a timer was due.
 
     Args:
-        read: Maps inputs to the indexes of increments that were read.
-        remove: Maps inputs to the indexes of increments that were removed from the queues.
+        read, remove: Map inputs to the indexes that were read, and removed from the queues.
         frames: Maps framed inputs to notes on the frames that the run took.
         files: Maps (flow, index) to the file of a source's increment, as far as known.
     """
-    if correction is not None and correction.gives_back:
-        what = format_count(correction.keys, "record")
-        who = correction.who or "an unknown user"
-        return f"{who} gave back {what} that {correction.stage} had set aside: {correction.why}"
     if correction is not None:
-        where = f"{format_count(correction.keys, 'key')} of {correction.stage}.{correction.state}"
-        return f"{correction.who or 'an unknown user'} corrected {where}: {correction.why}"
+        who, stage = correction.who or "an unknown user", correction.stage
+        if correction.gives_back:
+            what = format_count(correction.keys, "record")
+            return f"{who} gave back {what} that {stage} had set aside: {correction.why}"
+        keys = format_count(correction.keys, "key")
+        return f"{who} corrected {keys} of {stage}.{correction.state}: {correction.why}"
     if not any(read.values()):
         return (
             "a timer was due: the run read no input, called the groups with a due timer, and "
@@ -186,7 +168,7 @@ def reason(
         if remaining := _without(read_indexes, gone):
             said.append(f"to keep {listed(remaining)} for later runs")
     if idle := [spec.name for spec in node.translator.inputs if spec.name not in read_indexes]:
-        said.append(f"nothing was read from {_names(idle)}")
+        said.append(f"nothing was read from {quoted(idle)}")
     return "; ".join(said)
 
 
@@ -233,56 +215,35 @@ def consumed(
     frames: Mapping[str, Sequence[FrameNote]],
     files: Mapping[tuple[str, int], str] = {},
 ) -> list[Consumed]:
-    """Return the increments that a run read or removed, by input and index.
+    """Return the increments that a run read or removed, by input and index; see `reason`.
 
-    Args:
-        known: Maps (flow, index) to the increments that are still known.
-        frames: Maps framed inputs to notes on the frames that the run took, since the number of
-            a frame is not the index of an increment.
+    `known` maps (flow, index) to the increments that are still known.
     """
-    consumed_inputs = []
+    found = []
     for spec in node.translator.inputs:
         flow, frame = node.wiring[spec.name], spec.frame_by is not None
         notes = {note.index: note for note in frames.get(spec.name, ())}
         reads, removes = set(read.get(spec.name, ())), set(remove.get(spec.name, ()))
         for index in sorted(reads | removes):
             increment = notes.get(index) if frame else known.get((flow, index))
-            consumed_inputs.append(
-                Consumed(
-                    input=spec.name,
-                    flow=flow,
-                    index=index,
-                    read=index in reads,
-                    removed=index in removes,
-                    frame=frame,
-                    framing_key=None if increment is None else increment.framing_key,
-                    records=None if increment is None else increment.records,
-                    bytes=None if increment is None else increment.bytes,
-                    file="" if frame else files.get((flow, index), ""),
-                )
-            )
-    return consumed_inputs
+            one = Consumed(spec.name, flow, index, index in reads, index in removes, frame)
+            if increment is not None:
+                key, records = increment.framing_key, increment.records
+                one = replace(one, framing_key=key, records=records, bytes=increment.bytes)
+            found.append(replace(one, file="" if frame else files.get((flow, index), "")))
+    return found
 
 
 def changes_of(intention: Intention) -> list[Change]:
     """Return how a recorded run changed its tables, in order."""
-    return [
-        Change(
-            table=change.table,
-            files_added=len(change.adds),
-            files_dropped=len(change.drops),
-            rows_added=sum(_rows(add) for add in change.adds),
-            rows_deleted=sum(int(deletes["rows"]) for deletes in change.deletes.values()),
-            compaction=not change.data_change,
-        )
-        for change in intention.changes
-    ]
-
-
-def _rows(add: Mapping[str, Any]) -> int:
-    """Return the number of rows of a new file, from its statistics."""
-    count = json.loads(add.get("stats") or "{}").get("numRecords", 0)
-    return int(count)
+    changes = []
+    for one in intention.changes:
+        stats = (json.loads(add.get("stats") or "{}") for add in one.adds)
+        added = sum(int(each.get("numRecords", 0)) for each in stats)
+        deleted = sum(int(deletes["rows"]) for deletes in one.deletes.values())
+        files = len(one.adds), len(one.drops)
+        changes.append(Change(one.table, *files, added, deleted, compaction=not one.data_change))
+    return changes
 
 
 def _listed(
@@ -291,7 +252,6 @@ def _listed(
     framed: Collection[str],
     notes: Mapping[str, Mapping[int, str]],
 ) -> str:
-    """Return a text that lists the chosen increments, or frames, of each input with its notes."""
     return ", ".join(
         f"{_span(indexes, 'frame' if name in framed else 'increment', notes[name])} of `{name}`"
         for name, indexes in chosen.items()
@@ -316,7 +276,3 @@ def _without(
 ) -> dict[str, tuple[int, ...]]:
     left = {n: tuple(i for i in many if i not in others.get(n, ())) for n, many in some.items()}
     return {name: many for name, many in left.items() if many}
-
-
-def _names(inputs: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in inputs)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from cbp.model.run.intention import Intention, TableChange
+from cbp.model.run.intention import Intention
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +37,21 @@ def last_compactions(records: Iterable[Intention]) -> list[Compaction]:
     """Return the newest compaction of each table, by table."""
     sizes: dict[tuple[str, str], int] = {}
     newest: dict[str, Compaction] = {}
-    for record in records:
-        for change in record.changes:
-            sizes |= {(change.table, add["path"]): int(add["size"]) for add in change.adds}
-            if not change.data_change and change.adds and not change.below:
-                newest[change.table] = _compaction(record, change, sizes)
+    changes = ((record, change) for record in records for change in record.changes)
+    for record, change in changes:
+        table, after = change.table, [int(add["size"]) for add in change.adds]
+        sizes |= {(table, add["path"]): size for add, size in zip(change.adds, after, strict=True)}
+        if change.data_change or not after or change.below:
+            continue
+        known = [sizes[table, path] for path in change.drops if (table, path) in sizes]
+        newest[table] = Compaction(
+            table,
+            record.stage,
+            record.epoch,
+            at_ms=record.prepared_ms,
+            files_before=len(change.drops),
+            files_after=len(after),
+            bytes_before=sum(known) if len(known) == len(change.drops) else None,
+            bytes_after=sum(after),
+        )
     return [newest[table] for table in sorted(newest)]
-
-
-def _compaction(
-    record: Intention, change: TableChange, sizes: dict[tuple[str, str], Any]
-) -> Compaction:
-    before = [sizes.get((change.table, path)) for path in change.drops]
-    known = [size for size in before if size is not None]
-    return Compaction(
-        table=change.table,
-        stage=record.stage,
-        epoch=record.epoch,
-        at_ms=record.prepared_ms,
-        files_before=len(before),
-        files_after=len(change.adds),
-        bytes_before=sum(known) if len(known) == len(before) else None,
-        bytes_after=sum(int(add["size"]) for add in change.adds),
-    )

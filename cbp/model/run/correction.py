@@ -25,6 +25,7 @@ from cbp.model.dataflow.expiry import expires_at
 from cbp.model.dataflow.run_context import NO_RUN
 from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.schema import DataType, Field, Schema
+from cbp.model.json_fields import JsonFields
 
 CORRECTIONS_MAX = 10_000
 """Maximum number of keys and of records in one correction, since it is made in memory."""
@@ -41,7 +42,6 @@ class Correction:
 
     Attributes:
         key: Every column of the state that holds the key, with values of its types.
-        kind: See the module header.
         records: Columns and values, without the key's. Columns that are left out become null
             with `records`, and keep their values with `set`.
     """
@@ -52,18 +52,15 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True)
-class CorrectionNote:
-    """The author, reason and extent of a correction; a part of the run's record.
-
-    A give-back of set-aside records is noted in the same way.
+class CorrectionNote(JsonFields):
+    """The author, reason and extent of a correction, or of a give-back; a part of the run's record.
 
     Attributes:
         stage: The stage that has the state; another stage may lead it.
         state: Name of the state; `""` if records that were set aside were given back.
         keys: Number of corrected keys, or of records that were given back.
-        path: Parquet file with the corrections, relative to the dataflow's folder; `""` if there is
-            none.
-        request: Id of the request, so that it is done only once; `""` if there is none.
+        path: Parquet file with the corrections, relative to the dataflow's folder, if any.
+        request: Id of the request, if any, so that it is done only once.
         left: Number of records that failed again when they were given back, and stay set aside.
     """
 
@@ -81,24 +78,11 @@ class CorrectionNote:
         """Whether records that were set aside were given back."""
         return not self.state
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> CorrectionNote:
-        """Read the output of `to_json`."""
-        return cls(**value)
-
 
 def check_corrections(
     spec: TranslatorSpec, state: StateSpec, corrections: Sequence[Correction], *, where: str
 ) -> None:
-    """Refuse invalid corrections, such as unknown columns or a key that is named twice.
-
-    Raises:
-        DefinitionError: With code `correction_invalid` and the place of the first mistake.
-    """
+    """Refuse invalid corrections, with code `correction_invalid` and the first mistake's place."""
     key = spec.key_of(state)
     if not 0 < len(corrections) <= CORRECTIONS_MAX:
         message = f"expected corrections of 1 to {CORRECTIONS_MAX} keys, got {len(corrections)}"
@@ -117,9 +101,8 @@ def check_corrections(
                 raise _invalid(place, message)
             for name in others if one.kind == "records" else record:
                 if record.get(name) is None and not state.schema[name].nullable:
-                    raise _invalid(
-                        place, f"column {name!r} is NOT NULL, but has no value; give a value"
-                    )
+                    message = f"column {name!r} is NOT NULL, but has no value; give a value"
+                    raise _invalid(place, message)
         if one.kind == "set" and (len(one.records) != 1 or not one.records[0]):
             raise _invalid(place, "no column is set; give at least one column with its value")
         if state.second_key:
@@ -129,11 +112,8 @@ def check_corrections(
             raise _invalid(place, "another correction has the same key; combine both into one")
         seen.add(values)
     if sum(len(one.records) for one in corrections) > CORRECTIONS_MAX:
-        raise _invalid(
-            where,
-            f"the corrections would write more than {CORRECTIONS_MAX} records; split them into "
-            "several requests",
-        )
+        what = f"the corrections would write more than {CORRECTIONS_MAX} records"
+        raise _invalid(where, f"{what}; split them into several requests")
 
 
 def _require_named(state: StateSpec, correction: Correction, place: str) -> None:
@@ -147,10 +127,8 @@ def _require_named(state: StateSpec, correction: Correction, place: str) -> None
             )
             raise _invalid(place, message)
         return
-    second = [
-        identity([record.get(name) for name in state.second_key]) for record in correction.records
-    ]
-    if len(set(second)) < len(second):
+    second = {identity([one.get(name) for name in state.second_key]) for one in correction.records}
+    if len(second) < len(correction.records):
         message = f"two records have the same values in ({columns}); give only one of them"
         raise _invalid(place, message)
 
@@ -158,9 +136,7 @@ def _require_named(state: StateSpec, correction: Correction, place: str) -> None
 def correcting(spec: TranslatorSpec, state: str, time: datetime) -> TranslatorSpec:
     """Return the translator of a correction: it reads the corrections of one state as input.
 
-    Args:
-        time: Time of the correction. If the state expires, the age of its groups is counted
-            from it.
+    If the state expires, the age of its groups is counted from the time of the correction.
     """
     assert spec.key is not None, "only groups have state"
     name, used_names = "corrections", {one.name for one in spec.states}
@@ -227,7 +203,6 @@ def _steps(
 
 
 def _columns(schema: Schema) -> dict[str, str]:
-    """Map the state's columns to their names in the flow of corrections."""
     return {name: f"c{number}" for number, name in enumerate(schema.names)}
 
 
@@ -244,8 +219,7 @@ class _Correct:
 
     Attributes:
         key: For each key column: its name in the state, and its name in the group's key.
-        timers: The hidden timers of the state, if it expires.
-        at: When the records of a corrected key expire.
+        timers: The hidden timers of the state, if it expires, and then at which time.
     """
 
     input: str
@@ -283,7 +257,6 @@ class _Correct:
 def _after(
     op: str, records: list[dict[str, Any]], empty: Mapping[str, Any], named: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return the records of a key after one step."""
     if op == _REMOVE:
         return []
     if op == _ADD:

@@ -5,11 +5,9 @@
        '--job failed--> FAILED   (the read set stays queued; a new attempt may follow)
 
 INTENDED exists in the SQL store only: a crash there leaves orphan files, and the epoch runs again
-with the same read set. The record written at PREPARED is the truth: what was read and removed, what
-was written, and how every table changes. Everything after it is idempotent redo. A record names no
-table version and does not depend on what its tables show when it is put, since one publication can
-cover many records (`cbp.model.run.publication`). Until the publication, the records define the
-state.
+with the same read set. The record written at PREPARED is the truth; everything after it is
+idempotent redo. A record names no table version and does not depend on what its tables show when it
+is put, since one publication can cover many records (`cbp.model.run.publication`).
 
 Invariant: `Intention.from_json(i.to_json()) == i`; one record is put per (stage, epoch)
 (tests/cbp/model/run/test_intention.py).
@@ -24,13 +22,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from cbp.errors import format_unknown
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import FrameNote
 from cbp.model.flow.increment import Increment
+from cbp.model.json_fields import LEFT_OUT, JsonArray, JsonFields
 from cbp.model.run.correction import CorrectionNote
-
-FORMAT = 2
 
 
 class RunStatus(StrEnum):
@@ -43,7 +39,7 @@ class RunStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TableChange:
+class TableChange(JsonFields):
     """The changes of one table by one run, whatever the table's contents are at that time.
 
     Paths are relative to the table. Later runs can delete rows of a run's file, or drop the file,
@@ -66,34 +62,11 @@ class TableChange:
     drops: tuple[str, ...] = ()
     deletes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     data_change: bool = True
-    below: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "table": self.table,
-            "adds": list(self.adds),
-            "drops": list(self.drops),
-            "deletes": dict(self.deletes),
-            "data_change": self.data_change,
-            **({"below": self.below} if self.below else {}),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> TableChange:
-        """Read the output of `to_json`."""
-        return cls(
-            value["table"],
-            tuple(value["adds"]),
-            tuple(value["drops"]),
-            value["deletes"],
-            value["data_change"],
-            value.get("below", 0),
-        )
+    below: int = field(default=0, metadata=LEFT_OUT)
 
 
 @dataclass(frozen=True, slots=True)
-class LookupMoment:
+class LookupMoment(JsonArray):
     """The moment as of which a run looked up a table; `cbp.engine.run.table_cache` chooses it.
 
     Attributes:
@@ -106,29 +79,28 @@ class LookupMoment:
 
 
 @dataclass(frozen=True, slots=True)
-class Intention:
+class Intention(JsonFields):
     """Record of one run: read and removed increments, outputs, and changes of its tables.
 
     Attributes:
-        run: Unique id of the attempt that prepared it.
         prepared_ms: Milliseconds since 1970 (UTC); rises from record to record of a dataflow.
         read, remove: Map input names to increment indexes, as decided.
         outputs: Maps output names to their new increments, empty ones included.
         changes: In order; the compaction of a table follows the change of its records.
         unpublished_from: First epoch of the stage that was not published when this was put.
         leader_epoch: Lease epoch of the controller that put this; 0 if it is older than leases.
-        figures: Counts and seconds for people; no decision uses them.
-        generation: Generation of the dataflow in which its epoch counts
-            (`cbp.model.flow.generation`).
-        correction: For a correction: the person, the corrected state and keys, and the reason.
-        frames: Maps framed inputs to notes on the frames that it read or removed; for people.
-        codes: Maps each stage that ran to the fingerprint of its code; for people.
-        time_ms: The time that author's code read in the run (`cbp.model.dataflow.run_context`),
-            in milliseconds since 1970 (UTC); 0 in records of releases without it.
-        due_ms: A time before which no timer of the stage is due after this run, in milliseconds
-            since 1970 (UTC); `None` if none is pending.
+        figures: Counts and seconds; for people, and so are `frames` and `codes`.
+        generation: Generation of the dataflow in which its epoch counts.
+        frames: Maps framed inputs to notes on the frames that it read or removed.
+        codes: Maps each stage that ran to the fingerprint of its code.
+        time_ms: The time that author's code read in the run (`cbp.model.dataflow.run_context`);
+            0 in records of releases without it.
+        due_ms: A time before which no timer of the stage is due after this run; `None` if none is
+            pending.
         lookups: The moment as of which each table was looked up, by `stage.lookup`.
     """
+
+    record = "intention", 2
 
     dataflow: str
     stage: str
@@ -146,11 +118,11 @@ class Intention:
     figures: Mapping[str, float] = field(default_factory=dict)
     generation: int = 0
     correction: CorrectionNote | None = None
-    frames: Mapping[str, tuple[FrameNote, ...]] = field(default_factory=dict)
-    codes: Mapping[str, str] = field(default_factory=dict)
-    time_ms: int = 0
-    due_ms: int | None = None
-    lookups: Mapping[str, LookupMoment] = field(default_factory=dict)
+    frames: Mapping[str, tuple[FrameNote, ...]] = field(default_factory=dict, metadata=LEFT_OUT)
+    codes: Mapping[str, str] = field(default_factory=dict, metadata=LEFT_OUT)
+    time_ms: int = field(default=0, metadata=LEFT_OUT)
+    due_ms: int | None = field(default=None, metadata=LEFT_OUT)
+    lookups: Mapping[str, LookupMoment] = field(default_factory=dict, metadata=LEFT_OUT)
 
     @property
     def id(self) -> str:
@@ -163,74 +135,4 @@ class Intention:
             set(indexes) <= {one.index for one in connectors.get(name, Connector(name)).waiting}
             for chosen in (self.read, self.remove)
             for name, indexes in chosen.items()
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return {
-            "format": FORMAT,
-            "dataflow": self.dataflow,
-            "dataflow_version": self.dataflow_version,
-            "stage": self.stage,
-            "epoch": self.epoch,
-            "run": self.run,
-            "prepared_ms": self.prepared_ms,
-            "read": {name: list(indexes) for name, indexes in self.read.items()},
-            "remove": {name: list(indexes) for name, indexes in self.remove.items()},
-            "outputs": {name: value.to_json() for name, value in self.outputs.items()},
-            "unpublished_from": self.unpublished_from,
-            "leader_epoch": self.leader_epoch,
-            "changes": [change.to_json() for change in self.changes],
-            "memo": self.memo,
-            "figures": dict(self.figures),
-            "generation": self.generation,
-            "correction": None if self.correction is None else self.correction.to_json(),
-            **({"frames": self._frames_json()} if self.frames else {}),
-            **({"codes": dict(self.codes)} if self.codes else {}),
-            **({"time_ms": self.time_ms} if self.time_ms else {}),
-            **({} if self.due_ms is None else {"due_ms": self.due_ms}),
-            **({"lookups": self._lookups_json()} if self.lookups else {}),
-        }
-
-    def _frames_json(self) -> dict[str, list[Any]]:
-        return {name: [note.to_json() for note in notes] for name, notes in self.frames.items()}
-
-    def _lookups_json(self) -> dict[str, list[int]]:
-        return {name: [one.epoch, one.version] for name, one in self.lookups.items()}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Intention:
-        """Read the output of `to_json`.
-
-        Raises:
-            InvariantError: The record's format is unknown to this release.
-        """
-        if value.get("format") != FORMAT:
-            raise format_unknown("intention", value.get("format"), FORMAT)
-        note = value.get("correction")
-        return cls(
-            dataflow=value["dataflow"],
-            stage=value["stage"],
-            epoch=value["epoch"],
-            run=value["run"],
-            prepared_ms=value["prepared_ms"],
-            read={name: tuple(indexes) for name, indexes in value["read"].items()},
-            remove={name: tuple(indexes) for name, indexes in value["remove"].items()},
-            outputs={n: Increment.from_json(v) for n, v in value["outputs"].items()},
-            changes=tuple(TableChange.from_json(change) for change in value["changes"]),
-            dataflow_version=value["dataflow_version"],
-            unpublished_from=value["unpublished_from"],
-            leader_epoch=value.get("leader_epoch", 0),
-            memo=value["memo"],
-            figures=value["figures"],
-            generation=value.get("generation", 0),
-            correction=CorrectionNote.from_json(note) if note else None,
-            frames={
-                name: tuple(FrameNote(*one) for one in notes)
-                for name, notes in value.get("frames", {}).items()
-            },
-            codes=value.get("codes", {}),
-            time_ms=value.get("time_ms", 0),
-            due_ms=value.get("due_ms"),
-            lookups={n: LookupMoment(*one) for n, one in value.get("lookups", {}).items()},
         )

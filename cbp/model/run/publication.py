@@ -13,9 +13,6 @@ records and publications follow one another, and `prepared_ms` rises from record
 the last publication died, the newest records of the stages show what it covered and its timestamp.
 Nothing more is stored.
 
-`controller.loop.runs.publisher` acts on these decisions, and `cbp.engine.direct.publication_writer`
-writes the log entries of the tables.
-
 Source: ours; publishing less often than running is the idea of group commit.
 """
 
@@ -33,12 +30,7 @@ Waiting = Mapping[str, Sequence[Intention]]
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The records that become visible together.
-
-    Attributes:
-        timestamp_ms: In-commit timestamp of all its entries, later than any before.
-        covers: Maps each stage to its records, oldest first; stages without records are left out.
-    """
+    """The records that become visible together, all with one in-commit timestamp."""
 
     timestamp_ms: int
     covers: Waiting
@@ -47,11 +39,7 @@ class Publication:
 def due(
     policy: PublishPolicy, waiting: Waiting, *, now_ms: int, at_once: bool = False
 ) -> Publication | None:
-    """Return the publication that is due; `None` if none is due yet.
-
-    Args:
-        at_once: Whether to ignore the policy, because the dataflow stops or has just started.
-    """
+    """Return the publication that is due, if any; `at_once`, as at a stop, ignores the policy."""
     covers = {stage: tuple(records) for stage, records in waiting.items() if records}
     if not covers:
         return None

@@ -10,8 +10,6 @@
 A phase ends where the next one begins, and the last one with the run. So only the beginnings are
 recorded: as figures `begin_<number>_<phase>`, in seconds since the run began. A run of fused stages
 can go through plan, job and assemble twice.
-
-The time that a run gives to its author's code is `Intention.time_ms` (`cbp.model.run.intention`).
 """
 
 from __future__ import annotations
@@ -32,11 +30,7 @@ class Phase:
 
 
 def begin_figures(begins: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return figures with the starts of phases; a continued phase is recorded once.
-
-    Args:
-        begins: Phase and seconds since the run began, in order.
-    """
+    """Return figures with the starts of phases, in seconds; a continued phase is recorded once."""
     phases: list[tuple[str, float]] = []
     for name, seconds in begins:
         if not phases or phases[-1][0] != name:
@@ -50,13 +44,7 @@ def is_begin(figure: str) -> bool:
 
 
 def timeline(figures: Mapping[str, float], seconds: float | None) -> tuple[Phase, ...]:
-    """Return the phases of a run, in order.
-
-    Args:
-        figures: Figures of the run; without beginnings, for example of an earlier release, there
-            are no phases.
-        seconds: How long the run took; `None` if it is under way.
-    """
+    """Return the phases of a run, in order, given how long it took (`None`: it is under way)."""
     names = sorted(name for name in figures if is_begin(name))
     begins = [figures[name] for name in names]
     ends = [*begins, seconds][1:]

@@ -1,6 +1,6 @@
 """Back-off: the pause before a failed operation is retried.
 
-    the pauses in `delays` first, then twice the last one, and so on, up to `most`
+    the pauses in `delays` first (at least one), then twice the last one, and so on, up to `most`
 
 A part of each doubled pause is random, so that many operations that failed together are not all
 retried together. The caller draws the random number; this module is pure. What a failed stage does
@@ -25,22 +25,15 @@ _DOUBLINGS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses that grow up to a limit.
-
-    Attributes:
-        delays: Seconds to wait after the first, second... failure; at least one.
-        most: Longest pause that doubling can reach, in seconds.
-    """
+    """Pauses that grow up to a limit, in seconds; see the module header."""
 
     delays: tuple[float, ...] = (1.0,)
     most: float = 300.0
 
     def seconds(self, failures: int, drawn: float = 1.0) -> float:
-        """Return how many seconds to wait.
+        """Return how many seconds to wait after failures in a row (>= 1).
 
-        Args:
-            failures: Number of failures in a row (>= 1).
-            drawn: Random number from 0 to 1; half of a doubled pause is multiplied by it.
+        Half of a doubled pause is multiplied by `drawn`, a random number from 0 to 1.
         """
         if failures <= len(self.delays):
             return self.delays[max(failures, 1) - 1]
@@ -53,18 +46,14 @@ class Backoff:
         return Rest(now, now + timedelta(seconds=self.seconds(failures, drawn)))
 
     def rest_until(self, failures: int, end: datetime) -> Rest:
-        """Return the longest pause that can end at `end`, if only the end was stored.
-
-        Args:
-            failures: At least the number of failures before the pause.
-        """
+        """Return the longest pause after at most these failures, if only its end was stored."""
         most = max((self.seconds(failures), *self.delays[:failures]))
         return Rest(end - timedelta(seconds=most), end)
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """A pause from `begin` to `end`; a time before `begin` means that the clock was set back."""
+    """A pause from `begin` to `end`."""
 
     begin: datetime
     end: datetime

@@ -30,8 +30,7 @@ class Left:
     """The input that one dataflow has not applied yet.
 
     Attributes:
-        arriving: Maps each source to its files that are not taken in yet.
-        quarantined: Maps each source to its files in quarantine.
+        arriving, quarantined: The files of each source that are not taken in, or in quarantine.
         stages: Maps each stage with work to that work, in words.
         held: Maps each stage that an operator must start to the reason.
         set_aside: Maps each stage to the number of records that it has set aside.
@@ -52,7 +51,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """The judgement, and the remaining work in words; empty if it is up to date."""
+    """The judgement, and the remaining work in words."""
 
     state: FreshnessState
     left: tuple[str, ...] = ()
@@ -62,33 +61,28 @@ def judge_freshness(left: Left) -> Freshness:
     """Return whether a dataflow is up to date, and if not, the remaining work."""
     if left.broken:
         return Freshness("stuck", (left.broken,))
-    arriving = [
-        f"{source}: {format_count(files, 'file is', 'files are')} not taken in yet"
-        for source, files in left.arriving.items()
-        if files
-    ]
-    undecided = [
-        f"{source}: {format_count(files, 'file is', 'files are')} in quarantine"
-        for source, files in left.quarantined.items()
-        if files
-    ]
+    arriving = _counted(left.arriving, "file", "not taken in yet")
+    undecided = _counted(left.quarantined, "file", "in quarantine")
     stages = [f"{name}: {left.held.get(name, what)}" for name, what in left.stages.items()]
-    aside = [
-        f"{stage}: {format_count(records, 'record is', 'records are')} set aside"
-        for stage, records in left.set_aside.items()
-        if records
-    ]
+    aside = _counted(left.set_aside, "record", "set aside")
     words = tuple([*left.troubles, *arriving, *undecided, *stages, *aside])
     if not words:
         return Freshness("up_to_date")
     if left.desired in ("paused", "drained") and (arriving or stages):
         return Freshness("stuck", (f"the dataflow is {left.desired}", *words))
     if left.desired == "draining" and arriving:
-        return Freshness(
-            "stuck", ("the dataflow is draining, so new files stay in their folders", *words)
-        )
+        why = "the dataflow is draining, so new files stay in their folders"
+        return Freshness("stuck", (why, *words))
     waits = undecided or aside or left.held.keys() & left.stages.keys()
     return Freshness("stuck" if waits else "catching_up", words)
+
+
+def _counted(numbers: Mapping[str, int], noun: str, what: str) -> list[str]:
+    return [
+        f"{name}: {format_count(number, f'{noun} is', f'{noun}s are')} {what}"
+        for name, number in numbers.items()
+        if number
+    ]
 
 
 def worst_of(states: Iterable[FreshnessState]) -> FreshnessState:

@@ -6,7 +6,6 @@
 
 A loop over dataflows leaves out those that rest, until their data has another revision. What rests
 is still looked at in turn (`next_in_turn`), so that a change without a notification is found, too.
-Pure.
 """
 
 from __future__ import annotations
@@ -44,12 +43,9 @@ def rests_until(
 
 
 def next_in_turn(names: Sequence[str], behind: str, *, turns: int = TURNS) -> Sequence[str]:
-    """Return the names whose turn it is; each has one turn in `turns` calls.
+    """Return which of the sorted names have their turn after `behind`, the last one before.
 
-    Args:
-        names: Sorted; they may differ between calls.
-        behind: The last name of the previous call; `""` at first.
-        turns: At least 1.
+    Each has one turn in `turns` calls, between which names may come and go.
     """
     begin = bisect_right(names, behind)
     most = -(-len(names) // turns)

@@ -23,7 +23,7 @@ still protects the store: every write names it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 ACTING_SHARE = 0.8
@@ -36,8 +36,7 @@ class Lease:
 
     Attributes:
         epoch: Rises by one whenever the lease is taken; 0 if it never was.
-        holder: Id of the instance that took it.
-        address: Address at which that instance answers.
+        holder, address: Id of the instance that took it, and where that instance answers.
         expires_ms: When it becomes free, in milliseconds since 1970 by the database's clock.
     """
 
@@ -46,30 +45,10 @@ class Lease:
     address: str = ""
     expires_ms: int = 0
 
-    def take(self, holder: str, address: str, *, now_ms: int, milliseconds: int) -> Lease | None:
-        """Return the lease taken by `holder`; `None` if it is not free."""
-        if self.expires_ms > now_ms:
-            return None
-        return Lease(self.epoch + 1, holder, address, now_ms + milliseconds)
-
-    def renewed(self, epoch: int, *, now_ms: int, milliseconds: int) -> Lease | None:
-        """Return the lease extended, even if it ran out; `None` if another instance took it."""
-        if self.epoch != epoch:
-            return None
-        return replace(self, expires_ms=now_ms + milliseconds)
-
-    def released(self, epoch: int) -> Lease:
-        """Return the lease free from now on, if this epoch still holds it."""
-        return replace(self, expires_ms=0) if self.epoch == epoch else self
-
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A lease from the view of the instance that holds it.
-
-    Attributes:
-        until: Time until which the instance may act, in seconds of its own clock.
-    """
+    """A lease as its holder sees it, who may act `until` then, in seconds of its own clock."""
 
     epoch: int
     until: float
@@ -81,7 +60,7 @@ class Term:
 
 
 class Role(StrEnum):
-    """The role of an instance; see the diagram in the module header."""
+    """The role of an instance, as in the module header; it acts only while it leads."""
 
     FOLLOWS = "follows"
     LEADS = "leads"
@@ -98,7 +77,7 @@ class Step(StrEnum):
 
 
 def role_of(term: Term | None, *, retiring: bool, now: float) -> Role:
-    """Return the role of an instance, by its own clock; it acts only while it `LEADS`."""
+    """Return the role of an instance, by its own clock."""
     if retiring:
         return Role.RETIRES
     if term is None:
@@ -109,11 +88,7 @@ def role_of(term: Term | None, *, retiring: bool, now: float) -> Role:
 def next_step(role: Role, *, now: float, not_before: float) -> Step:
     """Return the next action on the lease.
 
-    Args:
-        role: See `role_of`.
-        now: Seconds of the instance's clock.
-        not_before: When it may try to take the lease again; an instance that gave it up lets
-            others try first.
+    One that gave it up lets others try first, until `not_before` by its own clock.
     """
     if role in (Role.LEADS, Role.UNSURE):
         return Step.RENEW
@@ -124,12 +99,7 @@ def next_step(role: Role, *, now: float, not_before: float) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The role of an instance as shown to people and to other instances.
-
-    Attributes:
-        epoch: Epoch of the lease, as last seen.
-        leader: Address of the leader; `""` if there is none, or if it is unknown.
-    """
+    """The role of an instance as shown to others, with the last seen epoch and leader's address."""
 
     role: Role
     epoch: int

@@ -32,8 +32,7 @@ def left_to_do(
 
     Args:
         rules: Maps each leading stage to its Runnable.
-        waits: Maps stages to the text of their last decision. If given, it is used instead of
-            calling an author's function, which can take any time.
+        waits: The last decisions, to use instead of an author's function, which takes any time.
     """
     left = {name: _under_way((waits or {}).get(name)) for name in running}
     for name, stage in position.stages.items():
@@ -45,9 +44,9 @@ def left_to_do(
 
 
 def _under_way(wait: Wait | None) -> str:
-    """Return what runs and since when, so that a run that hangs does not look like a short one."""
     if wait is None or wait.kind != "running":
         return "runs"
+    # So a run that hangs does not look like a short one.
     return f"{wait.words}, started at {wait.since:%Y-%m-%d %H:%M:%S} UTC"
 
 

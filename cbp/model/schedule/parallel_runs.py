@@ -5,8 +5,8 @@
     slow         a run that has taken longer than `slow_seconds`; it no longer holds its place
     late         a run that has used up its turn, and gives way if another dataflow is starved
 
-Nobody can tell whether a run hangs or only has much to do. Four rules keep long and slow runs from
-holding all places:
+Nobody can tell whether a run hangs or only has much to do. Five rules keep long and slow runs from
+holding all places and slots; the package's README has their reasons:
 
 - *One place is left for another dataflow.* A dataflow that holds all places but one gets the last
   place only if no other dataflow waits.
@@ -16,27 +16,18 @@ holding all places:
   use up the share of their own dataflow, not the surplus.
 - *A small run has an express place.* A run that reads little starts although all places are held:
   at once if no other run of its dataflow is under way, or one of those that are is long: it reads
-  more, or has taken longer than `express_after_seconds`. So a backlog, whose runs take seconds
-  each, delays neither other dataflows nor other sources of its own. There is one run beyond the
-  places at most, and a second one only of a dataflow that has no other; once a place is free, they
-  count like any other.
-
-Runs share more than places: their tasks occupy engine slots, and the engine cannot take a slot back
-from a task that hangs. So there is a fifth rule, the feedback queue of time-sharing systems:
-
+  more, or has taken longer than `express_after_seconds`. There is one run beyond the places at
+  most, and a second one only of a dataflow that has no other.
 - *A late run gives way to a starved run.* A run is late once it has taken longer than
   `slow_seconds`. It gives way if a run of another dataflow has work but no engine slot, or if a run
-  waits because more than `slow_most` runs are late. The late run is cancelled, which loses only its
-  time, and its epoch runs again in the *narrow place*. There is one narrow place; a run in it takes
-  at most half of the engine slots, and holds no other place. There it is late after twice the time,
-  then four times, and so on. It then gives way to a run that gave way before and waits for the
-  narrow place.
+  waits because more than `slow_most` runs are late. It is cancelled, and its epoch runs again in
+  the one *narrow place*, with at most half of the engine slots. There it is late after twice the
+  time, then four times, and so on, and gives way to a run that waits for the narrow place.
 
 So for each epoch of others that hangs, a dataflow that can run waits at most `slow_seconds` (plus
-`STARVED_SECONDS`), and only once, since the narrow place leaves slots to others. The turns of each
-run that gave way double. So a run that needs t seconds there ends after turns of less than 3 t of
-its own, even if the other runs never end. An engine with a single slot has no half to spare: there
-the runs take turns, and the turns of slow runs get longer.
+`STARVED_SECONDS`), and only once. A run that needs t seconds in the narrow place ends after turns
+of less than 3 t of its own, even if the others never end. An engine with a single slot has no half
+to spare: there the runs take turns, and the turns of slow runs get longer.
 
 Why no run starves: the rules only choose among the runs that wait, oldest first. Let X be the
 oldest waiting run, of dataflow D. X is passed over only while D holds all places but one. Then one
@@ -55,10 +46,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 STARVED_SECONDS = 5.0
-"""How long a run must have work but no engine slot before another run gives way.
-
-A shorter wait is normal, since slots change hands.
-"""
+"""How long a run must have work but no engine slot before another run gives way; a shorter wait is
+normal, since slots change hands."""
 
 _LONG_SHARE = 8
 """A run that reads more than this part of `express_bytes` is long for small runs beside it."""
@@ -72,15 +61,13 @@ class ActiveRun:
     """A run that is under way.
 
     Attributes:
-        since: When it began, aware and in UTC; `None` means just now.
+        since: When it began; `None` means just now.
         gave_way: How often runs of its epoch gave way; if at least once, it is in the narrow place.
         starved: Whether it has had work but no slot of the engine for `STARVED_SECONDS`.
         starved_at: When it was last seen with work but no slot; `None` if never. Its turn
             counts from then, since a run without slots cannot give up any.
         ending: Whether it was asked to end.
-        recorded: Whether its record is put, so that only tables and store are left to update.
-            Such a run never gives way.
-        read_bytes: Size of what it reads.
+        recorded: Whether its record is put. Such a run never gives way.
     """
 
     dataflow: str
@@ -97,7 +84,10 @@ class ActiveRun:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The limits on runs at a time.
+    """The limits on runs at a time, and the choices by them.
+
+    A choice is a position in `waiting`, the dataflows of the runs that could start, longest waiting
+    first; it is `None` if no run gets the place. `active` are all runs under way.
 
     Attributes:
         most: Number of places over all dataflows (>= 1), and maximum number of runs of one
@@ -120,14 +110,7 @@ class Places:
     def next(
         self, active: Collection[ActiveRun], waiting: Sequence[str], now: datetime
     ) -> int | None:
-        """Choose which run gets a place now.
-
-        Args:
-            waiting: Dataflows of the runs that could start, longest waiting first.
-
-        Returns:
-            A position in `waiting`; `None` if no run gets a place.
-        """
+        """Choose which run gets a place now."""
         slow = self.slow(active, now)
         holding = Counter(w.dataflow for w in active if not w.gave_way and w not in slow)
         if holding.total() >= self.most:
@@ -139,14 +122,9 @@ class Places:
     def next_express(
         self, active: Collection[ActiveRun], waiting: Sequence[str], now: datetime
     ) -> int | None:
-        """Choose which small run gets an express place now; call this once `next` returns `None`.
+        """Choose which small run gets an express place now, once `next` returns `None`.
 
-        Args:
-            waiting: Dataflows of the runs that could start and read at most `express_bytes`,
-                longest waiting first.
-
-        Returns:
-            A position in `waiting`; `None` if no run gets one.
+        `waiting` are the runs that read at most `express_bytes`.
         """
         slow = self.slow(active, now)
         beyond = sum(not work.gave_way and work not in slow for work in active) - self.most
@@ -170,15 +148,7 @@ class Places:
         )
 
     def next_narrow(self, active: Collection[ActiveRun], waiting: Sequence[str]) -> int | None:
-        """Choose which run gets the narrow place now.
-
-        Args:
-            waiting: Dataflows of the runs that gave way and could start, in the order in which they
-                gave way.
-
-        Returns:
-            A position in `waiting`; `None` if no run gets it.
-        """
+        """Choose which of the runs that gave way, in this order, gets the narrow place now."""
         if any(work.gave_way for work in active):
             return None
         return next((n for n, name in enumerate(waiting) if not self.used_up(name, active)), None)
@@ -194,18 +164,14 @@ class Places:
         narrow: Sequence[str],
         now: datetime,
     ) -> tuple[ActiveRun, str] | None:
-        """Choose the run that gives way now; one at a time.
+        """Choose the run that gives way now, and to which dataflow; one at a time.
 
         Ordinary runs come first, the one that began first before the others; then the run in the
         narrow place.
 
         Args:
-            active: All runs under way.
             waiting: Dataflows of the runs that could start and got no place.
             narrow: Dataflows of the runs that could start and did not get the narrow place.
-
-        Returns:
-            The run, and the dataflow to which it gives way; `None` if no run has to.
         """
         if any(work.ending for work in active):
             return None  # the slots that it frees may be enough
@@ -215,12 +181,8 @@ class Places:
         surplus = ordinary if len(ordinary) > self.slow_most else []
         could = [name for name in waiting if not self.used_up(name, active)]
         starved = [work.dataflow for work in active if work.starved]
-        candidates = [
-            *_others(starved, ordinary + in_narrow),
-            *_others(could, surplus),
-            *_others(narrow, in_narrow),
-        ]
-        return next(iter(candidates), None)
+        pairs = ((starved, ordinary + in_narrow), (could, surplus), (narrow, in_narrow))
+        return next((found for wanting, late in pairs for found in _others(wanting, late)), None)
 
     def matters(self, active: Collection[ActiveRun], now: datetime) -> bool:
         """Return whether some run is late, so that starved runs of other dataflows matter."""
@@ -228,10 +190,7 @@ class Places:
         return any(late - {work.dataflow} for work in active if not work.recorded)
 
     def slow(self, active: Collection[ActiveRun], now: datetime) -> Collection[ActiveRun]:
-        """Return the slow runs that no longer hold a place, oldest first.
-
-        The run in the narrow place is left out, since it never held one.
-        """
+        """Return the slow runs that no longer hold a place, oldest first; not a narrow one."""
         if not self.slow_seconds:
             return ()
         begun = now - timedelta(seconds=self.slow_seconds)
@@ -244,20 +203,14 @@ class Places:
 
     def _late(self, active: Collection[ActiveRun], now: datetime) -> list[ActiveRun]:
         """Return the runs that have used up their turn, oldest first."""
-        if not self.slow_seconds:
-            return []
-        late = [
-            work
-            for work in active
-            if work.since is not None
-            and not work.recorded
-            and (now - (work.starved_at or work.since)).total_seconds()
-            >= self._turn_seconds(work.gave_way)
-        ]
-        return sorted(late, key=lambda work: _age(work, now))
 
-    def _turn_seconds(self, gave_way: int) -> float:
-        return self.slow_seconds * 2.0 ** min(gave_way, _TURNS_MAX)
+        def is_late(work: ActiveRun) -> bool:
+            if work.since is None or work.recorded or not self.slow_seconds:
+                return False
+            turn_seconds = self.slow_seconds * 2.0 ** min(work.gave_way, _TURNS_MAX)
+            return (now - (work.starved_at or work.since)).total_seconds() >= turn_seconds
+
+        return sorted(filter(is_late, active), key=lambda work: _age(work, now))
 
 
 def _age(work: ActiveRun, now: datetime) -> tuple[datetime, str, str]:

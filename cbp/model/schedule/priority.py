@@ -34,17 +34,10 @@ PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 
 NORMAL: Priority = "normal"
 
-_WEIGHTS: dict[Priority, int] = {"low": 1, "normal": 4, "high": 16}
-
-
-def weight_of(priority: Priority) -> int:
-    """Return the weight of a priority (>= 1); only ratios of weights matter."""
-    return _WEIGHTS[priority]
+WEIGHTS: dict[Priority, int] = {"low": 1, "normal": 4, "high": 16}
+"""Only ratios of weights matter."""
 
 
 def waited(since: datetime, now: datetime, priority: Priority) -> timedelta:
-    """Return how long a stage has waited, times its weight (>= 0).
-
-    A time before `since` counts as none: a clock was set back.
-    """
-    return max(now - since, timedelta(0)) * weight_of(priority)
+    """Return how long a stage has waited, times its weight; 0 if a clock was set back."""
+    return max(now - since, timedelta(0)) * WEIGHTS[priority]

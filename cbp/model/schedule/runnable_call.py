@@ -9,8 +9,6 @@ Every engine and the controller use `call_runnable`, so every decision is checke
 No rule decides about a frame of records without a framing key: it is read by itself, at once, since
 its records are only set aside (`cbp.model.dataflow.set_aside`).
 
-A violation is a coded error that names the stage, the function and its file and line.
-
 Source: ours; what is checked follows from CBP (SoCC'10), section 4.1.
 """
 
@@ -42,22 +40,13 @@ from cbp.model.flow.connector import Connector, Decision
 def call_runnable(
     stage: str, runnable: RunnableSpec, connectors: Mapping[str, Connector], memo: Any
 ) -> Decision:
-    """Return the increments that a stage would read now.
+    """Return what a stage would read of its connectors now, given the memo of its last run.
 
-    Args:
-        connectors: All inputs of the stage, in order.
-        memo: The memo of the last run; the function gets a copy.
-
-    Returns:
-        A checked decision, whose memo is plain JSON values. A decision that reads nothing keeps
-        the old memo.
+    A decision that reads nothing keeps that memo.
 
     Raises:
         AuthorCodeError: The function failed.
-        DecisionInvalidError: It did not return a valid decision.
-        IncrementAbsentError: It reads an increment that is not queued.
-        RemovalRefusedError: It removes an increment without permission.
-        MemoInvalidError: Its memo is not JSON.
+        DecisionInvalidError: It did not return a valid decision, or its memo is not JSON.
         AlignmentError: An aligned input's keys go backwards, and its stage does not set such
             frames aside.
     """
@@ -100,7 +89,6 @@ def _refused(connectors: Mapping[str, Connector]) -> Decision | None:
 
 
 def _late(stage: str, runnable: RunnableSpec, error: AlignmentError, memo: Any) -> Decision:
-    """Read a late frame by itself; its records are set aside."""
     told = error.at(stage=stage, function=runnable.name, place=runnable.place)
     assert error.index is not None, "only a late frame is read by itself"
     late = {str(error.details["input"]): (error.index,)}
@@ -111,11 +99,8 @@ def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:
     if not isinstance(decision, Decision):
         message = f"expected a Decision, but the function returned {_shown(decision)}"
         raise DecisionInvalidError(message)
-    indexes_by_verb: tuple[tuple[str, Any], ...] = (
-        ("reads", decision.read),
-        ("removes", decision.remove),
-    )
-    for verb, chosen in indexes_by_verb:
+    given: dict[str, Any] = {"reads": decision.read, "removes": decision.remove}
+    for verb, chosen in given.items():
         if not isinstance(chosen, Mapping):
             message = (
                 f"the decision {verb} {_shown(chosen)}; expected a mapping of inputs to indexes"

@@ -14,8 +14,6 @@ rules:
 - For each stage that does not start, there is a reason on which an operator can act; it names the
   stage that keeps it waiting.
 
-Absent on purpose: clocks, threads and stores. `now` is an argument.
-
 Source: CBP (SoCC'10), section 4.2, "Scheduling with bottleneck detection".
 """
 
@@ -34,13 +32,13 @@ from cbp.model.flow.back_pressure import FlowLimit, Reader, held
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.graph.cycles import components, cycles
 from cbp.model.schedule.parallel_runs import ActiveRun, Places
-from cbp.model.schedule.priority import NORMAL, Priority, waited, weight_of
+from cbp.model.schedule.priority import NORMAL, WEIGHTS, Priority, waited
 from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.timers import is_due, waiting_words, woken
 from cbp.model.schedule.waiting import Kind, Wait, open_frames
 
 TURNS_MAX = 1000
-"""Default of the epochs without new input after which a cycle is reported as not draining."""
+"""Epochs without new input after which a cycle is reported as not draining, by default."""
 
 _NAMED_MAX = 3
 """Stages of a higher priority that a reason names."""
@@ -50,12 +48,7 @@ StageId = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a Runnable that was called elsewhere; without both fields it is still missing.
-
-    Attributes:
-        decision: The checked decision; see `cbp.model.schedule.runnable_call`.
-        error: Why there is no decision.
-    """
+    """The checked decision of a Runnable, or why there is none; still missing without either."""
 
     decision: Decision | None = None
     error: CbpError | None = None
@@ -66,23 +59,18 @@ class StageView:
     """All facts that decide whether one stage may run.
 
     Attributes:
-        waiting_since: When it could first have run, or last started; orders the starts.
-        work: Its run under way, for `cbp.model.schedule.parallel_runs`; `None` if it has only just
-            begun.
+        waiting_since: When it could first have run, or last started.
+        work: Its run under way; `None` if it has only just begun.
         active: Whether the dataflow and the stage should run.
         stopped: Whether it stopped by itself, without being paused.
         finishing: Whether it waits only for its last run to be finished.
-        retry_at: After a failed run: the earliest time of the next (UTC); `None` means at once.
-        wiring: Maps input names to flow names.
-        members: Stages that run in its epochs, including itself (`cbp.model.plan.fusion`);
-            empty if it runs alone.
-        limits: Maps each flow that it writes to how much of it can wait at a reader; other
-            flows have the default.
+        retry_at: After a failed run: the earliest time of the next; `None` means at once.
+        members: Stages that run in its epochs, including itself; empty if it runs alone.
+        limits: Maps each flow that it writes to how much of it can wait at a reader, if declared.
         turns: Epochs in a row that read nothing from outside its cycle; 0 if on no cycle.
         function, place: The author's code that it runs, and its `file.py:12`.
         due_at: A time before which no timer of it is due; `None` if it has no timer.
-        answer: The answer of its Runnable, if that was called already; `None` means that
-            `decide` calls it.
+        answer: The answer of its Runnable; `None` means that `decide` calls it.
     """
 
     dataflow: str
@@ -123,10 +111,8 @@ class StageView:
 
     def may_start(self, now: datetime) -> bool:
         """Return whether to call its Runnable now."""
-        return not self.running and self.active and not self._rests(now)
-
-    def _rests(self, now: datetime) -> bool:
-        return self.retry_at is not None and now < self.retry_at
+        rests = self.retry_at is not None and now < self.retry_at
+        return not self.running and self.active and not rests
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +132,10 @@ class Schedule:
 
     Attributes:
         starts: Runs to start, in this order.
-        waits: Maps each (dataflow, stage) that does not start now to the reason.
-        failed: Maps waiting stages whose Runnable failed to the error; the Runnable must not be
-            called again.
-        circling: Maps each stage on a cycle that does not drain to the error to report.
-        gives_way: The run that gives way now, and the dataflow to which it does; `None` if no
-            run does.
+        waits: The reasons of stages that do not start now.
+        failed: Errors of Runnables that failed, and must not be called again.
+        circling: The errors to report of stages on a cycle that does not drain.
+        gives_way: The run that gives way now, and the dataflow to which it does.
     """
 
     starts: tuple[Start, ...]
@@ -176,7 +160,7 @@ class _Case:
         reason: Why it does not start; `""` if it does.
         behind: The stage before it that keeps it waiting.
         idle: Whether it lacks only input.
-        writers: Maps each input to the stage whose runs write it; sources are left out.
+        writers: Maps each input, except from sources, to the stage whose runs write it.
     """
 
     view: StageView
@@ -194,12 +178,7 @@ class _Case:
 def decide(
     stages: Iterable[StageView], *, now: datetime, places: Places, turns_max: int = TURNS_MAX
 ) -> Schedule:
-    """Choose the runs to start now, and explain why the other stages wait.
-
-    Args:
-        now: Aware, in UTC.
-        turns_max: Epochs without new input after which a cycle is reported as not draining.
-    """
+    """Choose the runs to start now (UTC), and explain why the other stages wait."""
     cases = {view.id: _judged(view, now) for view in stages}
     for dataflow in sorted({dataflow for dataflow, _ in cases}):
         _place({case.view.stage: case for id_, case in cases.items() if id_[0] == dataflow})
@@ -218,11 +197,7 @@ def decide(
 
 
 def _turn(now: datetime, case: _Case) -> tuple[Any, ...]:
-    """Return the sort key of a start: the smallest goes first.
-
-    Among stages that started at the same instant, the one with fewer epochs goes first, so that no
-    stage starves even if the clock stops.
-    """
+    """Return the sort key of a start; fewer epochs go first, should the clock stop."""
     view = case.view
     longest = -waited(view.waiting_since, now, view.priority)
     return longest, view.waiting_since, view.epoch, case.position, *view.id
@@ -231,11 +206,7 @@ def _turn(now: datetime, case: _Case) -> tuple[Any, ...]:
 def _placed(
     order: Sequence[_Case], now: datetime, places: Places
 ) -> tuple[list[_Case], tuple[ActiveRun, str] | None]:
-    """Give places to the stages that can run, in this order; set the reasons of the others.
-
-    Returns:
-        The stages that start; and the run that gives way, with the dataflow that gets its place.
-    """
+    """Return the stages that start, and which run gives way; set the reasons of the others."""
     could = [case for case in order if case.decision is not None and not case.reason]
     ready = [case for case in could if not case.view.gave_way]
     # They take turns: the one that gave way last comes last.
@@ -258,15 +229,15 @@ def _placed(
         works.append(ActiveRun(*starts[-1].view.id, gave_way=starts[-1].view.gave_way))
     slow = {(work.dataflow, work.stage) for work in places.slow(works, now)}
     placed = [*running, *(case.view for case in starts)]
-    for before, case in enumerate(ready):
+    for case in (*ready, *narrow):
         case.kind = "place"
+    for before, case in enumerate(ready):
         if slow and places.used_up(case.view.dataflow, works):
             case.reason = f"waits for one of the {places.most} runs of its dataflow to end"
         else:
             case.reason = f"waits for a free slot ({places.most} in all){_behind(before)}"
             case.reason += _preferred(case.view, placed)
     for before, case in enumerate(narrow):
-        case.kind = "place"
         case.reason = (
             f"gave way to other dataflows {format_times(case.view.gave_way)} and waits for its "
             f"turn, since only one such run is allowed at a time{_behind(before)}"
@@ -284,7 +255,6 @@ def _placed(
 
 
 def _read_bytes(case: _Case) -> int:
-    """Return the size of the input of a run."""
     assert case.decision is not None, "only a stage that can start reads input"
     return sum(
         one.bytes
@@ -303,8 +273,7 @@ def _behind(before: int) -> str:
 
 
 def _preferred(view: StageView, placed: Sequence[StageView]) -> str:
-    """Return which stages with a slot have a higher priority, in words; otherwise `""`."""
-    higher = [one for one in placed if weight_of(one.priority) > weight_of(view.priority)]
+    higher = [one for one in placed if WEIGHTS[one.priority] > WEIGHTS[view.priority]]
     if not higher:
         return ""
     names = (one.stage if one.dataflow == view.dataflow else ".".join(one.id) for one in higher)
@@ -323,7 +292,6 @@ def _start(case: _Case) -> Start:
 
 
 def _judged(view: StageView, now: datetime) -> _Case:
-    """Judge one stage by itself."""
     if view.running:
         return _Case(view, reason=f"runs epoch {view.epoch}", kind="running")
     if not view.active:
@@ -382,7 +350,6 @@ def _place(cases: Mapping[str, _Case]) -> None:
 
 
 def _readers(cases: Mapping[str, _Case]) -> dict[str, list[Reader]]:
-    """Return the readers of each stage's flows outside of its own cycle."""
     readers: dict[str, list[Reader]] = {name: [] for name in cases}
     for name, case in cases.items():
         hungry = _hungry(case, cases)
@@ -426,14 +393,9 @@ def _blocker(
 
 
 def _circling(case: _Case, turns_max: int) -> CycleUndrainedError | None:
-    """Return an error if the stage's cycle ran for `turns_max` epochs without new input."""
     if not case.cycle or case.view.turns < turns_max:
         return None
-    view = case.view
+    view, cycle = case.view, case.cycle
     return CycleUndrainedError(
-        stage=view.stage,
-        function=view.function,
-        place=view.place,
-        cycle=case.cycle,
-        turns=view.turns,
+        stage=view.stage, function=view.function, place=view.place, cycle=cycle, turns=view.turns
     )

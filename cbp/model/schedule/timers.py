@@ -1,12 +1,8 @@
 """Timers: when a stage runs without input. Pure.
 
-Which groups such a run calls is found in `cbp.engine.state.due_groups`; authors declare `Timers`
-(`cbp.sdk.declare`).
-
-After each run, its record holds a time before which no timer of the stage is due
-(`Intention.due_ms`). If the Runnable does not start the stage, and that time has come, a run is
-started that reads nothing. It finds the groups with a due timer, calls them, and records the next
-time. The time is a lower bound: a timer that was dropped meanwhile can leave a run without a group.
+The record of each run holds a time before which no timer of the stage is due (`Intention.due_ms`).
+If the Runnable does not start the stage, and that time has come, a run that reads nothing calls the
+groups with a due timer. A timer that was dropped meanwhile can leave such a run without a group.
 
 Invariant: a run whose time is not before the due time looks at all timers, and the time that it
 records is later than its own, unless the author's code set a timer in the past. So no stage runs

@@ -29,19 +29,8 @@ from cbp.errors import CbpError
 from cbp.errors.counts import format_count
 from cbp.model.flow.connector import Connector
 
-Kind = Literal[
-    "input",
-    "frame",
-    "timer",
-    "framing",
-    "asking",
-    "readers",
-    "place",
-    "running",
-    "retry",
-    "paused",
-    "stopped",
-]
+_ForInput = Literal["input", "frame", "timer", "framing"]
+Kind = Literal[_ForInput, "asking", "readers", "place", "running", "retry", "paused", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +38,7 @@ class Wait:
     """Why one stage does not start.
 
     Attributes:
-        since: When it could first have run, or last started. Among equal priorities, the stage
-            that waited longest is the next to get a place.
+        since: When it could first have run, or last started.
         behind: The upstream stage for which it waits; `""` if there is none.
         error: The error that stopped it, or that its cycle does not drain; `None` if neither.
     """
@@ -63,10 +51,9 @@ class Wait:
 
 
 def open_frames(connectors: Iterable[Connector]) -> tuple[Kind, str]:
-    """Return which inputs have received records, but have no eligible frame.
+    """Return which inputs have records, but no eligible frame: `framing` or `frame`, and a text.
 
-    Returns:
-        The kind `framing` or `frame` with a text, or `input` with an empty text.
+    Without such an input: `input`, and an empty text.
     """
     kind: Kind = "input"
     words = []

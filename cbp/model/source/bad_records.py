@@ -23,11 +23,9 @@ _FORM = "quarantine_file, reject_rows, or {reject_rows: {count: 100, share: 0.01
 
 @dataclass(frozen=True, slots=True)
 class BadRecords:
-    """A policy; see the module header.
+    """How many records of a file are rejected at most, and which share of them.
 
-    Attributes:
-        count: Largest number of rejected records of a file; 0 means that the file is refused.
-        share: Largest share of rejected records of a file, from 0 to 1.
+    A count of 0 means that the file is refused.
     """
 
     count: int = 0
@@ -40,11 +38,7 @@ class BadRecords:
 
     @classmethod
     def parse(cls, value: Any) -> BadRecords:
-        """Read a policy from the value in a document.
-
-        Raises:
-            ValueError: The value is not allowed; the message lists the allowed ones.
-        """
+        """Read a policy from a document; a `ValueError` lists the allowed values."""
         if value == "quarantine_file":
             return QUARANTINE_FILE
         if value == "reject_rows":
@@ -54,11 +48,12 @@ class BadRecords:
             message = f"got {value!r}; use {_FORM}"
             raise ValueError(message)
         count, share = limits.get("count", COUNT_DEFAULT), limits.get("share", 1.0)
+        message = ""
         if type(count) is not int or not 1 <= count <= COUNT_MAX:
             message = f"count must be a number from 1 to {COUNT_MAX}, not {count!r}"
-            raise ValueError(message)
-        if type(share) not in (int, float) or not 0 < share <= 1:
+        elif type(share) not in (int, float) or not 0 < share <= 1:
             message = f"share must be a number greater than 0 and at most 1, not {share!r}"
+        if message:
             raise ValueError(message)
         return cls(count, float(share))
 

@@ -32,16 +32,13 @@ class BucketPrefix:
     def parse(cls, location: str) -> BucketPrefix:
         """Read a location such as `s3://bucket/orders/`; the last `/` may be left out.
 
-        Raises:
-            ValueError: The location is not valid. The message does not quote it.
+        The message of its `ValueError` does not quote the location.
         """
         match = _LOCATION.fullmatch(location)
         prefix = (match[2] or "").rstrip("/") if match else ""
-        if match is None or not _is_plain(prefix):
-            message = (
-                "expected a bucket and a folder in it, such as s3://bucket/orders/, without a "
-                "host, an access key, `..`, `?` or `#`"
-            )
+        if match is None or (prefix and not _is_plain(prefix)):
+            place = "a bucket and a folder in it, such as s3://bucket/orders/"
+            message = f"expected {place}, without a host, an access key, `..`, `?` or `#`"
             raise ValueError(message)
         return cls(match[1], f"{prefix}/" if prefix else "")
 
@@ -55,10 +52,9 @@ class BucketPrefix:
 
 def _is_plain(prefix: str) -> bool:
     """Return whether no client or service reads a prefix in another way than it is written."""
-    parts = prefix.split("/") if prefix else []
     return (
         prefix.isprintable()
         and not set("?#\\") & set(prefix)
-        and not {"", ".", ".."} & set(parts)
+        and not {"", ".", ".."} & set(prefix.split("/"))
         and len(prefix.encode()) <= _PREFIX_BYTES_MAX
     )

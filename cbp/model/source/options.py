@@ -75,7 +75,7 @@ class ValueRules:
         zone: Zone for times without one; `None` means that such times are refused.
         ignore_unknown: Whether columns that the schema lacks, and keys that are not in a STRUCT,
             are left out.
-        add_unknown: Whether columns that the schema lacks are added to it (`ADDS_COLUMNS`).
+        add_unknown: Whether columns that the schema lacks are added to it.
     """
 
     zone: tzinfo | None = None
@@ -88,12 +88,7 @@ STRICT = ValueRules()
 
 @dataclass(frozen=True, slots=True)
 class LineOptions:
-    """How text is cut into lines; see the module header.
-
-    Attributes:
-        file_name: Name of the column that gets the file's name; `""` if there is none.
-        line_number: Name of the column that gets the line's number; `""` if there is none.
-    """
+    """How text is cut into lines, and the columns (`""`: none) for a line's place."""
 
     encoding: str = "utf-8"
     final_newline_required: bool = True
@@ -113,11 +108,7 @@ class CsvOptions:
 
 @dataclass(frozen=True, slots=True)
 class DeltaOptions:
-    """The table to read, and the columns for the change of a row; see the module header.
-
-    Attributes:
-        change_type: Name of the column for the type of change; `""` if there is none.
-    """
+    """The table to read, and the columns (`""`: none) for the change of a row."""
 
     table: str = ""
     sign: str = "sign"
@@ -137,11 +128,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, format_: str, options: Mapping[str, Any]) -> ReadOptions:
-        """Read a source's options.
-
-        Raises:
-            ValueError: An option is wrong. The message names the option and the allowed values.
-        """
+        """Read a source's options; a `ValueError` names the wrong one and the allowed values."""
         known = OPTIONS[format_]
         for name, value in options.items():
             if name not in known:
@@ -150,17 +137,13 @@ class ReadOptions:
             if not isinstance(value, str):
                 message = f"{name} must be a string, not {value!r}; write it in quotes"
                 raise ValueError(message)
-        rules = ValueRules(
-            zone=_zone(options["timezone"]) if "timezone" in options else None,
-            ignore_unknown=(unknown := _unknown(format_, options)) == "ignore",
-            add_unknown=unknown == ADDS_COLUMNS,
-        )
+        zone = _zone(options["timezone"]) if "timezone" in options else None
+        unknown = _unknown(format_, options)
+        rules = ValueRules(zone, unknown == "ignore", unknown == ADDS_COLUMNS)
         record = options.get("record", "")
         if record and not _ELEMENT.fullmatch(record):
-            message = (
-                "record must be the name of an XML element, without a namespace prefix, not "
-                f"{record!r}"
-            )
+            wanted = "the name of an XML element, without a namespace prefix"
+            message = f"record must be {wanted}, not {record!r}"
             raise ValueError(message)
         return cls(
             rules,
@@ -192,20 +175,17 @@ def _csv_options(options: Mapping[str, str]) -> CsvOptions:
         quote=options.get("quote", '"'),
         null=options.get("null", ""),
     )
+    message = ""
     if len(made.delimiter) != 1 or made.delimiter in "\r\n\0\ufeff":
         message = f"delimiter must be one character other than a line break, not {made.delimiter!r}"
-        raise ValueError(message)
-    if len(made.quote) > 1 or made.quote in ("\r", "\n", "\0", "\ufeff", made.delimiter):
-        message = (
-            "quote must be empty, or one character other than the delimiter and a line break, not "
-            f"{made.quote!r}"
-        )
-        raise ValueError(message)
-    if made.delimiter in made.null or "\n" in made.null or "\r" in made.null:
+    elif len(made.quote) > 1 or made.quote in ("\r", "\n", "\0", "\ufeff", made.delimiter):
+        wanted = "empty, or one character other than the delimiter and a line break"
+        message = f"quote must be {wanted}, not {made.quote!r}"
+    elif made.delimiter in made.null or "\n" in made.null or "\r" in made.null:
         message = f"null must not contain the delimiter or a line break; got {made.null!r}"
-        raise ValueError(message)
-    if made.quote and made.quote in made.null:
+    elif made.quote and made.quote in made.null:
         message = f"null must not contain the quote character; got {made.null!r}"
+    if message:
         raise ValueError(message)
     return made
 
@@ -222,7 +202,6 @@ def _delta_options(options: Mapping[str, str]) -> DeltaOptions:
 
 
 def _is_first(options: Mapping[str, str], name: str, first: str, second: str) -> bool:
-    """Return whether an option is its first, default value."""
     value = options.get(name, first)
     if value.lower() not in (first, second):
         message = f"{name} must be {first!r} or {second!r}, not {value!r}"
@@ -231,7 +210,6 @@ def _is_first(options: Mapping[str, str], name: str, first: str, second: str) ->
 
 
 def _unknown(format_: str, options: Mapping[str, str]) -> str:
-    """Return the treatment of unknown columns."""
     value = options.get("unknown", "refuse")
     allowed = ("refuse", "ignore", *((ADDS_COLUMNS,) if format_ != "delta" else ()))
     if value.lower() not in allowed:
@@ -251,8 +229,6 @@ def _zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as exc:
-        message = (
-            "timezone must be UTC, an offset such as +02:00, or the name of a time zone such as "
-            f"Europe/Berlin, not {name!r}"
-        )
+        wanted = "UTC, an offset such as +02:00, or the name of a time zone such as Europe/Berlin"
+        message = f"timezone must be {wanted}, not {name!r}"
         raise ValueError(message) from exc

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from typing import Any
 
 UNFINISHED = (".part", ".partial", ".filepart", ".tmp", "._COPYING_", ".crdownload", ".swp", "~")
-"""Ends of names that are unfinished by default."""
 
 ENDINGS_MAX = 50
 _CHARACTERS_MAX = 100
@@ -34,10 +33,8 @@ def why_left_out(path: str, endings: Sequence[str] = UNFINISHED) -> str:
     """Return why a file with this path is not taken in; `""` if it is."""
     parts = path.split("/")
     if any(part.startswith((".", "_")) for part in parts):
-        return (
-            "a part of its name begins with `.` or `_`, which marks unfinished data and marker "
-            "files"
-        )
+        marks = "which marks unfinished data and marker files"
+        return f"a part of its name begins with `.` or `_`, {marks}"
     if not parts[-1]:
         return "its name ends in `/`, like that of a folder"
     if is_unfinished(parts[-1], endings):
@@ -48,21 +45,17 @@ def why_left_out(path: str, endings: Sequence[str] = UNFINISHED) -> str:
 def parse_endings(value: Any) -> tuple[str, ...]:
     """Read the list of a source, such as `[".part", ".wip"]`; if empty, only hidden names count.
 
-    Raises:
-        ValueError: The list is not valid; the message says what is allowed.
+    A `ValueError` says what is allowed.
     """
-    given = list(value) if isinstance(value, list | tuple) else None
-    if given is None or not all(isinstance(one, str) for one in given):
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         message = f'expected a list of name endings, such as [".part", "~"], not {value!r}'
         raise ValueError(message)
-    if len(given) > ENDINGS_MAX:
-        message = f"got {len(given)} name endings, but the limit is {ENDINGS_MAX}"
+    if len(value) > ENDINGS_MAX:
+        message = f"got {len(value)} name endings, but the limit is {ENDINGS_MAX}"
         raise ValueError(message)
-    for one in given:
+    for one in value:
         if not 0 < len(one) <= _CHARACTERS_MAX or "/" in one or "\0" in one:
-            message = (
-                f"{one!r} is not a valid name ending: an ending has 1 to {_CHARACTERS_MAX} "
-                "characters, and no `/`"
-            )
+            has = f"an ending has 1 to {_CHARACTERS_MAX} characters, and no `/`"
+            message = f"{one!r} is not a valid name ending: {has}"
             raise ValueError(message)
-    return tuple(given)
+    return tuple(value)

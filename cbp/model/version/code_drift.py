@@ -38,41 +38,37 @@ def drift(
 
 
 def is_code_of(registered: DataflowShape | None, loaded: Dataflow) -> bool:
-    """Return whether a version runs with the loaded code; `None` if no shape was recorded."""
+    """Return whether a version runs with the loaded code; true if its shape is not known."""
     return registered is None or not drift(registered, shape_of(loaded))
 
 
 def unfingerprinted(registered: DataflowShape) -> bool:
     """Return whether some stage was registered with another fingerprint scheme."""
-    return any(not stage.code for stage in registered.stages.values())
+    return not all(stage.code for stage in registered.stages.values())
 
 
 def without_codes(shape: DataflowShape) -> DataflowShape:
     """Return a shape without fingerprints, so that code is not compared."""
-    return replace(shape, stages={n: _without_code(stage) for n, stage in shape.stages.items()})
+    stages = {}
+    for name, stage in shape.stages.items():
+        inputs = {n: replace(i, framing_code=UNKNOWN_CODE) for n, i in stage.inputs.items()}
+        stages[name] = replace(stage, code=UNKNOWN_CODE, inputs=inputs)
+    return replace(shape, stages=stages)
 
 
 def with_codes(registered: DataflowShape, loaded: DataflowShape) -> DataflowShape:
     """Return a shape with the loaded fingerprints instead of those of an older scheme."""
-    stages = {
-        name: _with_codes(stage, loaded.stages[name]) if name in loaded.stages else stage
-        for name, stage in registered.stages.items()
-    }
+    stages = dict(registered.stages)
+    for name in stages.keys() & loaded.stages.keys():
+        stages[name] = _with_codes(stages[name], loaded.stages[name])
     return replace(registered, stages=stages)
 
 
-def _without_code(stage: StageShape) -> StageShape:
-    inputs = {name: replace(i, framing_code=UNKNOWN_CODE) for name, i in stage.inputs.items()}
-    return replace(stage, code=UNKNOWN_CODE, inputs=inputs)
-
-
 def _with_codes(stage: StageShape, loaded: StageShape) -> StageShape:
-    inputs = {
-        name: replace(shape, framing_code=loaded.inputs[name].framing_code)
-        if name in loaded.inputs and not shape.framing_code
-        else shape
-        for name, shape in stage.inputs.items()
-    }
+    inputs = dict(stage.inputs)
+    for name in inputs.keys() & loaded.inputs.keys():
+        code = inputs[name].framing_code or loaded.inputs[name].framing_code
+        inputs[name] = replace(inputs[name], framing_code=code)
     return replace(stage, code=stage.code or loaded.code, inputs=inputs)
 
 

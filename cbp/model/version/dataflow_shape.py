@@ -4,8 +4,6 @@ A document only names translators, so the same document means something else onc
 upgraded. The description of a version therefore also holds the *shape* of what was registered:
 schemas, keys and wiring as compiled, and the fingerprint of each author's code.
 
-    DataflowShape -> sources: SourceShape     stages: StageShape -> inputs, outputs, states
-
 Invariant: `DataflowShape.from_json(s.to_json()) == s`
 (tests/cbp/model/version/test_version_change.py).
 """
@@ -17,34 +15,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
-from cbp.model.dataflow.dataflow import Dataflow, SourceNode, StageNode
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.stage import CombineSpec, Computed, InputSpec, StateSpec
 from cbp.model.flow.schema import Schema
+from cbp.model.json_fields import LEFT_OUT, JsonFields
 
 RULE = "runnable"
 """Name of the detail that says when a stage runs; its value is `RunnableSpec.text`."""
 
 
 @dataclass(frozen=True, slots=True)
-class SourceShape:
+class SourceShape(JsonFields):
     """The shape of a source: its columns, and the format and options of its files."""
 
     schema: Schema
     format: str
     options: Mapping[str, str]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {"schema": str(self.schema), "format": self.format, "options": dict(self.options)}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> SourceShape:
-        """Read the output of `to_json`."""
-        return cls(Schema.parse(value["schema"]), value["format"], value["options"])
-
 
 @dataclass(frozen=True, slots=True)
-class InputShape:
+class InputShape(JsonFields):
     """The shape of an input: the flow that it reads, and how it routes, orders and frames it.
 
     Attributes:
@@ -58,30 +48,9 @@ class InputShape:
     rules: Mapping[str, str]
     framing_code: Code = UNKNOWN_CODE
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {
-            "flow": self.flow,
-            "schema": str(self.schema),
-            "loopback": self.loopback,
-            "rules": dict(self.rules),
-            "framing_code": self.framing_code.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> InputShape:
-        """Read the output of `to_json`."""
-        return cls(
-            value["flow"],
-            Schema.parse(value["schema"]),
-            value["loopback"],
-            value["rules"],
-            Code.from_json(value.get("framing_code", "")),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class StageShape:
+class StageShape(JsonFields):
     """The shape of a stage: all properties that give its state and outputs their meaning.
 
     Attributes:
@@ -105,76 +74,37 @@ class StageShape:
     states: Mapping[str, Schema]
     buckets: int
     details: Mapping[str, str] = field(default_factory=dict)
-    state_rules: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    state_rules: Mapping[str, Mapping[str, str]] = field(default_factory=dict, metadata=LEFT_OUT)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; without `state_rules`, the same as earlier releases wrote."""
-        rules = {name: dict(each) for name, each in self.state_rules.items()}
-        return {
-            "reference": self.reference,
-            "parameters": dict(self.parameters),
-            "code": self.code.to_json(),
-            "form": self.form,
-            "key": None if self.key is None else str(self.key),
-            "inputs": {name: shape.to_json() for name, shape in self.inputs.items()},
-            "outputs": {name: str(schema) for name, schema in self.outputs.items()},
-            "states": {name: str(schema) for name, schema in self.states.items()},
-            "buckets": self.buckets,
-            "details": dict(self.details),
-            **({"state_rules": rules} if rules else {}),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> StageShape:
-        """Read the output of `to_json`."""
-        return cls(
-            value["reference"],
-            value["parameters"],
-            Code.from_json(value["code"]),
-            value["form"],
-            None if value["key"] is None else Schema.parse(value["key"]),
-            {name: InputShape.from_json(shape) for name, shape in value["inputs"].items()},
-            {name: Schema.parse(text) for name, text in value["outputs"].items()},
-            {name: Schema.parse(text) for name, text in value["states"].items()},
-            value["buckets"],
-            value["details"],
-            value.get("state_rules", {}),
-        )
+    def keyed_by(self, state: str) -> str:
+        """Return the columns of a state that hold the key."""
+        named = "" if self.key is None else ", ".join(self.key.names)
+        return self.state_rules.get(state, {}).get("route_by", named)
 
 
 @dataclass(frozen=True, slots=True)
-class DataflowShape:
+class DataflowShape(JsonFields):
     """The shape of a dataflow: its sources and stages, by name."""
 
     sources: Mapping[str, SourceShape]
     stages: Mapping[str, StageShape]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
+    @property
+    def wiring(self) -> dict[str, dict[str, str]]:
+        """Stage -> input -> flow."""
         return {
-            "sources": {name: shape.to_json() for name, shape in self.sources.items()},
-            "stages": {name: shape.to_json() for name, shape in self.stages.items()},
+            name: {input_: one.flow for input_, one in stage.inputs.items()}
+            for name, stage in self.stages.items()
         }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> DataflowShape:
-        """Read the output of `to_json`."""
-        return cls(
-            {name: SourceShape.from_json(shape) for name, shape in value["sources"].items()},
-            {name: StageShape.from_json(shape) for name, shape in value["stages"].items()},
-        )
 
 
 def shape_of(dataflow: Dataflow) -> DataflowShape:
     """Return the shape of a checked dataflow."""
-    return DataflowShape(
-        {name: _of_source(source) for name, source in dataflow.sources.items()},
-        {name: _of_stage(stage) for name, stage in dataflow.stages.items()},
-    )
-
-
-def _of_source(source: SourceNode) -> SourceShape:
-    return SourceShape(source.schema, source.format, dict(source.options))
+    sources = {
+        name: SourceShape(source.schema, source.format, dict(source.options))
+        for name, source in dataflow.sources.items()
+    }
+    return DataflowShape(sources, {n: _of_stage(stage) for n, stage in dataflow.stages.items()})
 
 
 def _of_stage(stage: StageNode) -> StageShape:
@@ -208,13 +138,12 @@ def _of_state(state: StateSpec) -> dict[str, str]:
         "route_by": _rule(state.route_by),
         "order_by": _rule(state.order_by),
         "second_key": ", ".join(state.second_key),
-        "keep": "yes" if state.keep else "",
         "changes": state.changes,
-        "timers": "yes" if state.timers else "",
         "expire": f"{state.expire_ms} ms" if state.expire_ms else "",
         "expires": state.expires,
-        "bag": "yes" if state.bag else "",
     }
+    flags = {"keep": state.keep, "timers": state.timers, "bag": state.bag}
+    rules |= dict.fromkeys((name for name, holds in flags.items() if holds), "yes")
     return {name: text for name, text in rules.items() if text}
 
 
@@ -226,9 +155,9 @@ def _of_input(stage: StageNode, input_: InputSpec) -> InputShape:
         "combine": _combine(input_.combine),
         "changes": input_.changes,
     }
-    rule_texts = {name: text for name, text in rules.items() if text}
+    rules = {name: text for name, text in rules.items() if text}
     code = UNKNOWN_CODE if input_.frame_by is None else input_.frame_by.code
-    return InputShape(stage.wiring[input_.name], input_.schema, input_.loopback, rule_texts, code)
+    return InputShape(stage.wiring[input_.name], input_.schema, input_.loopback, rules, code)
 
 
 def _combine(combine: CombineSpec | None) -> str:

@@ -50,10 +50,10 @@ class Beginning:
     """The beginning of a version, as far as it matters for the lives of flows.
 
     Attributes:
-        shape: The version; `None` if it was not recorded.
+        shape: The version, if it was recorded.
         epochs: Maps each stage that leads others to its first epoch under this version.
         emptied: Stages that begin with nothing.
-        built: Whether their tables were built beside, and begin with the built records.
+        built: Whether their tables begin with records that were built beside.
     """
 
     shape: DataflowShape | None
@@ -63,16 +63,13 @@ class Beginning:
 
 
 def lives_of_flows(versions: Iterable[Beginning]) -> dict[str, FlowLife]:
-    """Return the life of each flow of a stage that did not begin with increment 0.
-
-    Args:
-        versions: All versions of the dataflow, oldest first.
-    """
+    """Return the life of each flow that did not begin with increment 0, from all versions."""
     lives: dict[str, FlowLife] = {}
     before: DataflowShape | None = None
     for number, version in enumerate(versions, 1):
-        shape = version.shape
-        for name, stage in () if shape is None else shape.stages.items():
+        if (shape := version.shape) is None:
+            continue
+        for name, stage in shape.stages.items():
             epoch = version.epochs.get(_leader_of(name, shape, version.epochs), 0)
             if name in version.emptied:
                 life = FlowLife(epoch, epoch, version.built, number)
@@ -82,18 +79,18 @@ def lives_of_flows(versions: Iterable[Beginning]) -> dict[str, FlowLife]:
                     flow = f"{name}.{view}"
                     known = lives.get(flow, NEW_LIFE)
                     lives[flow] = replace(known, signed=epoch, version=number)
-        before = shape or before
+        before = shape
     return {flow: life for flow, life in lives.items() if life != NEW_LIFE}
 
 
-def _leader_of(name: str, shape: DataflowShape | None, leaders: Collection[str]) -> str:
+def _leader_of(name: str, shape: DataflowShape, leaders: Collection[str]) -> str:
     """Return the stage that leads another one: a follower has one input, of its leader's run.
 
     A version may name no leader, as the first one does; a way round a cycle then ends where it
     began.
     """
     passed = set[str]()
-    while shape is not None and name not in leaders and name in shape.stages and name not in passed:
+    while name not in leaders and name in shape.stages and name not in passed:
         passed.add(name)
         inputs = shape.stages[name].inputs.values()
         name = next((input_.flow.partition(".")[0] for input_ in inputs), "")

@@ -10,9 +10,8 @@ such a view is rebuilt from its retained input, or kept; a kept stage's view is 
     filled    the view begins with the last record of each key of the flow
     empty     no output had its name: it gets the records of the groups that are called from then on
 
-The last record of each key is what the view would have only if the output said so: it declared the
-view's key, and had the view's columns. All other cases are refused (`view_not_fillable`), with the
-reason. Whether the flow still has all of its records is asked where tables are read
+A view is filled only if the output declared its key and had its columns; any other case is refused
+(`view_not_fillable`). Whether the flow still has all of its records is asked where tables are read
 (`controller.loop.operations.version_switch`).
 """
 
@@ -39,12 +38,8 @@ def fates_of_views(
 ) -> Mapping[str, ViewFate]:
     """Return, for each new view of a stage, how it gets its first records."""
     made = flows_made_views(before, after)
-    new = _changes_flows(after) - before.states.keys()
-    return {
-        view: "rebuilt" if rebuilt else "filled" if view in made else "empty"
-        for view in after.states
-        if view in new
-    }
+    new = [view for view in after.states if view in _changes_flows(after) - before.states.keys()]
+    return {view: "rebuilt" if rebuilt else "filled" if view in made else "empty" for view in new}
 
 
 def view_mistakes(
@@ -104,16 +99,14 @@ def _why_not_filled(name: str, view: str, before: StageShape, after: StageShape)
     key = _key_of(after, view)
     if set(old.split(",")) != set(key):
         return f"the key of the output was ({old}), but that of the view is ({', '.join(key)})"
-    columns = [frozenset(schema.fields) for schema in (before.outputs[view], after.states[view])]
-    if columns[0] != columns[1]:
-        return f"the output had the columns ({before.outputs[view]}), not ({after.states[view]})"
+    had, has = before.outputs[view], after.states[view]
+    if frozenset(had.fields) != frozenset(has.fields):
+        return f"the output had the columns ({had}), not ({has})"
     return ""
 
 
 def _key_of(stage: StageShape, view: str) -> tuple[str, ...]:
-    rules = stage.state_rules.get(view, {})
-    named = "" if stage.key is None else ", ".join(stage.key.names)
-    parts = (rules.get("route_by", named), rules.get("second_key", ""))
+    parts = (stage.keyed_by(view), stage.state_rules.get(view, {}).get("second_key", ""))
     return tuple(column for part in parts if part for column in part.split(", "))
 
 

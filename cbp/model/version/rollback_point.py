@@ -45,12 +45,12 @@ _INCREMENT = re.compile(r"([a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)?)/([0-9]{1,18})\
 
 @dataclass(frozen=True, slots=True)
 class NamedPoint:
-    """The name of a roll-back point, as an operator gives it.
+    """The name of a roll-back point, as an operator gives it: one of four.
 
     Attributes:
-        number: Number of a position; `None` if another name was given.
+        number: Number of a position.
         stage, epoch: The last epoch of this stage that stays.
-        at_ms: A time in milliseconds since 1970; `None` if another name was given.
+        at_ms: A time in milliseconds since 1970.
         flow, index: The increment that comes right after the point.
     """
 
@@ -68,8 +68,7 @@ class RollbackPoint:
 
     Attributes:
         epochs: Maps each stage to its next epoch at the point.
-        at_ms: The time of its last run (0 if there is none), or the time that was named. Input
-            that arrived after this time is later than the point.
+        at_ms: The time of its last run (0: none), or that was named; later input is after it.
     """
 
     epochs: Mapping[str, int]
@@ -83,11 +82,7 @@ class RollbackPoint:
 
 @dataclass(frozen=True, slots=True)
 class PointAfterRun:
-    """The roll-back point right after a run was recorded.
-
-    Attributes:
-        stage, epoch: The run; `""` and -1 for the moment before the first run.
-    """
+    """The point right after a run was recorded; `""` and -1: before the first run."""
 
     stage: str
     epoch: int
@@ -95,11 +90,7 @@ class PointAfterRun:
 
 
 def parse_point(text: str) -> NamedPoint:
-    """Parse the point that an operator named; see the module header.
-
-    Raises:
-        DefinitionError: With code `rollback_target_invalid`.
-    """
+    """Parse the point that an operator named; `rollback_target_invalid` if it is none."""
     if _NUMBER.match(text):
         return NamedPoint(number=int(text))
     if match := _STAGE_EPOCH.match(text):
@@ -114,7 +105,7 @@ def parse_point(text: str) -> NamedPoint:
             "to keep (count:57), a time (2026-11-21T10:00+00:00), or the increment to apply next "
             "(urls/3)"
         )
-        raise DefinitionError(Mistake("rollback_target_invalid", "to", message)) from error
+        raise _invalid(message) from error
     return NamedPoint(at_ms=int(at.timestamp() * 1000))
 
 
@@ -134,15 +125,11 @@ def find_point(
     """
     newest = max((time_of(s, span[-1]) for s, span in spans.items() if span), default=0)
     if named.stage:
-        span = spans[named.stage]
-        if named.epoch >= span.stop:
-            asked, last = f"{named.stage}:{named.epoch}", f"{named.stage}:{span.stop - 1}"
+        stage, epoch, span = named.stage, named.epoch, spans[named.stage]
+        if epoch >= span.stop:
+            asked, last = f"{stage}:{epoch}", f"{stage}:{span.stop - 1}"
             raise _ahead(asked, last)
-        return (
-            _point_at(spans, time_of, time_of(named.stage, named.epoch))
-            if named.epoch in span
-            else None
-        )
+        return _point_at(spans, time_of, time_of(stage, epoch)) if epoch in span else None
     if named.number is None:
         return _point_at(spans, time_of, named.at_ms or 0)
     total = sum(span.stop for span in spans.values())
@@ -157,17 +144,16 @@ def find_point(
     before = number(at_ms - 1)
     point = _point_at(spans, time_of, at_ms)
     if point is not None and before < named.number < point.number:
-        raise _within(named.number, before, point.number)
+        message = (
+            f"there is no roll-back point at position {named.number}, since runs that were "
+            f"recorded in the same millisecond are undone together; use {before} or {point.number}"
+        )
+        raise _invalid(message)
     return point if point is not None and point.number == named.number else None
 
 
 def newest_points(spans: Mapping[str, range], time_of: TimeOf) -> Iterator[PointAfterRun]:
-    """Yield the roll-back points after single runs, newest first.
-
-    Args:
-        spans: As in `find_point`.
-        time_of: As in `find_point`; called for one record at a time.
-    """
+    """Yield the roll-back points after single runs, newest first; see `find_point`."""
     stops = {stage: span.stop for stage, span in spans.items()}
     while True:
         if any(0 < span.start == stops[stage] for stage, span in spans.items() if span):
@@ -195,14 +181,9 @@ def _stop(span: range, stage: str, time_of: TimeOf, at_ms: int) -> int:
     return span.start + bisect_right(span, at_ms, key=lambda epoch: time_of(stage, epoch))
 
 
-def _within(named: int, before: int, after: int) -> DefinitionError:
-    message = (
-        f"there is no roll-back point at position {named}, since runs that were recorded in the "
-        f"same millisecond are undone together; use {before} or {after}"
-    )
-    return DefinitionError(Mistake("rollback_target_invalid", "to", message))
-
-
 def _ahead(named: str, newest: str) -> DefinitionError:
-    message = f"{named} is in the future; the newest roll-back point is {newest}"
+    return _invalid(f"{named} is in the future; the newest roll-back point is {newest}")
+
+
+def _invalid(message: str) -> DefinitionError:
     return DefinitionError(Mistake("rollback_target_invalid", "to", message))

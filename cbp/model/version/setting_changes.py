@@ -14,7 +14,7 @@ Invariant: a document that only writes a default out changes no setting
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from cbp.model.dataflow.set_aside import ON_ERROR, SET_ASIDE_DEFAULT
@@ -47,25 +47,18 @@ OF_SOURCES: Mapping[str, Any] = {
 def setting_changes(
     before: Mapping[str, Any], after: Mapping[str, Any], section: str
 ) -> dict[str, tuple[str, ...]]:
-    """Return, by node, the settings that differ between two documents, in words.
+    """Return, by node of both valid documents, the settings that differ, in words.
 
-    Args:
-        before, after: The documents; both are valid.
-        section: `stages` or `sources`. Nodes of only one document are left out.
+    The section is `stages` or `sources`.
     """
     known = OF_STAGES if section == "stages" else OF_SOURCES
-    old, new = before.get(section) or {}, after.get(section) or {}
-    changes = {name: tuple(_of_node(old[name], new[name], known)) for name in new if name in old}
-    return {name: words for name, words in changes.items() if words}
-
-
-def _of_node(
-    before: Mapping[str, Any], after: Mapping[str, Any], known: Mapping[str, Any]
-) -> Iterator[str]:
-    for name, default in known.items():
-        old, new = before.get(name, default), after.get(name, default)
-        if old != new:
-            yield f"{name}: {_shown(old)} -> {_shown(new)}"
+    olds, news, changes = before.get(section) or {}, after.get(section) or {}, {}
+    for node in (node for node in news if node in olds):
+        values = [(s, olds[node].get(s, d), news[node].get(s, d)) for s, d in known.items()]
+        words = [f"{s}: {_shown(old)} -> {_shown(new)}" for s, old, new in values if old != new]
+        if words:
+            changes[node] = tuple(words)
+    return changes
 
 
 def _shown(value: Any) -> str:

@@ -2,10 +2,9 @@
 
     position of version n  +  ChangePlan  ->  position of version n + 1
 
-The new position is the redo record of a change. It is stored in the new version's description. A
-controller that finds the description brings its store to that position, whether the store still
-holds the old version or nothing at all. The epochs of a stage and the indexes of a flow never go
-back, even if versions remove it and add it again. So no record and no increment is named twice.
+The new position is the redo record of a change. It is stored in the new version's description, and
+a controller brings its store to it, whether the store still holds the old version or nothing at
+all. Epochs of a stage and indexes of a flow never go back, even if it was removed meanwhile.
 
     kept input of a kept stage    its queue, read marks and framing; refused if the input
                                   is now framed differently and frames wait there, or is
@@ -51,10 +50,10 @@ Retained = Callable[[str], Sequence[Increment]]
 
 @dataclass(frozen=True, slots=True)
 class Queueing:
-    """How the queue of one input changes: the increments that it loses and gains.
+    """How the queue of one input changes.
 
     Attributes:
-        skipped: Earlier increments of the flow, if the input begins with the next one.
+        skipped: Number of earlier increments of the flow, if the input begins with the next one.
     """
 
     stage: str
@@ -72,7 +71,7 @@ class Succession:
         position: Where the new version begins; only valid if `refused` is empty.
         leaders: The leaders of the new version's physical stages, in the order of its stages.
         queues: The inputs whose queues lose, gain or skip increments, including removed inputs.
-        refused: Why the new version cannot take over; empty if it can.
+        refused: Why the new version cannot take over.
     """
 
     position: Position
@@ -100,57 +99,45 @@ def succeed(
         before: Position of the old version, with no run under way.
         version: Number of the new version.
         units: Maps each stage of the old version to the stage that led it.
-        after: The new version, checked.
         next_epochs: Maps each stage to the epoch after its newest record, of any version.
-        retained: Returns the readable increments of an existing flow.
         dropped: Maps each source to the increments that roll-backs removed from the queues;
             they are not queued again.
-        lives: Where the records of flows begin to have their current meaning; see `lives_of_flows`.
+        lives: As of the old version, from `lives_of_flows`.
     """
     epochs = _epochs(before, units, after, next_epochs)
     lives = {**lives, **dict(_filled_now(plan, epochs, lives))}
-    alone = {
-        n
-        for n in plan.rebuilt
-        if not all(_again(after.stages[n], i, plan) for i in after.stages[n].wiring)
-    }
-    leaders = keep_leaders(after, units, epochs, apart=alone)
+    nodes = [after.stages[name] for name in plan.rebuilt]
+    apart = {one.name for one in nodes if not all(_again(one, i, plan) for i in one.wiring)}
+    leaders = keep_leaders(after, units, epochs, apart=apart)
     old = {stage: dict(queueing.connectors) for stage, queueing in before.stages.items()}
     ends = {increment.flow: increment.index for increment in before.newest}
     refused: list[Mistake] = []
     stages: dict[str, StagePosition] = {}
     skipped: dict[tuple[str, str], int] = {}
     for name, unit in physical_stages(after, leaders).items():
-        node, known = unit.leader, before.stages.get(name)
+        node, known, change = unit.leader, before.stages.get(name), plan.stages[name]
         rebuilt = name in plan.emptied
         connectors = {}
-        for input_ in node.wiring:
-            connectors_before = (
-                None if rebuilt or input_ in plan.stages[name].rewired else old.get(name, {})
-            )
+        for input_, flow in node.wiring.items():
             mistake = None
-            came = ends.get(node.wiring[input_], -1) + 1
-            gone = dropped.get(node.wiring[input_], ())
-            life = lives.get(node.wiring[input_], NEW_LIFE)
-            if connectors_before is not None:
-                was, recut = (
-                    connectors_before.get(input_, _empty(node, input_)),
-                    plan.stages[name].reframed,
-                )
-                queueing, mistake = _queue_of(node, input_, was, recut=input_ in recut)
+            came, gone = ends.get(flow, -1) + 1, dropped.get(flow, ())
+            life = lives.get(flow, NEW_LIFE)
+            if not (rebuilt or input_ in change.rewired):
+                was = old.get(name, {}).get(input_, _empty(node, input_))
+                queueing, mistake = _queue_of(node, input_, was, recut=input_ in change.reframed)
                 mistake = mistake or _unsigned_waiting(node, input_, was, life)
             elif name in choice.retained | plan.rebuilt and not _again(node, input_, plan):
                 queueing, mistake = _from_retained(node, input_, retained, after, came, gone, life)
             else:
                 queueing = _empty(node, input_)
                 if not _again(node, input_, plan):
-                    skipped[name, input_] = _count_before(node, input_, came, gone, life)
+                    skipped[name, input_] = _count_before(came, gone, life)
             connectors[input_] = queueing
             refused += [mistake] if mistake else []
-        begins_anew = known is None or rebuilt or plan.stages[name].rewired
-        memo, turns = (None, 0) if begins_anew or known is None else (known.memo, known.turns)
-        if plan.stages[name].other_rule:  # the memo of one rule means nothing to another
-            memo = None
+        memo, turns = (None, 0)
+        if known is not None and not (rebuilt or change.rewired):
+            # The memo of one rule means nothing to another.
+            memo, turns = None if change.other_rule else known.memo, known.turns
         due_ms = None if rebuilt else _due(unit, known)
         stages[name] = StagePosition(epochs.get(name, 0), memo, connectors, turns, due_ms)
     # For a source that comes back later, its own log brings back its increments.
@@ -253,28 +240,25 @@ def _from_retained(
     dropped: Sequence[range],
     life: FlowLife,
 ) -> tuple[Connector, Mistake | None]:
-    flow = node.wiring[input_]
-    changes = node.translator.input(input_).changes
-    where = f"stages.{node.name}.inputs.{input_}"
+    flow, spec = node.wiring[input_], node.translator.input(input_)
+    writer, where = flow.partition(".")[0], f"stages.{node.name}.inputs.{input_}"
     if life.built:
-        writer = flow.partition(".")[0]
         message = (
             f"the records that {flow!r} had before increment {life.first} came with a swap of "
             f"rebuilt tables, so no increment has them. Also rebuild stage {writer!r}, or begin "
             "with the next increment"
         )
         return _empty(node, input_), Mistake("input_not_retained", where, message)
-    if changes == "signed" and not life.adds_up:
+    if spec.changes == "signed" and not life.adds_up:
         message = (
             f"{flow!r} was not a view before increment {life.signed}, so its changes do not add up "
-            f"to all of its records. Also rebuild stage {flow.partition('.')[0]!r}, or read only "
-            "new records (changes='after')"
+            f"to all of its records. Also rebuild stage {writer!r}, or read only new records "
+            "(changes='after')"
         )
         return _empty(node, input_), Mistake("changes_not_retained", where, message)
-    first = life.first
-    increments = tuple(i for i in retained(flow) if i.index >= first)
+    increments = tuple(i for i in retained(flow) if i.index >= life.first)
     oldest = increments[0].index if increments else came
-    if oldest > first:
+    if oldest > life.first:
         left = f"only those from {oldest} on" if increments else "none of them"
         message = (
             f"{format_count(came, 'increment')} of {flow!r} arrived, but {left} can still be "
@@ -298,18 +282,14 @@ def _from_retained(
         if (node.name, input_) in set(after.receivers(i))
         and not any(i.index in part for part in dropped)
     )
-    if node.translator.input(input_).frame_by is not None:
+    if spec.frame_by is not None:
         return Connector(input_, (), Framing(), given), None
     return Connector(input_, tuple(map(Queued, given))), None
 
 
-def _count_before(
-    node: StageNode, input_: str, came: int, dropped: Sequence[range], life: FlowLife
-) -> int:
-    """Return the number of earlier increments that are relevant to an input."""
-    first = life.first
+def _count_before(came: int, dropped: Sequence[range], life: FlowLife) -> int:
     gone = {index for part in dropped for index in part}
-    return max(0, came - first) - sum(first <= index < came for index in gone)
+    return max(0, came - life.first) - sum(life.first <= index < came for index in gone)
 
 
 def _empty(node: StageNode, input_: str) -> Connector:
@@ -322,15 +302,11 @@ def _queues(
     new: Mapping[str, StagePosition],
     skipped: Mapping[tuple[str, str], int],
 ) -> Iterator[Queueing]:
-    inputs = dict.fromkeys((s, i) for s, stage_queues in old.items() for i in stage_queues)
-    inputs |= dict.fromkeys(
-        (s, i) for s, stage_queues in new.items() for i in stage_queues.connectors
-    )
-    for stage, input_ in inputs:
-        was = old.get(stage, {}).get(input_, Connector(input_))
-        now = new[stage].connectors.get(input_, Connector(input_)) if stage in new else None
-        had = {i.name: i for i in was.held}
-        has = {i.name: i for i in now.held} if now is not None else {}
+    news = {stage: one.connectors for stage, one in new.items()}
+    inputs = [(stage, input_) for all_ in (old, news) for stage in all_ for input_ in all_[stage]]
+    for stage, input_ in dict.fromkeys(inputs):
+        was, now = (all_.get(stage, {}).get(input_, Connector(input_)) for all_ in (old, news))
+        had, has = ({i.name: i for i in one.held} for one in (was, now))
         dropped = tuple(i for name, i in had.items() if name not in has)
         queued = tuple(i for name, i in has.items() if name not in had)
         before = skipped.get((stage, input_), 0)

@@ -1,26 +1,21 @@
 """Plan of a version change: the effects on every stage, decided before any action.
 
-    compare_versions(before, after, choice) -> ChangePlan
-
 A stage is *kept*, *added*, *removed* or *replaced*. It is replaced if its code, parameters, keys or
 inputs differ. For a replaced stage the author must choose: keep what it has, its state and what it
 wrote, or rebuild it from the retained input. That holds for a stage without state too: what its
-earlier code wrote stays in its outputs, and in whatever the stages behind it made of them; so the
-question names those. A stage without an epoch has nothing to choose about: it begins under the new
-code with what waits for it. A change that would lose values, or change the meaning of old records,
-is refused, with the differences column by column.
+earlier code wrote stays in its outputs, and in whatever the stages behind it made of them. A stage
+without an epoch has nothing to choose about. A change that would lose values, or change the meaning
+of old records, is refused.
 
     kept      replaced, keep      state, memo and queues stay
     added     replaced, rebuild   state and outputs are empty; a rebuilt stage reads its input
                                   again from the first increment on, an added one from the next
-    kept, with a new view         the view begins with the last record of each key of the output
-                                  that had its name; see `cbp.model.version.new_views`
+    kept, with a new view         see `cbp.model.version.new_views`
     removed                       its queues go; its tables stay for readers
 
 A rebuilt stage emits again what it emitted before. So every stage behind it must be rebuilt too, or
 the author chooses `keep` for it, which is safe for a stage that only overwrites.
 
-Absent on purpose: the contents of queues; see `cbp.model.version.succession`.
 Invariant (tests/cbp/model/version/test_version_change.py): a version compared with itself keeps
 everything.
 """
@@ -35,7 +30,7 @@ from cbp.errors import Mistake
 from cbp.errors.message_limits import listed
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.schema_evolution import ColumnChange, compare, refused
-from cbp.model.graph.cycles import cycles, predecessors
+from cbp.model.graph.cycles import cycles, predecessors, reached
 from cbp.model.version.dataflow_shape import (
     RULE,
     DataflowShape,
@@ -57,8 +52,7 @@ class Choice:
     Attributes:
         keep: Replaced stages that keep their state, outputs, memo and queues.
         rebuild: Stages whose state and outputs are emptied and rebuilt from the retained input.
-        retained: Added stages that begin with the retained input instead of the next
-            increment.
+        retained: Added stages that begin with the retained input instead of the next increment.
     """
 
     keep: frozenset[str] = frozenset()
@@ -76,7 +70,7 @@ class NodeChange:
 
     Attributes:
         state: For a stage: what happens to its state; `none` means that it has no state.
-        buckets: Number of buckets before and after, if it changes; otherwise `None`.
+        buckets: Number of buckets before and after, if it changes.
         columns: Maps the names of flows and states to their changed columns.
         differences: Other differences, in words.
         rewired: New inputs, and inputs that now read another flow; they begin with an empty queue.
@@ -87,8 +81,7 @@ class NodeChange:
             reads its input; readers of their tables see that.
         settings: Changed settings that change no table, in words.
         behind: Stages that have read, directly or indirectly, results that a replaced stage
-            keeps from its earlier code. Not in `to_json`; `meanwhile` of a plan has a sentence
-            about them.
+            keeps from its earlier code. Not in `to_json`.
     """
 
     name: str
@@ -121,8 +114,8 @@ class NodeChange:
             "name": self.name,
             "kind": self.kind,
             "state": self.state,
-            "buckets": None if self.buckets is None else list(self.buckets),
-            "columns": {name: [str(c) for c in changes] for name, changes in self.columns.items()},
+            "buckets": self.buckets and list(self.buckets),
+            "columns": {name: [*map(str, changes)] for name, changes in self.columns.items()},
             "differences": list(self.differences),
             "settings": list(self.settings),
             "rewired": list(self.rewired),
@@ -152,7 +145,8 @@ class ChangePlan:
     @property
     def emptied(self) -> frozenset[str]:
         """Stages that begin with nothing."""
-        return self.rebuilt | self.of_kind("added")
+        added = (name for name, stage in self.stages.items() if stage.kind == "added")
+        return self.rebuilt.union(added)
 
     @property
     def tried_again(self) -> frozenset[str]:
@@ -161,24 +155,16 @@ class ChangePlan:
 
     def with_settings(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> ChangePlan:
         """Return the plan with the settings that differ between two documents."""
-        sources, stages = (setting_changes(before, after, one) for one in ("sources", "stages"))
-        return replace(
-            self,
-            sources={
-                n: replace(one, settings=sources.get(n, ())) for n, one in self.sources.items()
-            },
-            stages={n: replace(one, settings=stages.get(n, ())) for n, one in self.stages.items()},
-        )
-
-    def of_kind(self, kind: Kind) -> frozenset[str]:
-        """Return the stages of a kind."""
-        return frozenset(name for name, stage in self.stages.items() if stage.kind == kind)
+        plans: dict[str, dict[str, NodeChange]] = {}
+        for section, nodes in (("sources", self.sources), ("stages", self.stages)):
+            settings = setting_changes(before, after, section)
+            plans[section] = {n: replace(o, settings=settings.get(n, ())) for n, o in nodes.items()}
+        return replace(self, sources=plans["sources"], stages=plans["stages"])
 
 
 def flow_schemas(shape: DataflowShape) -> dict[str, Schema]:
     """Return the columns of every flow: sources, and outputs as `stage.output`."""
-    sources = {name: source.schema for name, source in shape.sources.items()}
-    return sources | {
+    return {name: source.schema for name, source in shape.sources.items()} | {
         f"{name}.{output}": schema
         for name, stage in shape.stages.items()
         for output, schema in stage.outputs.items()
@@ -195,11 +181,11 @@ def compare_versions(
     """Return the change of every source and stage, and every reason to refuse it.
 
     Args:
-        past: Maps flows that only earlier versions had to their last columns. Their increments
-            still exist, and a flow that is declared again continues after them.
+        past: Maps flows that only earlier versions had to their last columns; a flow that is
+            declared again continues after its old increments.
         never_ran: Stages without an epoch, whose state is empty.
     """
-    mistakes = list(_choice_mistakes(before, after, choice))
+    mistakes, reads = list(_choice_mistakes(before, after, choice)), predecessors(before.wiring)
     sources = {
         name: _source(name, before.sources.get(name), after.sources.get(name), mistakes)
         for name in dict.fromkeys((*before.sources, *after.sources))
@@ -212,7 +198,7 @@ def compare_versions(
             choice,
             mistakes,
             never_ran=name in never_ran,
-            behind=_behind(name, before),
+            behind=tuple(reached(reads, [name])[1:]) if name in reads else (),
         )
         for name in dict.fromkeys((*before.stages, *after.stages))
     }
@@ -257,10 +243,9 @@ def _source(
         )
         if old != new
     )
+    changed = {name: columns} if columns else {}
     kind: Kind = "replaced" if differences else "kept"
-    return NodeChange(
-        name, kind, columns={name: columns} if columns else {}, differences=differences
-    )
+    return NodeChange(name, kind, columns=changed, differences=differences)
 
 
 def _stage(
@@ -276,9 +261,8 @@ def _stage(
     if after is None:
         return NodeChange(name, "removed", "kept" if before and before.states else "none")
     if before is None:
-        return NodeChange(
-            name, "added", "new" if after.states else "none", rewired=tuple(after.inputs)
-        )
+        fate: StateFate = "new" if after.states else "none"
+        return NodeChange(name, "added", fate, rewired=tuple(after.inputs))
     differences = tuple(_differences(before, after))
     rewired = tuple(
         input_
@@ -307,32 +291,23 @@ def _stage(
                 "each key of the earlier output"
             )
         mistakes.append(Mistake("state_undecided", f"stages.{name}", message))
-    columns = {
-        f"{name}.{output}": column_changes
-        for output in before.outputs.keys() & after.outputs.keys()
-        if (column_changes := compare(before.outputs[output], after.outputs[output]))
-    }
-    states = {
-        state: column_changes
-        for state in before.states.keys() & after.states.keys()
-        if (column_changes := compare(before.states[state], after.states[state]))
-    }
-    for flow, column_changes in sorted(columns.items()):
-        advice = (
-            "rename the output, so that old increments stay readable; or rename the stage, which "
-            "then begins with the retained input (--retained NEW; REST: retained=NEW)"
-        )
-        where = f"stages.{name}.outputs.{flow.removeprefix(f'{name}.')}"
-        mistakes += _column_mistakes(where, column_changes, advice)
+    outputs = _changed_columns(before.outputs, after.outputs)
+    states = _changed_columns(before.states, after.states)
+    advice = (
+        "rename the output, so that old increments stay readable; or rename the stage, which "
+        "then begins with the retained input (--retained NEW; REST: retained=NEW)"
+    )
+    for output, changes in sorted(outputs.items()):
+        mistakes += _column_mistakes(f"stages.{name}.outputs.{output}", changes, advice)
     if not rebuilt:
         advice = f"rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename the state"
-        for state, column_changes in sorted(states.items()):
-            mistakes += _column_mistakes(f"stages.{name}.states.{state}", column_changes, advice)
+        for state, changes in sorted(states.items()):
+            mistakes += _column_mistakes(f"stages.{name}.states.{state}", changes, advice)
         mistakes += _key_mistakes(name, before, after)
     mistakes += view_mistakes(name, before, after, rebuilt=rebuilt)
     moved = before.buckets != after.buckets and bool(before.states) and not rebuilt
     kind: Kind = "replaced" if differences or rebuilt or rewired else "kept"
-    fate: StateFate = "rebuilt" if rebuilt else "kept" if before.states or made_views else "none"
+    fate = "rebuilt" if rebuilt else "kept" if before.states or made_views else "none"
     if fate == "none" and after.states:
         fate = "new"
     return NodeChange(
@@ -340,18 +315,22 @@ def _stage(
         kind,
         fate,
         (before.buckets, after.buckets) if moved else None,
-        {
-            **columns,
-            **{f"{name}.{state}": column_changes for state, column_changes in states.items()},
-        },
+        {f"{name}.{one}": changes for one, changes in (*outputs.items(), *states.items())},
         differences,
         rewired,
-        tuple(name for name, shape in after.inputs.items() if _reframed(before, name, shape)),
+        tuple(i for i, shape in after.inputs.items() if _reframed(before.inputs.get(i), shape)),
         RULE in before.details and before.details[RULE] != after.details.get(RULE),
         fates_of_views(before, after, rebuilt=rebuilt),
         tuple(_tables_of(before, after)) if rebuilt and not never_ran else (),
         behind if differences and name in choice.keep and not never_ran else (),
     )
+
+
+def _changed_columns(
+    before: Mapping[str, Schema], after: Mapping[str, Schema]
+) -> dict[str, tuple[ColumnChange, ...]]:
+    compared = {name: compare(before[name], after[name]) for name in before.keys() & after.keys()}
+    return {name: changes for name, changes in compared.items() if changes}
 
 
 def _tables_of(before: StageShape, after: StageShape) -> Iterator[str]:
@@ -363,27 +342,14 @@ def _tables_of(before: StageShape, after: StageShape) -> Iterator[str]:
             yield name
 
 
-def _behind(name: str, shape: DataflowShape) -> tuple[str, ...]:
-    """Return the stages downstream of a stage, nearest first."""
-    found = [name]
-    for writer in found:
-        for reader, stage in shape.stages.items():
-            reads = {one.flow.partition(".")[0] for one in stage.inputs.values()}
-            if writer in reads and reader not in found:
-                found.append(reader)
-    return tuple(found[1:])
-
-
 def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
     """Yield the differences that make it another translator, without wiring, buckets, columns."""
-    for what, old, new in (
+    yield from _changed(
         ("translator", before.reference, after.reference),
         ("parameters", dict(before.parameters), dict(after.parameters)),
         ("form", before.form, after.form),
         ("key", _text(before.key), _text(after.key)),
-    ):
-        if old != new:
-            yield f"{what}: {old or 'none'} -> {new or 'none'}"
+    )
     yield from before.code.differences(after.code)
     for what, olds, news in (
         ("input", before.inputs, after.inputs),
@@ -395,20 +361,24 @@ def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
     for name in before.inputs.keys() & after.inputs.keys():
         yield from _input_differences(name, before.inputs[name], after.inputs[name])
     for name in before.states.keys() & after.states.keys():
-        yield from _rule_differences(
-            f"state {name}", before.state_rules.get(name, {}), after.state_rules.get(name, {})
-        )
+        old_rules, new_rules = (one.state_rules.get(name, {}) for one in (before, after))
+        yield from _rule_differences(f"state {name}", old_rules, new_rules)
     for name in before.details.keys() & after.details.keys():
-        if before.details[name] != after.details[name]:
-            yield f"{name}: {before.details[name] or 'none'} -> {after.details[name] or 'none'}"
+        yield from _changed((name, before.details[name], after.details[name]))
 
 
-def _reframed(before: StageShape, name: str, after: InputShape) -> bool:
-    if name not in before.inputs:
-        return False
-    was = before.inputs[name]
-    other = any(was.framing_code.differences(after.framing_code))
-    return other or was.rules.get("frame_by") != after.rules.get("frame_by")
+def _changed(*values: tuple[str, Any, Any]) -> Iterator[str]:
+    """Yield each value that is not the same before and after, in words."""
+    return (
+        f"{what}: {old or 'none'} -> {new or 'none'}" for what, old, new in values if old != new
+    )
+
+
+def _reframed(was: InputShape | None, now: InputShape) -> bool:
+    return was is not None and (
+        any(was.framing_code.differences(now.framing_code))
+        or was.rules.get("frame_by") != now.rules.get("frame_by")
+    )
 
 
 def _input_differences(name: str, before: InputShape, after: InputShape) -> Iterator[str]:
@@ -423,17 +393,14 @@ def _rule_differences(
     flow: str, before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[str]:
     for rule in sorted(before.keys() | after.keys()):
-        old, new = before.get(rule, "none"), after.get(rule, "none")
-        if old != new:
-            yield f"{rule} of {flow}: {old} -> {new}"
+        yield from _changed((f"{rule} of {flow}", before.get(rule), after.get(rule)))
 
 
 def _column_mistakes(
     where: str, columns: tuple[ColumnChange, ...], advice: str
 ) -> Iterator[Mistake]:
-    wrong = refused(columns)
-    if wrong:
-        shown = "; ".join(str(change) for change in wrong)
+    if wrong := refused(columns):
+        shown = "; ".join(map(str, wrong))
         message = f"the new columns do not fit the records written before ({shown}); {advice}"
         yield Mistake("schema_incompatible", where, message)
 
@@ -461,7 +428,7 @@ def _key_mistakes(name: str, before: StageShape, after: StageShape) -> Iterator[
         yield Mistake("key_changed", f"stages.{name}", message)
         return
     for state in sorted(before.states.keys() & after.states.keys()):
-        old, new = _lies_by(before, state), _lies_by(after, state)
+        old, new = before.keyed_by(state), after.keyed_by(state)
         if old != new:
             message = (
                 f"this state is keyed by ({old}), but this version looks records up by ({new}). "
@@ -487,12 +454,6 @@ def _second_key_mistake(
     return Mistake("second_key_changed", f"stages.{name}.states.{state}", message)
 
 
-def _lies_by(stage: StageShape, state: str) -> str:
-    """Return the columns of a state that hold the key."""
-    named = "" if stage.key is None else ", ".join(stage.key.names)
-    return stage.state_rules.get(state, {}).get("route_by", named)
-
-
 def _behind_rebuilt(after: DataflowShape, plan: ChangePlan, choice: Choice) -> Iterator[Mistake]:
     """Yield a mistake for each reader of a rebuilt stage that would apply its records twice."""
     for name, stage in after.stages.items():
@@ -515,11 +476,7 @@ def _cycles_in_part(after: DataflowShape, plan: ChangePlan) -> Iterator[Mistake]
     The stages of a cycle answer each other in rounds, and each remembers the earlier rounds. A
     stage that begins again would get answers from rounds that it has forgotten.
     """
-    wiring = {
-        name: {input_: shape.flow for input_, shape in stage.inputs.items()}
-        for name, stage in after.stages.items()
-    }
-    for name, cycle in cycles(predecessors(wiring)).items():
+    for name, cycle in cycles(predecessors(after.wiring)).items():
         again = sorted(plan.rebuilt.intersection(cycle))
         stage = after.stages[name]
         holds = stage.states or any(shape.loopback for shape in stage.inputs.values())

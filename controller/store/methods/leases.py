@@ -68,7 +68,7 @@ class Leases:
         return Lease(row.epoch, row.holder, row.address, row.expires_ms), row.now_ms
 
     def take_lease(self, holder: str, address: str, *, milliseconds: int) -> Lease | None:
-        """Take the lease if it is free by the database's clock; see `Lease.take`.
+        """Take the lease if it is free by the database's clock.
 
         Waits for writers of the previous epoch to end; later writes of that epoch are refused.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from cbp.model.schedule.lease import ACTING_SHARE, Lease, Role, Step, Term, next_step, role_of
+from tests.lease_rows import released, renewed, taken
 
 SECONDS = 5.0
 MILLISECONDS = int(SECONDS * 1000)
@@ -24,16 +25,16 @@ DRIFT = 0.1
 def test_a_lease_is_free_from_its_last_millisecond_on(now_ms: int, expected: Lease | None) -> None:
     """Taking is refused while there is time left, and raises the epoch when there is none."""
     held = Lease(3, "a", "A", 10_000)
-    assert held.take("b", "B", now_ms=now_ms, milliseconds=5_000) == expected
+    assert taken(held, "b", "B", now_ms=now_ms, milliseconds=5_000) == expected
 
 
 def test_only_the_epoch_that_holds_a_lease_renews_or_releases_it() -> None:
     """Who was replaced can do neither; who ran out and was not can do both."""
     held = Lease(3, "a", "A", 10_000)
-    assert held.renewed(2, now_ms=1, milliseconds=5_000) is None
-    assert held.renewed(3, now_ms=20_000, milliseconds=5_000) == Lease(3, "a", "A", 25_000)
-    assert held.released(2) == held
-    assert held.released(3).take("b", "B", now_ms=0, milliseconds=1) == Lease(4, "b", "B", 1)
+    assert renewed(held, 2, now_ms=1, milliseconds=5_000) is None
+    assert renewed(held, 3, now_ms=20_000, milliseconds=5_000) == Lease(3, "a", "A", 25_000)
+    assert released(held, 2) == held
+    assert taken(released(held, 3), "b", "B", now_ms=0, milliseconds=1) == Lease(4, "b", "B", 1)
 
 
 @pytest.mark.parametrize(
@@ -104,18 +105,18 @@ def step(one: Instance, lease: Lease, time: float, *, lost: bool) -> Lease:
     match next_step(role, now=now, not_before=0.0):
         case Step.RENEW:
             assert one.term is not None
-            renewed = lease.renewed(one.term.epoch, now_ms=now_ms, milliseconds=MILLISECONDS)
+            now_held = renewed(lease, one.term.epoch, now_ms=now_ms, milliseconds=MILLISECONDS)
             if lost:
-                return renewed or lease
-            if renewed is None:
+                return now_held or lease
+            if now_held is None:
                 one.retiring = True
                 return lease
             one.term = Term.granted(one.term.epoch, asked_at=now, seconds=SECONDS)
-            return renewed
+            return now_held
         case Step.STAND:
-            taken = lease.take(one.name, "", now_ms=now_ms, milliseconds=MILLISECONDS)
-            if taken is not None and not lost:
-                one.term = Term.granted(taken.epoch, asked_at=now, seconds=SECONDS)
-                one.epochs += (taken.epoch,)
-            return taken or lease
+            got = taken(lease, one.name, "", now_ms=now_ms, milliseconds=MILLISECONDS)
+            if got is not None and not lost:
+                one.term = Term.granted(got.epoch, asked_at=now, seconds=SECONDS)
+                one.epochs += (got.epoch,)
+            return got or lease
     return lease

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.increment import Increment
 from cbp.model.schedule.parallel_runs import ActiveRun, Places
-from cbp.model.schedule.priority import NORMAL, PRIORITIES, Priority, waited, weight_of
+from cbp.model.schedule.priority import NORMAL, PRIORITIES, WEIGHTS, Priority, waited
 from cbp.model.schedule.scheduler import StageView, decide
 from tests.sampling import examples
 
@@ -48,7 +48,7 @@ def test_waiting_time_counts_by_priority() -> None:
 
 def test_the_weights_are_those_that_the_words_promise() -> None:
     """Four times, once, a quarter; a time in the future counts as none."""
-    assert [weight_of(one) / weight_of(NORMAL) for one in PRIORITIES] == [0.25, 1, 4]
+    assert [WEIGHTS[one] / WEIGHTS[NORMAL] for one in PRIORITIES] == [0.25, 1, 4]
     assert waited(NOW + timedelta(hours=1), NOW, "high") == timedelta(0)
 
 
@@ -114,11 +114,11 @@ def test_nothing_waits_longer_than_its_weight_allows(
     A round is the longest run, once for each stage.
     """
     machine, chance = Machine(weights, most), random.Random(seed)
-    lengths, heaviest = [0.5, 1, 3, 9], max(map(weight_of, weights))
+    lengths, heaviest = [0.5, 1, 3, 9], max(WEIGHTS[one] for one in weights)
     for _ in range(300):
         at, since = machine.now, [one.waiting_since for one in machine.views]
         machine.step(chance.choices(lengths, k=len(weights)))
-        for n, weight in enumerate(map(weight_of, weights)):
+        for n, weight in enumerate(WEIGHTS[one] for one in weights):
             rounds = 1 + heaviest / weight
             assert (at - since[n]).total_seconds() <= rounds * max(lengths) * len(weights)
 

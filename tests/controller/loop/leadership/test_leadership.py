@@ -28,6 +28,7 @@ from controller.store.methods import leases
 from tests.controller.api.app_transport import AppTransport
 from tests.controller.small_app import DOCUMENT, TOKEN, count, drop
 from tests.controller.world import until
+from tests.lease_rows import released, renewed, taken
 from tests.planned_faults import PlannedFaults
 
 SECONDS = 10.0
@@ -54,21 +55,21 @@ class FakeStore:
 
     def take_lease(self, holder: str, address: str, *, milliseconds: int) -> Lease | None:
         self._ask()
-        taken = self.row.take(
-            holder, address, now_ms=int(self.now * 1000), milliseconds=milliseconds
-        )
-        self.row = taken or self.row
-        return taken
+        now_ms = int(self.now * 1000)
+        got = taken(self.row, holder, address, now_ms=now_ms, milliseconds=milliseconds)
+        self.row = got or self.row
+        return got
 
     def renew_lease(self, epoch: int, *, milliseconds: int) -> bool:
         self._ask()
-        renewed = self.row.renewed(epoch, now_ms=int(self.now * 1000), milliseconds=milliseconds)
-        self.row = renewed or self.row
-        return renewed is not None
+        now_ms = int(self.now * 1000)
+        got = renewed(self.row, epoch, now_ms=now_ms, milliseconds=milliseconds)
+        self.row = got or self.row
+        return got is not None
 
     def release_lease(self, epoch: int) -> None:
         self._ask()
-        self.row = self.row.released(epoch)
+        self.row = released(self.row, epoch)
 
     def fence(self, epoch: int | None) -> None:
         self.fences.append(epoch)
