@@ -19,8 +19,6 @@ import numpy.typing as npt
 
 from stages.spanning_forest import spans
 
-__all__ = ["SWEEPS_MAX", "LinkSums", "fixpoint"]
-
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Int64s = npt.NDArray[np.int64]
@@ -49,13 +47,10 @@ class _Part:
     """The links that lead to a range of nodes.
 
     Attributes:
-        first, last: The range.
         rows: Nodes with links, but no hubs; the more links, the earlier.
         columns: Where the first link of each comes from, then the second one of those that have
             two, and so on.
-        hubs: Nodes with many links.
-        starts: Where those of each begin in `src`.
-        src: Where the links of hubs come from.
+        starts: Where the links of each hub begin in `src`.
     """
 
     first: int
@@ -82,13 +77,11 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Beside:
-    """Links that came and went since a part was made.
+    """Links that came (sign 1) and went (-1) since a part was made.
 
     Attributes:
         rows: The nodes to which they lead, from the first one of the range.
         starts: Where those of each begin in `src`.
-        src: Where they come from.
-        signs: 1 if a link came, -1 if it went.
     """
 
     rows: Int64s
@@ -98,11 +91,9 @@ class _Beside:
 
     @classmethod
     def of(cls, links: Int64s, first: int) -> _Beside | None:
-        """Return those of a part; `None` if there are none.
+        """Return those of a part that begins with node `first`; `None` if there are none.
 
-        Args:
-            links: Where each ends, ascending; where it begins; its sign.
-            first: The first node of the part.
+        `links` are where each ends, ascending; where it begins; its sign.
         """
         dst, src, signs = links
         if not len(dst):
@@ -116,11 +107,6 @@ class LinkSums:
 
     Nodes are summed in parallel: a gather and a sum for the first link of all nodes, for the
     second link, and so on. So nodes with few links cost no more than nodes with many.
-
-    Args:
-        src: Number of the node where each link begins.
-        dst: Number of the node where it ends.
-        nodes: Number of nodes.
     """
 
     def __init__(self, src: Int64s, dst: Int64s, nodes: int) -> None:
@@ -148,13 +134,7 @@ class LinkSums:
         return 8 * (self.links + self._nodes + 6 * self.changed)
 
     def change(self, new: tuple[Int64s, Int64s], gone: tuple[Int64s, Int64s], nodes: int) -> None:
-        """Add and remove links; the time and memory of a sum grow with their number.
-
-        Args:
-            new: Both ends of added links.
-            gone: Both ends of removed links.
-            nodes: Number of nodes now.
-        """
+        """Add and remove links; the time and memory of a sum grow with their number."""
         both = [(dst, src, np.full(len(src), sign)) for (src, dst), sign in ((new, 1), (gone, -1))]
         more = np.concatenate([self._more, *map(np.stack, both)], axis=1)
         self._more = more[:, np.argsort(more[0], kind="stable")]
@@ -186,12 +166,8 @@ class LinkSums:
         """Return for each node the sum of what nodes give to each of their links.
 
         It does not depend on the order in which links were given; exact if these are whole numbers
-        with sums below 2**53.
-
-        Args:
-            gives: What each node gives.
-            renew: Called with a range of nodes and their sums, range after range; it may set what
-                these nodes give from now on.
+        with sums below 2**53. `renew` is called with a range of nodes and their sums, range after
+        range; it may set what these nodes give from now on.
         """
         parts = [np.empty(0)]
         for part, beside in zip(self._parts, self._beside, strict=True):

@@ -50,7 +50,6 @@ _CALL_ROWS = 4_000
 _KEY_ROWS = 8
 """A key of a look-up costs as much as reading this many records."""
 
-
 _WHOLE_SHARE = 16
 """From one edge for this many records of links on, reading all costs less than looking up."""
 
@@ -67,31 +66,19 @@ ANEW, CHANGED = "anew", "by what changed"
 def reads_whole(records: int, came: int) -> bool:
     """Return whether a run reads all links at once, not only those that it reaches.
 
-    Only sizes decide, so a repeated run does the same.
-
-    Args:
-        records: Number of records of links before the run.
-        came: Number of records of new edges.
+    Only sizes decide, so a repeated run does the same. `records` of links are there before the run,
+    and `came` records of new edges.
     """
     return _WHOLE_SHARE * came >= records
 
 
 def edge_names(edge: str) -> tuple[str, ...]:
-    """Return the names of an edge's further columns, which are given as DDL; empty if it has none.
-
-    Raises:
-        DefinitionError: The DDL is wrong.
-    """
+    """Return the names of an edge's further columns, which are given as DDL."""
     return Schema.parse(edge, where="edge").names if edge else ()
 
 
 class Reader:
-    """Reads the records of nodes in a kept state, each once.
-
-    Args:
-        table: The state, as given to the run.
-        nodes: The nodes.
-    """
+    """Reads the records of nodes in a kept state, each once."""
 
     def __init__(self, table: Any, nodes: Nodes) -> None:
         self._table, self._nodes, self._spent = table, nodes, 0
@@ -99,11 +86,7 @@ class Reader:
         self._has_all = table.size == 0
 
     def read(self, numbers: Int64s, *, whole: bool = False) -> tuple[Int64s, pa.Table] | None:
-        """Read the records of nodes that were not read before.
-
-        Args:
-            numbers: The nodes.
-            whole: Whether to read the records of all nodes, if any must be read.
+        """Read the records of nodes that were not read before; with `whole`, of all nodes.
 
         Returns:
             The nodes that are read now, ascending, and their records, in any order; `None` if all
@@ -148,11 +131,8 @@ class LinkChanges:
     """Added and removed links, each from both of its ends; parallel arrays.
 
     Attributes:
-        node: Number of one end.
-        other: Number of the other end.
         edge: The link's own columns.
-        mine: Edges that lead from `node` to `other` now.
-        theirs: Edges that lead from `other` to `node` now.
+        mine, theirs: Edges that lead from `node` to `other` now, and back.
         had_mine, had_theirs: The same, before the change.
     """
 
@@ -229,8 +209,6 @@ class LinkTable:
     """The links of a graph in one run; the author declares the results of `declare`.
 
     Args:
-        links: The state, as given to the run.
-        nodes: The nodes.
         edge: Names of the links' own columns.
         both: Whether a link is kept at both of its ends.
 
@@ -259,11 +237,9 @@ class LinkTable:
         """Return the input of edges and the state of links.
 
         Args:
-            node: Type of a node.
             edge: Further columns of an edge, as DDL; empty if there are none.
             changes: Whether the input reads the changes of a view; otherwise each record says
                 that an edge exists, or that it is `gone`.
-            both: Whether a link is kept at both of its ends.
         """
         more = f", {edge}" if edge else ""
         names = "".join(f", {name}" for name in edge_names(edge))
@@ -278,12 +254,7 @@ class LinkTable:
         return edges, links
 
     def change(self, came: pa.Table, out: Any) -> LinkChanges:
-        """Apply added and removed edges, and keep the links; call once, before `of`.
-
-        Args:
-            came: The records of the input.
-            out: Receives the records of the state.
-        """
+        """Apply added and removed edges, and keep the links; call once, before `of`."""
         links, counts = self._links, self._counts
         self.is_whole = reads_whole(links.size, len(came))
         known = self._all() if self.is_whole else None
@@ -358,10 +329,7 @@ class LinkTable:
         self.mine, self.theirs = links.counts > 0
 
     def of(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the present links of some nodes, node after node.
-
-        Args:
-            numbers: The nodes, each once.
+        """Return the present links of some nodes, node after node; each node is given once.
 
         Returns:
             For each link, the index of its node in `numbers`, and its index in `other`, `mine`,
@@ -372,10 +340,7 @@ class LinkTable:
         return np.repeat(np.arange(len(numbers)), sizes), spans(self._starts[numbers], sizes)
 
     def every(self) -> tuple[Int64s, Int64s, Int64s]:
-        """Return the position and number of each node's links in `other`; and their nodes.
-
-        Only if `is_whole`.
-        """
+        """Return the place and number of each node's links, if `is_whole`; and their nodes."""
         self._grow()
         return self._starts, self._sizes, np.repeat(np.arange(len(self._sizes)), self._sizes)
 

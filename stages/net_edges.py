@@ -12,12 +12,9 @@ import pyarrow.compute as pc
 
 from stages.nodes import Nodes, array_of, in_order
 
-__all__ = ["NetEdges", "has_signs", "row_numbers"]
-
 Bools = npt.NDArray[np.bool_]
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
-
 
 _BITS = 63
 """Bits of a number that is not below zero."""
@@ -28,7 +25,6 @@ class NetEdges:
     """The net effect of new records of edges on links, each once; parallel arrays.
 
     Attributes:
-        node, other: Numbers of the ends.
         edge: The link's own columns, and a number for the values of each in `edge_number`.
         amounts: Amounts to add to `mine` and to `theirs`; 1 or 0 if a record states the number
             itself.
@@ -50,8 +46,6 @@ class NetEdges:
 
         Args:
             came: Records `(src, dst, <names>, sign)`, or with `gone` instead of `sign`.
-            names: The links' own columns.
-            nodes: Numbers the ends.
             both: Whether to include both ends; see `at_both_ends`.
         """
         edges = _whole_edges(came, names)
@@ -66,10 +60,7 @@ class NetEdges:
     def _that_come(cls, src: Int64s, dst: Int64s, many: int, *, once: bool) -> NetEdges:
         """Return edges of which none goes, told to both ends: one order has them all.
 
-        Args:
-            src, dst: Numbers of the ends.
-            many: Number of nodes.
-            once: Whether records of one edge count once.
+        With `once`, records of one edge count once.
         """
         shift = many.bit_length()
         codes = np.empty(2 * len(src), np.int64)
@@ -93,11 +84,9 @@ class NetEdges:
     def _paired(cls, codes: Int64s, amount: Int32s, shift: int) -> NetEdges:
         """Return links without columns of their own, of which one end or both are told.
 
-        Args:
-            codes: Node and other node of each, as `_ends` takes them, and a last bit that says
-                whether `theirs` is told, not `mine`; ascending, each once. They are used up.
-            amount: What is told; one for all, or one for each.
-            shift: Bits of a node.
+        `codes` are node and other node of each, as `_ends` takes them, and a last bit that says
+        whether `theirs` is told, not `mine`; ascending, each once. They are used up. `amount` is
+        what is told: one for all, or one for each.
         """
         side = (codes.astype("<i8", copy=False).view(np.uint8)[::8] & 1).view(np.bool_)
         codes >>= 1

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from stages.link_arrays import Reader
 from stages.nodes import Nodes, array_of
 
-__all__ = ["NONE", "NodeValues"]
-
 Int64s = npt.NDArray[np.int64]
 
 NONE = -1
@@ -26,14 +24,11 @@ class NodeValues:
     """Some columns of a state with one record a node; arrays are indexed by column and number.
 
     Args:
-        table: The state, as given to the run.
-        nodes: The nodes.
         names: The columns. Their values are not below zero.
         are_nodes: Whether values are nodes; in the arrays these are their numbers.
 
     Attributes:
-        now: The present values.
-        old: The values before the run.
+        now, old: The present values, and those before the run.
     """
 
     def __init__(
@@ -61,9 +56,7 @@ class NodeValues:
     def write(self, put: Any, **columns: str) -> None:
         """Put the records with changed values, and delete those of nodes without values.
 
-        Args:
-            put: The function of `out` for a state.
-            columns: The column here for each column of the state; by default they are the same.
+        `columns` name the column here for each column of the state; by default they are the same.
         """
         self._grow()
         chosen = columns or dict(zip(self._names, self._names, strict=True))

@@ -8,8 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Nodes", "array_of", "in_order", "order_of", "typed"]
-
 Array = npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]
 
@@ -30,12 +28,7 @@ def array_of(column: pa.ChunkedArray) -> Array:
 
 
 def typed(values: Array, type_: np.dtype[Any], name: str) -> Array:
-    """Return an author's values in the type of their column.
-
-    Args:
-        values: The values.
-        type_: The type.
-        name: The column, for the error.
+    """Return an author's values in the type of their column, which errors call `name`.
 
     Raises:
         ValueError: The column has whole numbers, and a value is none, or is too large.

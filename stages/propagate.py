@@ -32,8 +32,6 @@ from typing import Any
 from cbp import Input, Loopback, Schema, State, Translate, View
 from stages.source_node import SourceNode
 
-__all__ = ["Propagate"]
-
 Link = tuple[Any, ...]
 """The node at the other end, and the edge's own columns."""
 
@@ -301,8 +299,7 @@ class _Change:
         theirs: Level of the link back, as the other end said; until resolved, `None` if it said
             nothing.
         mine: How many edges lead along the link now.
-        level: The link's level now.
-        before: Its level before.
+        level, before: The link's level now, and before.
     """
 
     came: int = 0

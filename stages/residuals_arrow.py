@@ -46,8 +46,6 @@ from stages.links_in_memory import HeldGraph, OutLinks
 from stages.nodes import Nodes, array_of
 from stages.spanning_forest import once
 
-__all__ = ["ERROR_MIN", "ResidualsArrow"]
-
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
@@ -160,12 +158,7 @@ class ResidualsArrow(TranslateRun):
 
 
 class _Run:
-    """The scores of the nodes that a run meets; arrays are indexed by the number of a node.
-
-    Args:
-        author: Says what nodes get and give.
-        tables: What the run gives.
-    """
+    """The scores of the nodes that a run meets; arrays are indexed by the number of a node."""
 
     def __init__(self, author: ResidualsArrow, tables: Any) -> None:
         self._author, self._tables = author, tables
@@ -205,8 +198,7 @@ class _Run:
     def relink(self, changed: LinkChanges) -> bool:
         """Give each link of the nodes whose links changed what is due to it.
 
-        Returns:
-            Whether it was done; else so many nodes would have to push that sweeps cost less.
+        Return whether that was done; else so many nodes would push that sweeps cost less.
         """
         node, other, sign = self.count(changed)
         givers = np.unique(node)
@@ -230,8 +222,7 @@ class _Run:
     def push(self) -> bool:
         """Add residuals to scores, and pass them on, until none is above the threshold.
 
-        Returns:
-            Whether it came to that; else so many nodes have to push that sweeps cost less.
+        Return whether it came to that; else so many nodes have to push that sweeps cost less.
         """
         for _ in range(PUSHES_MAX):
             pushers, moved = self._pushers()

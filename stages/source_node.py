@@ -13,8 +13,6 @@ from typing import Any
 from cbp import Schema
 from cbp.errors import DefinitionError, Mistake
 
-__all__ = ["SourceNode"]
-
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
@@ -66,11 +64,7 @@ class SourceNode:
         return vars(stage)[self._name]
 
     def __set__(self, stage: Any, value: Any) -> None:
-        """Keep the node.
-
-        Raises:
-            DefinitionError: It is of another type than nodes are.
-        """
+        """Keep the node; raise `DefinitionError` if it is of another type than nodes are."""
         if not isinstance(value, list | tuple | set | frozenset | dict):
             _require_node(stage, value)
         vars(stage)[self._name] = value

@@ -11,12 +11,10 @@ Source: CBP (SoCC'10), section 1.1, figure 1; section 4.4.1.
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any, Literal
 
-import yaml
-
 from cbp import Dataflow, DataflowBuilder
+from stages.flows import read_document
 from stages.translators.count_in_links import CountInLinks
 from stages.translators.count_in_links_arrow import CountInLinksArrow
 from stages.translators.count_in_links_kept import CountInLinksKept
@@ -32,9 +30,7 @@ __all__ = ["crawl_queue", "document"]
 
 def document() -> dict[str, Any]:
     """Return the document to register, as JSON values."""
-    text = resources.files("stages.flows").joinpath("crawl_queue.yaml").read_text("utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
+    return read_document("crawl_queue")
 
 
 def crawl_queue(

@@ -12,12 +12,10 @@ Source: CBP (SoCC'10), section 3.1.2, figure 8.
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any
 
-import yaml
-
 from cbp import Dataflow, DataflowBuilder
+from stages.flows import read_document
 from stages.translators.incremental_pagerank import IncrementalPageRank
 from stages.translators.pagerank_verdict import PageRankVerdict
 
@@ -26,9 +24,7 @@ __all__ = ["document", "pagerank_in_phases"]
 
 def document() -> dict[str, Any]:
     """Return the document to register, as JSON values."""
-    text = resources.files("stages.flows").joinpath("pagerank_in_phases.yaml").read_text("utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
+    return read_document("pagerank_in_phases")
 
 
 def pagerank_in_phases(
