@@ -296,10 +296,13 @@ class CycleUndrainedError(AuthorCodeError):
     def __init__(self, *, cycle: Sequence[str], turns: int, **code: str) -> None:
         shown = " -> ".join((*cycle, cycle[0]))
         cause = f"the cycle {shown} does not drain: it ran {turns} epochs without new input"
-        super().__init__(cause=cause, cycle=list(cycle), turns=turns, **code)
-        writer = f"{code['function']} ({code['place']}) of stage {code['stage']!r}"
-        self.message = (
-            f"{cause}. {writer} still writes to the cycle: make this function emit nothing once "
-            f"results no longer change. To stop the cycle, run `cbp pause DATAFLOW {code['stage']}`"
+        CbpError.__init__(
+            self,
+            f"{cause}. {code['function']} ({code['place']}) of stage {code['stage']!r} still "
+            "writes to the cycle: make this function emit nothing once results no longer change. "
+            f"To stop the cycle, run `cbp pause DATAFLOW {code['stage']}`",
+            **code,
+            cause=cause,
+            cycle=list(cycle),
+            turns=turns,
         )
-        self.args = (self.message,)

@@ -73,37 +73,25 @@ def _line(described: Mapping[str, Any]) -> str:
     return f"{described['where']}: {described['message']}{at}"
 
 
-def _line_of(mistake: Mapping[str, Any]) -> str:
-    place = f" ({mistake['place']})" if mistake["place"] else ""
-    return f"{mistake['where']}: {mistake['message']}{place}"
-
-
 class DataflowInvalidError(CbpError):
     """A dataflow has mistakes; lists the first `MISTAKES_MAX`, each with its place."""
 
     code = "dataflow_invalid"
 
-    def __init__(self, dataflow: str, mistakes: Sequence[Mistake]) -> None:
+    def __init__(
+        self, dataflow: str, mistakes: Sequence[Mistake], *, said: str = "", advice: str = ""
+    ) -> None:
         name, self.mistakes = shortened(dataflow, _NAME_MAX), tuple(mistakes)
         descriptions = [mistake.to_json() for mistake in self.mistakes[:MISTAKES_MAX]]
-        more = len(self.mistakes) > MISTAKES_MAX
-        count = (
-            f"more than {MISTAKES_MAX} mistakes"
-            if more
-            else format_count(len(descriptions), "mistake")
-        )
-        details: dict[str, Any] = {"dataflow": name, "mistakes": descriptions}
-        if more:
-            details["mistakes_max"] = MISTAKES_MAX
-        self._lines = "; ".join(map(_line_of, descriptions))
-        super().__init__(f"dataflow {name!r} has {count}: {self._lines}", **details)
+        count, more = format_count(len(descriptions), "mistake"), {}
+        if len(self.mistakes) > MISTAKES_MAX:
+            count, more = f"more than {MISTAKES_MAX} mistakes", {"mistakes_max": MISTAKES_MAX}
+        said = said or f"dataflow {name!r} has {count}"
+        lines = "; ".join(map(_line, descriptions))
+        super().__init__(f"{said}: {lines}{advice}", dataflow=name, mistakes=descriptions, **more)
 
     def add_places(self, place_of: Callable[[Mistake], tuple[int, int]]) -> None:
-        """Add line and column to every reported mistake.
-
-        Args:
-            place_of: Returns the line and the column of a mistake, counted from 1.
-        """
+        """Add line and column, counted from 1, to every reported mistake."""
         places = map(place_of, self.mistakes)
         self.mistakes = tuple(
             replace(mistake, line=line, column=column)
@@ -119,9 +107,7 @@ class ChangeRefusedError(DataflowInvalidError):
     code = "change_refused"
 
     def __init__(self, dataflow: str, mistakes: Sequence[Mistake]) -> None:
-        super().__init__(dataflow, mistakes)
-        self.message = f"the new version of {dataflow!r} is refused: {self._lines}"
-        self.args = (self.message,)
+        super().__init__(dataflow, mistakes, said=f"the new version of {dataflow!r} is refused")
 
 
 class CodeNotLoadedError(CbpError):
@@ -150,11 +136,11 @@ class CodeDriftedError(DataflowInvalidError):
     code = "code_drifted"
 
     def __init__(self, dataflow: str, version: int, mistakes: Sequence[Mistake]) -> None:
-        super().__init__(dataflow, mistakes)
-        self.message = (
-            f"the loaded code differs from version {version} of {dataflow!r}: {self._lines}. "
-            "Register the document again (`cbp register FILE --plan` shows the effects), or "
-            "restore the old code: undo the change of the file, or reinstall the old package and "
-            "restart the service"
+        super().__init__(
+            dataflow,
+            mistakes,
+            said=f"the loaded code differs from version {version} of {dataflow!r}",
+            advice=". Register the document again (`cbp register FILE --plan` shows the effects), "
+            "or restore the old code: undo the change of the file, or reinstall the old package "
+            "and restart the service",
         )
-        self.args = (self.message,)
