@@ -107,12 +107,7 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
 
 
 def advice(exc: BaseException, text: str, columns: Columns) -> str:
-    """Return advice on an exception; empty if its text suffices, or no advice is known.
-
-    Args:
-        exc: Raised in an author's code.
-        columns: What the author could emit there.
-    """
+    """Return advice on an exception; empty if its text suffices, or no advice is known."""
     if isinstance(exc, ModuleNotFoundError):
         package = (exc.name or "PACKAGE").partition(".")[0]
         return (

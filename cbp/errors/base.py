@@ -46,9 +46,7 @@ def format_unknown(name: str, found: object, known: int) -> InvariantError:
 def error_from_dict(kind: str, value: Mapping[str, Any]) -> CbpError:
     """Rebuild an error that another process sent as `as_dict()`.
 
-    Args:
-        kind: Name of the error's class. An unknown name gives an `InvariantError`.
-        value: `{"message", "details"}`.
+    `kind` is the name of its class. An unknown name gives an `InvariantError`.
     """
     error = _class_of(kind).__new__(_class_of(kind))
     CbpError.__init__(error, value["message"], **value["details"])

@@ -42,8 +42,7 @@ class Masker:
         """Return a text without its secrets."""
         for secret in self._secrets:
             text = text.replace(secret, MASK)
-        masked: str = mask_credentials(text)
-        return masked
+        return str(mask_credentials(text))
 
     def secrets_in(self, value: Any) -> Any:
         """Return a value without its secrets, found by value only; a tuple stays a tuple."""

@@ -158,12 +158,8 @@ class AddressSpaceError(OperatingError):
 class RunTooLargeError(OperatingError):
     """A loop within a run, or the one call of a whole run, would hold too many bytes.
 
-    Args:
-        most: The limit in bytes.
-        holds: The bytes that it would hold.
-        superstep: The superstep in which a loop of messages reached the limit, from 1; `None`
-            for the call of a whole run.
-        on_disk: Whether these are bytes in temporary files, not in memory.
+    `superstep` is the one in which a loop of messages reached the limit, from 1; `None` for the
+    call of a whole run. With `on_disk`, the bytes are in temporary files, not in memory.
     """
 
     code = "run_too_large"
@@ -240,9 +236,7 @@ class RunStackUnseenError(OperatingError):
 class RunGaveWayError(OperatingError):
     """A long run was cancelled, so that another dataflow could run; its epoch runs again.
 
-    Args:
-        seconds: How long it ran.
-        to: The dataflow that waited for a slot.
+    It had run for `seconds` while the dataflow `to` waited for a slot.
     """
 
     code = "run_gave_way"
@@ -458,9 +452,7 @@ class SparkUnauthenticatedError(OperatingError):
 class NotFoundError(OperatingError):
     """A name, key or table does not exist.
 
-    Args:
-        kind: What does not exist, such as `dataflow`.
-        hint: What exists instead, or what to do; `""` for nothing.
+    `kind` is such as `dataflow`; `hint` says what exists instead, or what to do.
     """
 
     code = "not_found"

@@ -14,8 +14,6 @@ from cbp import Dataflow, DataflowBuilder
 from stages.flows import read_document
 from stages.translators.clustering_arrow import ClusteringArrow
 
-__all__ = ["clustering", "document"]
-
 
 def document() -> dict[str, Any]:
     """Return the document to register, as JSON values."""

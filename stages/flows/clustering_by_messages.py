@@ -18,8 +18,6 @@ from stages.flows import read_document
 from stages.translators.clustering_coefficients import ClusteringCoefficients
 from stages.translators.latest import Latest
 
-__all__ = ["clustering_by_messages", "document"]
-
 
 def document() -> dict[str, Any]:
     """Return the document to register, as JSON values."""

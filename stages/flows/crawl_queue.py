@@ -25,8 +25,6 @@ from stages.translators.score_candidates import ScoreCandidates
 from stages.translators.threshold_view import ThresholdView
 from stages.translators.threshold_view_arrow import ThresholdViewArrow
 
-__all__ = ["crawl_queue", "document"]
-
 
 def document() -> dict[str, Any]:
     """Return the document to register, as JSON values."""

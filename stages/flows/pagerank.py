@@ -14,8 +14,6 @@ from cbp import Dataflow, DataflowBuilder
 from stages.flows import read_document
 from stages.translators.pagerank_arrow import PageRankArrow
 
-__all__ = ["document", "pagerank"]
-
 
 def document() -> dict[str, Any]:
     """Return the document to register, as JSON values."""

@@ -19,8 +19,6 @@ from stages.flows import read_document
 from stages.translators.incremental_pagerank import IncrementalPageRank
 from stages.translators.pagerank_verdict import PageRankVerdict
 
-__all__ = ["document", "pagerank_in_phases"]
-
 
 def document() -> dict[str, Any]:
     """Return the document to register, as JSON values."""

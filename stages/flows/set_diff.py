@@ -16,8 +16,6 @@ from cbp import Dataflow, DataflowBuilder
 from stages.flows import read_document
 from stages.translators.set_diff import SetDiff
 
-__all__ = ["document", "set_diff"]
-
 
 def document() -> dict[str, Any]:
     """Return the document to register, as JSON values."""
