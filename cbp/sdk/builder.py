@@ -12,7 +12,7 @@ special form. `build` raises one error that lists every mistake.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -54,9 +54,7 @@ class StageFlows:
 class DataflowBuilder:
     """Collects sources, stages and sinks; not thread-safe.
 
-    Args:
-        name: Name of the dataflow.
-        publish: When the tables show the results of runs. Default: after every epoch.
+    `publish` says when the tables show the results of runs; by default, after every epoch.
     """
 
     def __init__(self, name: str, *, publish: PublishPolicy = EVERY_EPOCH) -> None:
@@ -97,9 +95,7 @@ class DataflowBuilder:
         the earlier file. Files whose names end in one of `unfinished` are incomplete, and stay
         where they are. With `nested`, files in folders below the drop folder are taken in, too.
         """
-        if name in self._sources:
-            message = "two sources have this name; rename one"
-            self._mistakes.append(Mistake("name_twice", f"sources.{name}", message))
+        self._require_new("sources", name, self._sources)
         try:
             parsed = Schema.parse(schema, where=f"sources.{name}.schema")
             self._sources[name] = SourceNode(
@@ -172,10 +168,7 @@ class DataflowBuilder:
         buckets = BUCKETS_DEFAULT if isinstance(buckets, Flow) else buckets
         fuse = True if isinstance(fuse, Flow) else fuse
         any_order = any_order is True
-        if name in self._stages:
-            self._mistakes.append(
-                Mistake("name_twice", f"stages.{name}", "two stages have this name; rename one")
-            )
+        self._require_new("stages", name, self._stages)
         wired = {i: self._flow(name, i, flow) for i, flow in wiring.items()}
         try:
             spec = spec_of(translator)
@@ -192,6 +185,11 @@ class DataflowBuilder:
             set_aside_max=most,
         )
         return StageFlows(name, tuple(output.name for output in spec.outputs))
+
+    def _require_new(self, kind: str, name: str, known: Collection[str]) -> None:
+        if name in known:
+            message = f"two {kind} have this name; rename one"
+            self._mistakes.append(Mistake("name_twice", f"{kind}.{name}", message))
 
     def _flow(self, stage: str, input_: str, given: object) -> str:
         """Return the name of the flow wired to an input; note a mistake if it is not a flow."""
@@ -236,26 +234,19 @@ class DataflowBuilder:
             begin: `"beginning"` means from the oldest kept increment; `"now"` from the next one.
             paused: Whether it begins paused.
         """
-        if name in self._sinks:
-            message = "two sinks have this name; rename one"
-            self._mistakes.append(Mistake("name_twice", f"sinks.{name}", message))
-        flow = flow.name if isinstance(flow, Flow) else flow
-        view = view.name if isinstance(view, Flow) else view
-        self._sinks[name] = SinkNode(name, to, flow, view, path, url, secret, begin, paused)
+        self._require_new("sinks", name, self._sinks)
+        reads = _name_of(flow), _name_of(view)
+        self._sinks[name] = SinkNode(name, to, *reads, path, url, secret, begin, paused)
 
     def keep(self, output: Flow | str, wish: RetentionWish) -> None:
         """Set how long increments of a stage's output are kept once all readers have read them.
 
         Increments of other outputs are kept forever. For a source, pass `keep` to `source`.
         """
-        self._retention_wishes[output.name if isinstance(output, Flow) else output] = wish
+        self._retention_wishes[_name_of(output)] = wish
 
     def build(self) -> Dataflow:
-        """Check the dataflow and return it.
-
-        Raises:
-            DataflowInvalidError: With every mistake and its place.
-        """
+        """Return the checked dataflow; raise `DataflowInvalidError` with every mistake."""
         wishes: dict[str, dict[str, RetentionWish]] = {}
         for flow, wish in self._retention_wishes.items():
             stage, _, output = flow.partition(".")
@@ -282,3 +273,7 @@ class DataflowBuilder:
         if self._mistakes:
             raise DataflowInvalidError(self._name, self._mistakes)
         return dataflow
+
+
+def _name_of(flow: Flow | str) -> str:
+    return flow.name if isinstance(flow, Flow) else flow

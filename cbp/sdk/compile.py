@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -42,6 +42,7 @@ from cbp.model.flow.schema import Schema, is_name
 from cbp.model.flow.signed_changes import changes_schema
 from cbp.sdk.declare import Aggregate, Input, Loopback, Output, State, View, place_of
 from cbp.sdk.form_mistakes import (
+    FormMistake,
     aggregate_mistakes,
     microsteps_mistakes,
     nesting_mistakes,
@@ -89,8 +90,8 @@ def latest_by_mistakes(
 
 def shared_key_mistakes(
     outputs: Sequence[OutputSpec], inputs: Sequence[InputSpec], key: Schema | None
-) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, code, message) for each output in which several groups may emit one key."""
+) -> Iterator[FormMistake]:
+    """Yield a mistake for each output in which several groups may emit one key."""
     single = next((one.name for one in inputs if one.route_by is None), None)
     steps = max((one.supersteps for one in inputs), default=1)
     for output in outputs:
@@ -136,27 +137,23 @@ _SHOWN = 100
 class Compiler:
     """Compiles the declarations of one instance to a `TranslatorSpec`; call `spec` once."""
 
-    def __init__(
-        self, stage: Any, *, form: Form, reserved: tuple[str, ...], record_wise: bool
-    ) -> None:
-        self._stage, self._form, self._reserved = stage, form, reserved
-        self._record_wise = record_wise
+    def __init__(self, stage: Any) -> None:
+        self._refuse_hidden(stage)
+        self._stage = stage
+        self._form: Form = stage.form
+        self._record_wise: bool = stage.record_wise
         self._name = type(stage).__name__
         self._translate: Callable[..., object] = stage.translate
         function = type(stage).translate
         ours = inspect.unwrap(function).__module__.startswith(__package__)
         self._place = place_of(type(stage) if ours else function)
-        self._declared = ours and form == "sql"
+        self._declared = ours and self._form == "sql"
         self._options = OptionReader(type(stage), self._place)
         self._found: list[Mistake] = []
 
     @staticmethod
-    def refuse_hidden(stage: Any) -> None:
-        """Refuse a declaration that hides an attribute of all translators, such as `spec`.
-
-        Raises:
-            DefinitionError: With the name of that declaration.
-        """
+    def _refuse_hidden(stage: Any) -> None:
+        """Refuse a declaration that hides an attribute of all translators, such as `spec`."""
         for name in _RESERVED:
             if isinstance(getattr(stage, name, None), Declaration):
                 message = f"the name {name!r} is reserved in every translator; use another name"
@@ -168,8 +165,7 @@ class Compiler:
         """Return the plain values.
 
         Raises:
-            DefinitionError: For every mistake that is not caused by another one, with class,
-                attribute and place.
+            DefinitionError: For every mistake that is not caused by another one.
         """
         with self._noting():
             self._check_function()
@@ -180,7 +176,7 @@ class Compiler:
             message = "the translator has no input from outside; declare at least one Input"
             self._note("input_missing", "", message)
         if self._found:  # without all inputs there is no key, which states and look-ups need
-            self._read(declarations, State | Lookup, lambda n, d: self._schema(n, d.schema))
+            self._read(declarations, State | Lookup, lambda n, d: self._options.schema(n, d.schema))
         self._require_none()
         self._check_form(inputs, declarations)
         self._require_none()
@@ -193,20 +189,17 @@ class Compiler:
             states = self._read(declarations, State, compiler.spec)
         self._check_kept_inputs(inputs, states)
         wrong_steps = [*supersteps_mistakes(inputs, states), *nesting_mistakes(inputs)]
-        shared_keys = [] if wrong_steps else shared_key_mistakes(outputs, inputs, key)
+        self._note_all(wrong_steps or shared_key_mistakes(outputs, inputs, key))
         aggregates = {n: d for n, d in declarations.items() if isinstance(d, Aggregate)}
         loops = any(spec.loopback and spec.supersteps != 1 for spec in inputs)
         remote = names_attribute(self._stage, "remote")
-        wrong = [
-            *aggregate_mistakes(aggregates, inputs, loops=loops),
-            *microsteps_mistakes(inputs, outputs, states, aggregates, writes_remote=remote),
-        ]
-        for name, code, message in (*wrong_steps, *shared_keys, *wrong):
-            self._note(code, name, message)
+        self._note_all(aggregate_mistakes(aggregates, inputs, loops=loops))
+        self._note_all(
+            microsteps_mistakes(inputs, outputs, states, aggregates, writes_remote=remote)
+        )
         if self._form == "groupwise":
             self._check_emitted(states)
-        for name, code, message in outer_mistakes(states):
-            self._note(code, name, message)
+        self._note_all(outer_mistakes(states))
         if key:
             states += self._hidden_timers(states, inputs, key, declarations)
         runnable = self._runnable(inputs)
@@ -265,7 +258,7 @@ class Compiler:
         """Return whether the translator is given its run, as `group.run`."""
         if any(state.timers for state in states):
             return True
-        if self._stage.record_wise or "run" in declarations:
+        if self._record_wise or "run" in declarations:
             return False
         if self._form == "sql":
             return reads_run_table(self._stage, self._stage.queries.values())
@@ -301,23 +294,16 @@ class Compiler:
     def _check_function(self) -> None:
         function = inspect.unwrap(type(self._stage).translate)
         if getattr(function, "__isabstractmethod__", False):
-            self._fail(
-                "translate_missing",
-                "translate",
-                "the translator has no translate of its own; define that method",
-            )
-        kinds = (
-            inspect.isgeneratorfunction,
-            inspect.iscoroutinefunction,
-            inspect.isasyncgenfunction,
-        )
-        if any(is_kind(function) for is_kind in kinds):
-            self._fail(
-                "translate_kind",
-                "translate",
-                "translate must be a plain function, without yield and await; emit records with "
-                "out.<output>(...)",
-            )
+            message = "the translator has no translate of its own; define that method"
+            self._fail("translate_missing", "translate", message)
+        if (
+            inspect.isgeneratorfunction(function)
+            or inspect.iscoroutinefunction(function)
+            or inspect.isasyncgenfunction(function)
+        ):
+            message = "translate must be a plain function, without yield and await"
+            advice = "emit records with out.<output>(...)"
+            self._fail("translate_kind", "translate", f"{message}; {advice}")
         form = "record" if self._record_wise else self._form
         if message := parameters_mistake(self._stage, form):
             self._fail("translate_parameters", "translate", message)
@@ -346,7 +332,9 @@ class Compiler:
         """Return the valid attributes; note the mistakes in the others."""
         declarations = {}
         for name, declared in self._attributes().items():
-            reserved = _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._reserved)
+            reserved = (
+                _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._stage.reserved)
+            )
             if not is_name(name) or name in reserved or keyword.iskeyword(name):
                 message = (
                     "this name is not allowed: use a-z, 0-9 and '_', begin with a letter, and use "
@@ -364,7 +352,7 @@ class Compiler:
         return declarations
 
     def _output(self, name: str, declared: Output | Loopback | View) -> OutputSpec:
-        schema = self._schema(name, declared.schema)
+        schema = self._options.schema(name, declared.schema)
         if isinstance(declared, Loopback):
             return OutputSpec(name, schema)
         if isinstance(declared, View):
@@ -390,27 +378,22 @@ class Compiler:
         names: Collection[str],
     ) -> tuple[StateSpec, ...]:
         """Return the timers of the states that expire."""
-        wrong = [*expiry_mistakes(states, inputs, key=key, names=names)]
-        for name, code, message in wrong:
-            self._note(code, name, message)
-        if wrong:
+        if wrong := [*expiry_mistakes(states, inputs, key=key, names=names)]:
+            self._note_all(wrong)
             return ()
         return tuple(hidden_timers(state, key) for state in states if state.expire_ms)
 
     def _check_form(self, inputs: Sequence[InputSpec], declarations: Mapping[str, Any]) -> None:
         """Refuse declarations that the form of the translator does not support."""
         if self._record_wise:
-            for name, code, message in record_wise_mistakes(inputs, declarations):
-                self._note(code, name, message)
+            self._note_all(record_wise_mistakes(inputs, declarations))
         if self._form == "run":
-            for name, code, message in run_mistakes(inputs, declarations):
-                self._note(code, name, message)
+            self._note_all(run_mistakes(inputs, declarations))
         if self._form == "sql":
             queries: Mapping[str, Any] | None = getattr(self._stage, "queries", {})
             if not queries and self._place == place_of(type(self._stage)):
                 queries = None
-            for name, code, message in sql_mistakes(inputs, declarations, queries):
-                self._note(code, name, message)
+            self._note_all(sql_mistakes(inputs, declarations, queries))
 
     def _check_kept_inputs(
         self, inputs: tuple[InputSpec, ...], states: tuple[StateSpec, ...]
@@ -445,7 +428,7 @@ class Compiler:
             return None
         first = next((spec for spec in grouped if not spec.loopback), grouped[0])
         if self._stage.key is not None:
-            key = self._schema("key", self._stage.key)
+            key = self._options.schema("key", self._stage.key)
         elif isinstance(first.route_by, tuple):
             key = first.schema.select(first.route_by)
         else:
@@ -456,11 +439,9 @@ class Compiler:
             self._fail("key_missing", "key", message)
         for column in key.fields:
             if not column.type.can_be_key:
-                message = (
-                    f"a column of the key cannot be {column.type}; use a type such as STRING, "
-                    "BIGINT or TIMESTAMP"
-                )
-                self._note("key_type", column.name, message)
+                message = f"a column of the key cannot be {column.type}"
+                advice = "use a type such as STRING, BIGINT or TIMESTAMP"
+                self._note("key_type", column.name, f"{message}; {advice}")
         for spec in grouped:
             with self._noting():
                 self._check_route(spec, key)
@@ -484,15 +465,11 @@ class Compiler:
 
     def _check_route(self, spec: InputSpec, key: Schema) -> None:
         route = spec.route_by
-        types = (
-            route.types
-            if isinstance(route, Computed)
-            else tuple(spec.schema[c].type for c in route or ())
-        )
+        if isinstance(route, Computed):
+            types = route.types
+        else:
+            types = tuple(spec.schema[column].type for column in route or ())
         self._options.check_types(spec.name, types, key)
-
-    def _schema(self, name: str, text: str) -> Schema:
-        return self._options.schema(name, text)
 
     def _read(
         self, declarations: Mapping[str, Any], kind: Any, read: Callable[[str, Any], _T]
@@ -516,6 +493,10 @@ class Compiler:
     def _require_none(self) -> None:
         if self._found:
             raise DefinitionError(*self._found)
+
+    def _note_all(self, mistakes: Iterable[FormMistake]) -> None:
+        for name, code, message in mistakes:
+            self._note(code, name, message)
 
     def _note(self, code: str, name: str, message: str) -> None:
         with self._noting():

@@ -17,9 +17,6 @@ from cbp.model.dataflow.stage import CHANGES_OF, InputSpec, LookupSpec
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.signed_changes import changes_schema
 
-CodedMessage = tuple[str, str]
-"""Code and message of a mistake."""
-
 
 @dataclass(frozen=True)
 class Lookup:
@@ -74,11 +71,12 @@ def lookup_spec(name: str, declared: Lookup, schema: Schema) -> LookupSpec:
     return LookupSpec(name, schema, _columns(declared.by), _columns(declared.key), declared.wake)
 
 
-def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Iterator[CodedMessage]:
-    """Yield the mistakes in a declaration.
+def lookup_mistakes(
+    declared: Lookup, schema: Schema, key: Schema | None
+) -> Iterator[tuple[str, str]]:
+    """Yield code and message of each mistake in a declaration.
 
-    Args:
-        key: The stage's key; `None` if it has no groups.
+    `key` is the stage's; `None` if it has no groups.
     """
     if key is None:
         message = "only groups can look up records: declare route_by at every input of the stage"
@@ -86,10 +84,8 @@ def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Ite
         return
     by, columns = _columns(declared.by), _columns(declared.key)
     if not by and declared.by != ():
-        yield (
-            "lookup_by_invalid",
-            f"got by={declared.by!r}; expected names of columns, such as 'a, b', or ()",
-        )
+        message = f"got by={declared.by!r}; expected names of columns, such as 'a, b', or ()"
+        yield "lookup_by_invalid", message
         return
     for option, names in (("by", by), ("key", columns)):
         for column in names:
@@ -104,11 +100,8 @@ def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Ite
         yield "lookup_key_invalid", message
     elif by and (types := [schema[c].type for c in by]) != [f.type for f in key.fields]:
         came = ", ".join(map(str, types))
-        yield (
-            "lookup_key_mismatch",
-            f"the columns of by={declared.by!r} have the types ({came}), but the stage's key is "
-            f"({key})",
-        )
+        message = f"the columns of by={declared.by!r} have the types ({came})"
+        yield "lookup_key_mismatch", f"{message}, but the stage's key is ({key})"
 
 
 def changes_input(spec: LookupSpec) -> InputSpec:

@@ -1,7 +1,4 @@
-"""Reads the options of a translator's declarations: schemas, names of columns, closeness.
-
-A mistake names the class, the attribute and the place (`file.py:12`).
-"""
+"""Reads the options of a translator's declarations: schemas, names of columns, closeness."""
 
 from __future__ import annotations
 
@@ -97,16 +94,11 @@ class OptionReader:
         return declared.tolerance, columns
 
     def fail(self, code: str, name: str, message: str) -> NoReturn:
-        """Raise the error of a mistake; see `mistake`."""
+        """Raise the error of a mistake."""
         raise DefinitionError(self.mistake(code, name, message))
 
     def mistake(self, code: str, name: str, message: str) -> Mistake:
-        """Return a mistake.
-
-        Args:
-            name: The attribute; `""` for the class itself.
-            message: What is wrong, and what to do instead.
-        """
+        """Return a mistake of an attribute; `name` is `""` for the class itself."""
         where = f"{self._class.__name__}.{name}" if name else self._class.__name__
         return Mistake(code, where, message, place_of_attribute(self._class, name) or self.place)
 

@@ -22,9 +22,7 @@ _NESTED = "rule"
 def read_rule(value: Any, where: str) -> RunnableSpec | None:
     """Return the rule in a document; `None` if the document leaves it to the translator.
 
-    Args:
-        value: `None`, the name of a rule, or a mapping from one name to its arguments.
-        where: The rule's place in the document, for the error message.
+    `value` is `None`, the name of a rule, or a mapping from one name to its arguments.
 
     Raises:
         DefinitionError: With code `runnable_unknown` and the known names, or with

@@ -1,9 +1,6 @@
 """Compiles the declarations of states, views and timers, once the stage's key is known.
 
-Checks of a view's declaration, and of inputs that read its changes.
-
-`View` is declared in `cbp.sdk.declare`. What a change is: `cbp.model.flow.signed_changes`; how
-changes are made: `cbp.engine.kernel.view_changes`.
+Also checks inputs that read the changes of a view (`cbp.model.flow.signed_changes`).
 """
 
 from __future__ import annotations
@@ -22,13 +19,13 @@ from cbp.sdk.timer_checks import timers_mistakes
 
 
 class StateCompiler:
-    """Compiles the states of one translator; see `spec`."""
+    """Compiles the states of one translator."""
 
     def __init__(self, options: OptionReader, form: Form, key: Schema) -> None:
         self._options, self._form, self._key = options, form, key
 
     def spec(self, name: str, declared: State) -> StateSpec:
-        """Return the plain values of a state. Raises `DefinitionError`: for its first mistake."""
+        """Return the plain values of a state; raise `DefinitionError` for its first mistake."""
         if isinstance(declared, Timers):
             return self._timers(name, declared)
         schema = self._options.schema(name, declared.schema)
@@ -59,9 +56,14 @@ class StateCompiler:
     def _expire_ms(self, name: str, declared: State) -> int:
         if declared.expire is None:
             return 0
-        if mistake := age_mistake(declared.expire):
-            self._options.fail("expire_invalid", name, mistake)
-        return age_ms(declared.expire)
+        if (age := age_ms(declared.expire)) is None:
+            units = ", ".join(f"{unit}s" for unit in _SECONDS)
+            message = (
+                f"expire={declared.expire!r} is not an age; expected a whole number and a unit "
+                f"({units}), such as '30 days', at most ten years"
+            )
+            self._options.fail("expire_invalid", name, message)
+        return age
 
     def _timers(self, name: str, declared: Timers) -> StateSpec:
         key = self._key
@@ -97,8 +99,7 @@ class StateCompiler:
         for column in columns:
             if not schema[column].type.can_be_key:
                 message = f"column {column!r} is {schema[column].type}, which cannot be a key"
-                message += "; name columns of a type such as STRING, BIGINT or TIMESTAMP"
-                self._options.fail("keep_key_invalid", name, message)
+                self._options.fail("keep_key_invalid", name, f"{message}; {_KEY_TYPES}")
         self._check_kept(name, declared)
         return tuple(column for column in columns if column not in route)
 
@@ -155,24 +156,22 @@ class StateCompiler:
         for column in order:
             if not schema[column].type.can_be_key:
                 message = f"column {column!r} is {schema[column].type}, which has no order"
-                message += "; name columns of a type such as STRING, BIGINT or TIMESTAMP"
-                self._options.fail("order_by_type", name, message)
+                self._options.fail("order_by_type", name, f"{message}; {_KEY_TYPES}")
         return order
 
 
 CodedMessage = tuple[str, str]
 """Code and message of a mistake."""
 
+_KEY_TYPES = "name columns of a type such as STRING, BIGINT or TIMESTAMP"
+
 
 def view_mistakes(
     schema: Schema, key: Sequence[str] | None, route: Sequence[str]
 ) -> Iterator[CodedMessage]:
-    """Yield the mistakes in the columns and the key of a view.
+    """Yield the mistakes in the columns and the key of a view; `None` for a bag, without key.
 
-    Args:
-        schema: The view's columns.
-        key: The columns that identify a record; `None` for a bag, which has no key.
-        route: The columns that hold the stage's key.
+    `route` are the columns that hold the stage's key.
     """
     for column in schema.names:
         if column.lower() in CHANGE_COLUMNS:
@@ -192,10 +191,7 @@ def view_mistakes(
     for column in key:
         if not schema[column].type.can_be_key:
             message = f"column {column!r} is {schema[column].type}, which cannot be a key"
-            yield (
-                "view_key_type",
-                f"{message}; name columns of a type such as STRING, BIGINT or TIMESTAMP",
-            )
+            yield "view_key_type", f"{message}; {_KEY_TYPES}"
 
 
 def _bag_mistakes(schema: Schema) -> Iterator[CodedMessage]:
@@ -206,11 +202,8 @@ def _bag_mistakes(schema: Schema) -> Iterator[CodedMessage]:
                 f"without key= the view is a bag, whose records are ordered by all columns, but "
                 f"column {column.name!r} is {column.type}, which has no order"
             )
-            yield (
-                "view_bag_type",
-                f"{message}; declare a key (key='...'), or split the column into columns of "
-                "simple types",
-            )
+            advice = "declare a key (key='...'), or split the column into columns of simple types"
+            yield "view_bag_type", f"{message}; {advice}"
 
 
 def changes_mistakes(changes: str, schema: Schema) -> Iterator[CodedMessage]:
@@ -232,23 +225,11 @@ _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_
 _AGE = re.compile(rf"([1-9][0-9]{{0,11}}) ({'|'.join(_SECONDS)})s?")
 
 
-def age_mistake(given: object) -> str | None:
-    """Return the mistake in an age, for people; `None` if there is none."""
+def age_ms(given: object) -> int | None:
+    """Return an age in milliseconds; `None` if it is none, or too long."""
     match = _AGE.fullmatch(given) if isinstance(given, str) else None
-    if match is None or not 0 < _seconds(match) <= SECONDS_MAX:
-        units = ", ".join(f"{unit}s" for unit in _SECONDS)
-        return (
-            f"expire={given!r} is not an age; expected a whole number and a unit ({units}), such "
-            "as '30 days', at most ten years"
-        )
-    return None
-
-
-def age_ms(given: str) -> int:
-    """Return a checked age in milliseconds."""
-    match = _AGE.fullmatch(given)
-    assert match is not None, "age_mistake found a mistake"
-    return 1000 * _seconds(match)
+    seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
+    return 1000 * seconds if 0 < seconds <= SECONDS_MAX else None
 
 
 def expiry_mistakes(
@@ -268,11 +249,8 @@ def expiry_mistakes(
                 f"state {outer!r} has grouping='outer', so each epoch calls every group, and no "
                 "group would ever expire"
             )
-            yield (
-                state.name,
-                "expire_unsupported",
-                f"{message}; use grouping='inner', or leave out expire",
-            )
+            advice = "use grouping='inner', or leave out expire"
+            yield state.name, "expire_unsupported", f"{message}; {advice}"
         if single is not None:
             message = (
                 f"records of input {single!r} have no group, so they have no age: give that input "
@@ -285,7 +263,3 @@ def expiry_mistakes(
                 "state; rename your declaration of that name"
             )
             yield state.name, "name_invalid", message
-
-
-def _seconds(match: re.Match[str]) -> int:
-    return int(match[1]) * _SECONDS[match[2]]

@@ -15,9 +15,6 @@ from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec
 from cbp.model.flow.schema import Schema
 from cbp.sdk.declare import Timers
 
-CodedMessage = tuple[str, str]
-"""Code and message of a mistake."""
-
 _RUN = re.compile(r"(?:\b(?:from|join)|,)\s*`?run\b", re.IGNORECASE)
 """A query that names the table `run`, or a column of that name after a comma."""
 
@@ -43,8 +40,8 @@ def reads_run_table(stage: object, texts: Iterable[str]) -> bool:
     return reads_run(stage) or any(_RUN.search(_COMMENT.sub(" ", text)) for text in every)
 
 
-def timers_mistakes(declared: Timers, key: Schema) -> Iterator[CodedMessage]:
-    """Yield the mistakes in the declaration of timers."""
+def timers_mistakes(declared: Timers, key: Schema) -> Iterator[tuple[str, str]]:
+    """Yield code and message of each mistake in the declaration of timers."""
     if declared != Timers():
         yield "timers_invalid", "Timers() takes no arguments: remove them"
     if TIMER_COLUMN in key:
@@ -62,8 +59,8 @@ def outer_mistakes(states: Sequence[StateSpec]) -> Iterator[tuple[str, str, str]
             message = (
                 f"state {outer!r} has grouping='outer', so each epoch calls every group anyway"
             )
-            message += ": compare group.run.time in each call, or use grouping='inner'"
-            yield state.name, "timers_with_outer", message
+            advice = "compare group.run.time in each call, or use grouping='inner'"
+            yield state.name, "timers_with_outer", f"{message}: {advice}"
 
 
 def _functions(stage: object) -> Iterator[FunctionType]:

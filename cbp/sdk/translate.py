@@ -54,7 +54,7 @@ class Declared:
 
     Attributes:
         form: How `translate` is called.
-        taken: Names that an input or state cannot have in this form.
+        reserved: Names that an input or state cannot have in this form.
         record_wise: Whether every record is its own group, so that nothing is shuffled.
         made_by: The factory function that made the instance, if a document names one. Its code
             is part of the fingerprint.
@@ -71,22 +71,13 @@ class Declared:
         """Compile this instance to plain values.
 
         Raises:
-            DefinitionError: A declaration is wrong. The message names the class, the attribute,
-                the place, and what to do instead.
+            DefinitionError: A declaration is wrong.
         """
-        Compiler.refuse_hidden(self)
-        compiler = Compiler(
-            self, form=self.form, reserved=self.reserved, record_wise=self.record_wise
-        )
-        return compiler.spec()
+        return Compiler(self).spec()
 
 
 def spec_of(translator: object) -> TranslatorSpec:
-    """Compile an object that was passed as a translator.
-
-    Raises:
-        DefinitionError: It is not a translator, or its declarations are wrong.
-    """
+    """Compile an object that was passed as a translator; raise `DefinitionError` if it is none."""
     if isinstance(translator, Declared):
         return Declared.spec(translator)  # not `translator.spec()`: an input may hide that name
     if isinstance(translator, type) and issubclass(translator, Declared):

@@ -54,10 +54,9 @@ def run_dataflow(
         TypeError: A record does not fit its source.
         ValueError: A time is not aware, or earlier than the one before.
     """
-    taken = accepted(dataflow, increments)
     return run_accepted(
         dataflow,
-        taken,
+        accepted(dataflow, increments),
         at_once=at_once,
         close=close,
         parts_of=parts_of,
@@ -76,12 +75,7 @@ def run_accepted(
     progress: bool = False,
     times: Sequence[datetime] = (),
 ) -> Result:
-    """Run a dataflow on increments that were taken in; see `run_dataflow`, which leaves some out.
-
-    Raises:
-        AuthorCodeError: The author's code failed.
-        ValueError: A time is not aware, or earlier than the one before.
-    """
+    """Run a dataflow on increments that `accepted` returned; see `run_dataflow`."""
     _require_rising(times)
     engine = ReferenceEngine(dataflow, parts_of=parts_of)
     numbers = range(max([len(times), *map(len, waiting.values())]))
@@ -102,15 +96,7 @@ def run_accepted(
 def accepted(
     dataflow: Dataflow, increments: Mapping[str, Iterable[Iterable[Any] | None]]
 ) -> dict[str, list[list[Any] | None]]:
-    """Return the increments that a dataflow takes in; a repetition becomes `None`.
-
-    Args:
-        dataflow, increments: See `run_dataflow`.
-
-    Raises:
-        NotFoundError: There is no such source.
-        TypeError: A record does not fit its source.
-    """
+    """Return the increments that a dataflow takes in; a repetition becomes `None`."""
     engine = ReferenceEngine(dataflow)
     taken: dict[str, list[list[Any] | None]] = {}
     for source, arrivals in increments.items():

@@ -1,6 +1,6 @@
 """Check that a result does not depend on how the input was split into epochs.
 
-It checks a translator or a dataflow. `cbp.model.dataflow.equality` defines equality of results:
+`cbp.model.dataflow.equality` defines equality of results:
 changes by the sum of their signs, views and states by their records, and a tombstone, a record of a
 keyed output whose other columns are all null, as a key that never came. What cannot be compared
 under two splits of a dataflow's input is what `cbp verify` cannot compare either
@@ -10,7 +10,7 @@ under two splits of a dataflow's input is what `cbp verify` cannot compare eithe
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -66,12 +66,10 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
     translator = checked
     spec = spec_of(translator() if isinstance(translator, type) else translator)
     everything, tables = _together(spec, epochs, lookups)
-    batch = run_epochs(translator, [{**everything, **tables}], parts_of=_apart)
+    together = [{**everything, **tables}]
+    batch = run_epochs(translator, together, parts_of=_apart)
     for how, parts_of in _ways(spec.inputs).items():
-        again = run_epochs(translator, [{**everything, **tables}], parts_of=parts_of)
-        if problem := batch.difference(again):
-            message = f"{spec.name}: one batch and {how} give different results: {problem}"
-            raise AssertionError(message)
+        _require_same(spec.name, how, batch, run_epochs(translator, together, parts_of=parts_of))
     count = format_count(len(epochs), "epoch")
     splits: dict[str, tuple[Sequence[Any], bool, Tables]] = {
         f"{count} one by one": (epochs, False, lookups),
@@ -84,9 +82,7 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
         splits["the tables in an epoch after all input"] = [everything, woken], False, others
     for how, (parts, at_once, first) in splits.items():
         split = run_epochs(translator, parts, at_once=at_once, lookups=first)
-        if problem := batch.difference(split):
-            message = f"{spec.name}: one batch and {how} give different results: {problem}"
-            raise AssertionError(message)
+        _require_same(spec.name, how, batch, split)
     return batch
 
 
@@ -96,15 +92,7 @@ def check_any_order(checked: Author, epochs: Any) -> Result:
     Besides what `check_split` checks, the records are given in other orders: backwards, and
     shuffled three times, each as one batch and in epochs of one record.
 
-    Args:
-        checked: A translator, as in `run_epochs`.
-        epochs: As in `run_epochs`.
-
-    Returns:
-        The result of the batch, to compare with an oracle.
-
-    Raises:
-        AssertionError: Results differ. Names the first state or output that differs, and where.
+    Arguments, result and errors are those of `check_split` for a translator.
     """
     batch = check_split(checked, epochs)
     spec = spec_of(checked() if isinstance(checked, type) else checked)
@@ -143,9 +131,7 @@ def _check_dataflow(
     batch = run_accepted(dataflow, one, parts_of=_apart)
 
     def compare(how: str, again: Result) -> None:
-        if problem := batch.difference(again, without=without):
-            message = f"{dataflow.name}: one batch and {how} give different results: {problem}"
-            raise AssertionError(message)
+        _require_same(dataflow.name, how, batch, again, without)
 
     inputs = [spec for node in dataflow.stages.values() for spec in node.translator.inputs]
     for how, parts_of in _ways(inputs).items():
@@ -162,12 +148,16 @@ def _check_dataflow(
     return batch
 
 
-def _not_compared(dataflow: Dataflow) -> set[str]:
-    """Return the states and outputs that are declared to depend on the split.
+def _require_same(
+    name: str, how: str, batch: Result, again: Result, without: Collection[str] = ()
+) -> None:
+    if problem := batch.difference(again, without=without):
+        message = f"{name}: one batch and {how} give different results: {problem}"
+        raise AssertionError(message)
 
-    Raises:
-        ValueError: All do.
-    """
+
+def _not_compared(dataflow: Dataflow) -> set[str]:
+    """Return the states and outputs that are declared to depend on the split; not all may."""
     timed = {
         name
         for name, node in dataflow.stages.items()
