@@ -78,8 +78,7 @@ def file_values(name: str | None) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        message = "expected `name: value` pairs"
-        raise _wrong_settings(path, message)
+        raise _wrong_settings(path, "expected `name: value` pairs")
     return values
 
 
@@ -98,12 +97,9 @@ ROOT = Path("cbp-data")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a service, and the credential for it.
+    """The address of a service, and the bearer token for it.
 
-    Attributes:
-        url: Such as `http://127.0.0.1:8420`.
-        token: Sent as a bearer token.
-        verify: The authorities whose certificates are accepted; `True` means the system's.
+    `verify` are the authorities whose certificates are accepted; `True` means the system's.
     """
 
     url: str
@@ -112,11 +108,7 @@ class Address:
 
 
 def find_address(url: str | None = None, token: str | None = None) -> Address:
-    """Return the address of the service, as the commands find it.
-
-    Args:
-        url: Replaces the address that the environment names.
-        token: Replaces the token that the environment names.
+    """Return the address of the service, as the commands find it, unless it is given.
 
     Raises:
         TokenMissingError: If there is no token yet.

@@ -458,7 +458,7 @@ class TableVerdict(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification(Answer):
+class Verification(Job):
     """A comparison of every table with a recomputation.
 
     Attributes:
@@ -466,21 +466,13 @@ class Verification(Answer):
             `timed_out`, `cancelled` or `failed`.
         epochs: Maps each stage to the last epoch that is compared.
         suspect: First stage with a table that differs; `""` if there is none.
-        error: Why it failed.
     """
 
-    id: str
     dataflow: str
     split: str
     engine: str
     status: str
-    ended: bool
-    step: str
-    done: int
-    total: int
-    unit: str
     began_at: datetime | None
-    seconds: float
     epochs: dict[str, int] | None
     tables: list[TableVerdict]
     suspect: str

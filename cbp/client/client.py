@@ -31,7 +31,6 @@ class UpkeepCalls(Calls):
         """Make a token; only this answer shows its `secret`.
 
         Args:
-            name: Name of the token.
             scope: What it may do: `viewer`, `operator` or `admin`.
             expires_days: Days until it expires; `None` means never.
             dataflows: The only dataflows that it may access; by default all.
@@ -81,13 +80,7 @@ class UpkeepCalls(Calls):
         poll_seconds: float = 0.2,
         report: Callable[[Document], object] = lambda answer: None,
     ) -> Document:
-        """Read all files of a dataflow, and return the damaged ones once that is done.
-
-        Args:
-            name: Name of the dataflow.
-            poll_seconds: Pause between two polls.
-            report: Called with the progress after each poll.
-        """
+        """Read all files of a dataflow, and return the damaged ones once that is done."""
         path = ("dataflows", name, "scrub")
         answer = self._said(*path)
         while not answer["ended"]:
@@ -122,8 +115,6 @@ class Client(DataflowCalls, RecordCalls, RunCalls, UpkeepCalls):
         url: Address of the service, such as `http://127.0.0.1:8420`; by default the one that
             the commands use.
         token: By default the one that the commands use: `CBP_TOKEN`, or the token file.
-        answer_seconds: How long an answer may take.
-        retries: How often, and with which pauses, a request is sent.
         transport: Replaces the network in tests.
 
     Attributes:

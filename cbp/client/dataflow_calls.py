@@ -29,7 +29,10 @@ _IDLE = ("stopped", "paused")
 
 
 class DataflowCalls(Calls):
-    """Methods that show and operate dataflows."""
+    """Methods that show and operate dataflows.
+
+    A `reason` is stored permanently, with the name of the person who asks (`by`).
+    """
 
     def dataflows(self) -> Pages[Dataflow]:
         """Return every dataflow, by name."""
@@ -88,7 +91,6 @@ class DataflowCalls(Calls):
         """Replace a dataflow by a new version; return the changes that the service reports.
 
         Args:
-            name: Name of the dataflow.
             document: The new version.
             keep: Stages whose state is kept although their code changed.
             rebuild: Stages that start again with all retained input.
@@ -169,8 +171,6 @@ class DataflowCalls(Calls):
         A file with the name and content of an accepted one is not applied again.
 
         Args:
-            name: Name of the dataflow.
-            source: Name of the source.
             content: The file, or its bytes.
             file: Name under which it is stored; required for bytes, by default the name of the
                 file.
@@ -185,11 +185,7 @@ class DataflowCalls(Calls):
             raise ValueError(message)
         return self._posted(
             Claim,
-            "dataflows",
-            name,
-            "sources",
-            source,
-            "files",
+            *_of_source(name, source, "files"),
             content=body_of(content, advance),
             content_type="application/octet-stream",
             query={"name": named},
@@ -210,12 +206,8 @@ class DataflowCalls(Calls):
         """Replace an accepted file by another one; the differences are applied soon after.
 
         Args:
-            name: Name of the dataflow.
-            source: Name of the source.
             content: The new file, or its bytes.
-            file: The name of the accepted file.
             reason: Stored permanently.
-            by: Name of the person who asks for it.
             rebuild: Accept the file although some stages cannot apply it. These stages stop
                 until you begin a `rebuild` of the current version and swap it in.
 
@@ -288,12 +280,8 @@ class DataflowCalls(Calls):
         """Admit a file in quarantine, once; return the claim under which it is taken in.
 
         Args:
-            name: Name of the dataflow.
-            source: Name of the source.
             claim: The file, as returned by `claims(name, status="quarantined")`, or its id.
             mended: A corrected file, or its bytes; `None` admits the file unchanged.
-            reason: Kept with the file.
-            by: Name of the person who asks for it.
             rebuild: Whether a refused replacement or retraction is admitted although some stages
                 cannot apply it; these wait for a rebuild, as for `replace`.
 
@@ -330,12 +318,11 @@ class DataflowCalls(Calls):
         rebuild: bool = False,
     ) -> Decided:
         """Readmit, discard or restore a file, and return both claims; as for `readmit`."""
-        path = ("dataflows", name, "sources", source, "quarantine")
         content = None if mended is None else body_of(mended)
         as_it_is = action == "readmit" and content is None
         return self._posted(
             Decided,
-            *path,
+            *_of_source(name, source, "quarantine"),
             claim if isinstance(claim, str) else claim.id,
             action,
             content=content,
@@ -378,10 +365,8 @@ class DataflowCalls(Calls):
         """Wait until these files are taken in and no work is left.
 
         Args:
-            name: Name of the dataflow.
             claims: Files, as returned by `drop`; it does not wait for files in quarantine.
             seconds: How long to wait; `None` means without a limit.
-            poll_seconds: Pause between two polls.
             report: Called with the remaining work after each poll.
 
         Raises:

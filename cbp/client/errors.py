@@ -1,17 +1,4 @@
-"""Errors between a client and the service.
-
-ServiceProblemError            the service refused; `error_code` says why, and never changes
-AccessRefusedError           401, 403: no token, or one that may not do this
-ResourceMissingError         404, 410: there is none of this name, or no longer
-ConflictRefusedError         409, 412: not as things stand now
-RequestRefusedError          other 4xx: the request itself is wrong
-ServiceBusyError             429, 503: not now; repeated by the client before it is raised
-ServiceFailedError           other 5xx: the service failed
-ServiceUnreachableError        nothing answers
-TokenMissingError              there is no token to send
-StagesStoppedError             what was waited for does not come: its stages do not start
-WaitEndedError                 what was waited for did not come in time
-"""
+"""Errors between a client and the service: it refuses, does not answer, or is not done in time."""
 
 from __future__ import annotations
 

@@ -42,11 +42,7 @@ class Pages(Generic[T]):
         self._read = read
 
     def __iter__(self) -> Iterator[T]:
-        """Yield the items; a page is read when its first item is needed.
-
-        Raises:
-            ServiceProblemError: What the service refuses; so do all methods.
-        """
+        """Yield the items; a page is read when its first item is needed."""
         for page in self.pages():
             yield from page
 

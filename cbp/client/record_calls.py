@@ -79,11 +79,6 @@ class RecordCalls(Calls):
         A column with the name of an argument of this method can be given through `rest` only.
 
         Args:
-            name: Name of the dataflow.
-            table: The state, as `stage.state`.
-            at: Reads the records that were current at this time.
-            epoch: Reads the records that were current after this epoch.
-            stage: The stage that `epoch` refers to.
             key: Column of the key to its value; `None` is null.
 
         Raises:
@@ -117,12 +112,8 @@ class RecordCalls(Calls):
         """Return the current record per key of a state, a view or an output, in the order of keys.
 
         Args:
-            name: Name of the dataflow.
             table: `stage.state` or `stage.output`.
             by: Key columns, for an output that declares no key.
-            at: Reads the records that were current at this time.
-            epoch: Reads the records that were current after this epoch.
-            stage: The stage that `epoch` refers to.
             where: Only records that have these values.
         """
         query = key_parameters(where) + [("_by", column) for column in by]
@@ -166,14 +157,7 @@ class RecordCalls(Calls):
     ) -> Correction:
         """Correct records of a state or view, named `stage.state`, as an epoch of its own.
 
-        It is published when this returns.
-
-        Args:
-            name: Name of the dataflow.
-            table: The state, as `stage.state`.
-            corrections: What to correct; see `Corrections`.
-            reason: Reason, stored permanently.
-            by: Name of the person who asks for it.
+        It is published when this returns. The reason is stored permanently.
 
         Raises:
             RequestRefusedError: A key or a value is not valid; `details["mistakes"]` lists all

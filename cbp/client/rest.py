@@ -68,10 +68,8 @@ class Retries:
 class FileContent:
     """A file as the body of a request, read in pieces; each attempt begins at its start.
 
-    Args:
-        path: The file.
-        advance: Called with the size of each piece that was sent; with a negative number if the
-            file is sent again.
+    `advance` is called with the size of each piece that was sent; with a negative number if the
+    file is sent again.
     """
 
     def __init__(self, path: Path, advance: Callable[[int], object] = lambda count: None) -> None:
@@ -96,10 +94,7 @@ _REPEATABLE = bytes | FileContent | None
 def body_of(
     content: Path | bytes, advance: Callable[[int], object] = lambda count: None
 ) -> FileContent | bytes:
-    """Return a file or bytes as the body of a request; a file is not read into memory.
-
-    `advance` as for `FileContent`.
-    """
+    """Return a file or bytes as the body of a request; a file is not read into memory."""
     return FileContent(content, advance) if isinstance(content, Path) else content
 
 
@@ -107,10 +102,8 @@ class RestClient:
     """Calls the REST interface; a context manager that closes its connections.
 
     Args:
-        address: Address of the service, with the token.
         transport: Replaces the network in tests.
         answer_seconds: How long an answer may take.
-        retries: How often a repeatable request is sent.
         clock: The clock by which it waits for the service.
     """
 
@@ -123,8 +116,7 @@ class RestClient:
         retries: Retries = Retries(),
         clock: Clock = MACHINE,
     ) -> None:
-        self._url, self.clock = address.url, clock
-        self._retries = retries
+        self._url, self.clock, self._retries = address.url, clock, retries
         self._http = httpx.Client(
             base_url=f"{address.url}{PREFIX}",
             headers={"Authorization": f"Bearer {address.token}", USER_HEADER: _user()},
@@ -149,9 +141,8 @@ class RestClient:
     def get(self, *path: str, **query: Any) -> Any:
         """Send a GET, and return the answer.
 
-        Args:
-            path: Parts of the path after `/api/v1`; quoted here.
-            query: Parameters; those with the value `None` are left out.
+        The parts of the path after `/api/v1` are quoted here; parameters with the value `None` are
+        left out.
         """
         return self._send("GET", path, params=_given(query))
 
@@ -210,8 +201,7 @@ class RestClient:
         idempotency_key: str | None = None,
     ) -> Any:
         """Send a POST, and return the answer."""
-        named = {"Content-Type": content_type, "Idempotency-Key": idempotency_key}
-        sent = _given(named)
+        sent = _given({"Content-Type": content_type, "Idempotency-Key": idempotency_key})
         return self._send("POST", path, content=content, headers=sent, params=_given(query or {}))
 
     def post_json(self, *path: str, value: Any) -> Any:
