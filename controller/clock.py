@@ -63,9 +63,7 @@ class SteadyClock:
 def bring_forward(jobs: Iterable[Any], now: datetime) -> None:
     """After the clock was set back, start jobs that are due later than two intervals from now.
 
-    Args:
-        jobs: Jobs of APScheduler, which uses the machine's clock; one without an interval stays.
-        now: The time of the machine's clock.
+    Jobs of APScheduler use the machine's clock, as does `now`; one without an interval stays.
     """
     for job in jobs:
         interval = getattr(job.trigger, "interval", None)

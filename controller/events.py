@@ -6,9 +6,6 @@
 A client is a place in the stream and no queue: it takes events from the ring, or, if it has fallen
 behind the ring, from the store. So a client that reads slowly takes no memory.
 
-Where a client that connects again continues, and when it has to read everything again (`reset`), is
-decided by the route: `controller.api.routes.maintenance.events`.
-
 Guaranteed: each client gets every event once, in order, or learns that some are gone
 (tests/controller/events/test_feed.py).
 Absent on purpose: threads; the feed lives in the event loop of the server.
@@ -81,8 +78,7 @@ class FeedLimits:
 class EventFeed:
     """Feeds the clients of one instance; used in one event loop, except for `stop`.
 
-    Attributes:
-        streams: Number of clients that follow now.
+    `streams` is the number of clients that follow now.
     """
 
     def __init__(self, store: Store, limits: FeedLimits) -> None:
@@ -105,17 +101,12 @@ class EventFeed:
     def stop(self) -> None:
         """End all streams, and refuse new ones; any thread or signal handler may call it."""
         self._stopped = True
-        loop = self._loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._wake)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
 
     @contextmanager
     def stream(self) -> Iterator[None]:
-        """Count a client while it follows.
-
-        Raises:
-            EventStreamsExhaustedError: If the limit of clients is reached.
-        """
+        """Count a client while it follows; raise `EventStreamsExhaustedError` at the limit."""
         if self.streams >= self._limits.streams_max:
             raise EventStreamsExhaustedError(self._limits.streams_max)
         self.streams += 1
@@ -133,8 +124,7 @@ class EventFeed:
     async def follow(self, place: EventCursor) -> AsyncGenerator[EventRecord | None]:
         """Yield the events after a place, and `None` after each silence; ends with a stop.
 
-        Raises:
-            EventsGoneError: If events after the place are no longer kept.
+        Raises `EventsGoneError` if events after the place are no longer kept.
         """
         self._begin_poller()
         while not self._stopped:
@@ -165,8 +155,6 @@ class EventFeed:
         except TimeoutError:
             return False
         return True
-
-    # reading the store
 
     def _begin_poller(self) -> None:
         loop = asyncio.get_running_loop()

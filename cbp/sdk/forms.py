@@ -23,8 +23,7 @@
             "totals": "SELECT url, sum(n) AS n FROM seen GROUP BY url",
         }
 
-Declarations, wiring, state, routing and the contents of the tables are the same as in the groupwise
-form (`cbp.sdk.translate`). So is the duty to be deterministic and free of side effects.
+All else is the same as in the groupwise form (`cbp.sdk.translate`), the tables included.
 """
 
 from __future__ import annotations

@@ -137,9 +137,4 @@ class TranslateRecords(Declared):
 
     @abstractmethod
     def translate(self, record: Any, out: Any) -> None:
-        """Turn one record into output records.
-
-        Args:
-            record: With a field per column of the input.
-            out: One function per output, by name.
-        """
+        """Turn one record into output records; `out` has one function per output, by name."""

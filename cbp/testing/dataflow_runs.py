@@ -36,8 +36,7 @@ def run_dataflow(
         dataflow: From a builder or a document.
         increments: Maps each source to its increments; each is an iterable of records, or `None`
             if none arrives then.
-        at_once: As in `run_epochs`.
-        close: As in `run_epochs`.
+        at_once, close: As in `run_epochs`.
         parts_of: Cuts the records of a group into parts. A combiner is called once for each
             part of two or more records. Default: one part with all records.
         progress: Whether to show a progress bar over the increments, in a terminal or a notebook.

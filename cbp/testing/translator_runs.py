@@ -59,8 +59,7 @@ def run_epochs(
             messages of loopbacks mix. If false, each increment arrives once the stage has
             nothing left to do.
         close: Whether a close follows the last increment, so that framed inputs read it.
-        parts_of: As in `run_dataflow`.
-        times: As in `run_dataflow`.
+        parts_of, times: As in `run_dataflow`.
         lookups: Maps look-ups to the records of their tables before the first epoch; other
             tables are empty.
 
@@ -68,8 +67,6 @@ def run_epochs(
         Outputs and state by their declared names. The stage is named `stage` in the figures.
 
     Raises:
-        DefinitionError: The translator's declarations are wrong.
-        AuthorCodeError: The translator's code failed.
         NotFoundError: An epoch names an input that does not exist, or `lookups` a look-up.
         TypeError: A record does not fit its input.
     """

@@ -29,12 +29,7 @@ Advance = Callable[[int], object]
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A file in a drop folder.
-
-    Attributes:
-        waited: Whether a file of this name and content was already waiting, so that nothing was
-            copied.
-    """
+    """A file in a drop folder; if it `waited` there already with this content, none was copied."""
 
     path: Path
     waited: bool
@@ -91,11 +86,7 @@ def copy_into(
 
 
 def chunks(file: Path, advance: Advance) -> Iterator[bytes]:
-    """Yield a file's content in parts.
-
-    Raises:
-        FileUnreadableError: If it cannot be read.
-    """
+    """Yield a file's content in parts; raise `FileUnreadableError` if it cannot be read."""
     try:
         with file.open("rb") as content:
             while chunk := content.read(CHUNK_BYTES):

@@ -40,14 +40,7 @@ class FileWaitsError(OperatingError):
 
 
 class ServiceClient(RestClient):
-    """Calls the REST interface; repeats nothing, since a command is easily called again.
-
-    Args:
-        settings: Settings with the address of the service, and its token.
-        transport: Replaces the network in tests.
-        answer_seconds: How long an answer may take.
-        clock: The clock by which it waits for the service.
-    """
+    """Calls the REST interface; repeats nothing, since a command is easily called again."""
 
     def __init__(
         self,
@@ -65,11 +58,7 @@ class ServiceClient(RestClient):
 
 
 def authorities_of(settings: Settings) -> ssl.SSLContext | bool:
-    """Return the authorities whose certificates are accepted; `True` without TLS.
-
-    Raises:
-        DefinitionError: Rule `ca_invalid` if a file has no certificate.
-    """
+    """Return the authorities whose certificates are accepted; `True` without TLS."""
     if not settings.uses_tls:
         return True
     return trusted_authorities(ca=settings.ca, tls_cert=settings.tls_cert)

@@ -2,16 +2,13 @@
 
     pages -> service -> register -> drop and wait -> query -> ten pages more -> kill -9 -> checks
 
-It uses the service as a user's program does: by `cbp.client`, and by readers of its tables.
+It uses the service as a user's program does: by `cbp.client`, and by readers of its tables. Columns
+that the service keeps for itself (`_bucket`, `_hash`) are not compared.
 
 Guaranteed: the service is stopped and the folder removed whatever happens, with three exceptions
 (tests/controller/demo/test_run.py): after a failure the folder stays, since the log and the tables
-show why; `root` keeps the folder of a call that ended well, and `keep` the service too.
-
-`read_tables` reads the tables of a dataflow with other readers, and `first_difference` compares
-them with a result in memory: a difference of one record is found
-(tests/controller/demo/test_tables.py). Columns that the service keeps for itself (`_bucket`,
-`_hash`) are not compared.
+show why; `root` keeps the folder of a call that ended well, and `keep` the service too. A
+difference of one record is found (tests/controller/demo/test_tables.py).
 """
 
 from __future__ import annotations
@@ -87,8 +84,7 @@ def by_polars(path: str, columns: Sequence[str]) -> pl.DataFrame:
 def read_tables(flow: Dataflow, folder: str, like: Result, frame: Frame = by_delta_rs) -> Result:
     """Return the contents of the tables in a folder, in the form of a test run's result.
 
-    Args:
-        like: A result with at least as many epochs as the tables should have.
+    `like` has at least as many epochs as the tables should have.
     """
     state: dict[str, list[tuple[Any, ...]]] = {}
     outputs: dict[str, list[list[tuple[Any, ...]]]] = {}
@@ -182,7 +178,6 @@ class DemoOptions:
         keep: Leave the service running, and keep its folder.
         root: Folder in which this call creates a new one that stays; `None` means a temporary one.
         as_json: Print one JSON document at the end and nothing else.
-        engine: `local` runs the same files and tables without Spark.
         limit: Maximum number of modules to read, spread evenly; `None` means all.
         stdlib: Read the standard library too, as further sites.
         port: Port of the service; if it is in use, another one.
@@ -213,10 +208,7 @@ class FolderUnusableError(OperatingError):
 
 
 def new_folder(root: Path | None) -> Path:
-    """Create a new folder for one call, in `root` or in the system's temporary folder.
-
-    Raises `FolderUnusableError`.
-    """
+    """Create a new folder for one call, in `root` or in the system's temporary folder."""
     try:
         if root is not None:
             root.mkdir(parents=True, exist_ok=True)
@@ -240,10 +232,7 @@ class CheckFailedError(InvariantError):
 def run_demo(options: DemoOptions) -> None:
     """Run the demo from start to end.
 
-    Raises:
-        CheckFailedError: A result is wrong; the first difference was printed.
-        FolderUnusableError: There is no place for its files.
-        OperatingError: The service did not start, or ended; a stage stopped.
+    Raises `CheckFailedError` if a result is wrong; the first difference was printed.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a module's name may be in any script
@@ -270,15 +259,11 @@ def run_demo(options: DemoOptions) -> None:
 
 
 def document() -> dict[str, Any]:
-    """Return the document to register, which an installed package offers, as JSON values.
-
-    Raises `NotFoundError`.
-    """
+    """Return the document to register, which an installed package offers, as JSON values."""
     for point in importlib.metadata.entry_points(group="cbp.dataflows", name=NAME):
         made: dict[str, Any] = point.load()()
         return made
-    hint = "install this checkout again: pip install -e ."
-    raise NotFoundError(kind="dataflow", name=NAME, hint=hint)
+    raise NotFoundError("dataflow", NAME, hint="install this checkout again: pip install -e .")
 
 
 class _Demo:
@@ -297,11 +282,9 @@ class _Demo:
         self.service = self._start()
 
     def say(self, line: str, style: str = "") -> None:
-        """Print one line."""
         print_text(line, style, console=self._console)
 
     def run(self) -> None:
-        """Do all steps."""
         self.say("The crawl queue over the Python modules installed here", "bold")
         parts = split(self._read_pages(), self.options.increments)
         self._wait_until_ready()
