@@ -141,27 +141,24 @@ class DataflowBuilder:
             **wiring: Maps each input name to the flow that it reads. An input can have the name
                 of an option: if you pass a flow to that parameter, it is wired.
         """
-        options = {
+        options: dict[str, Any] = {
             "buckets": buckets,
             "fuse": fuse,
             "any_order": any_order,
             "on_error": on_error,
             "set_aside_max": set_aside_max,
         }
-        for option, given in options.items():
+        for option, given in [*options.items()]:
             if isinstance(given, Flow) or (option == "any_order" and isinstance(given, str)):
-                wiring[option] = given
+                wiring[option] = options.pop(option)
+        most: int | None = None
         try:
             most = read_on_error(
-                "stop" if isinstance(on_error, Flow) else on_error,
-                None if isinstance(set_aside_max, Flow) else set_aside_max,
+                options.pop("on_error", "stop"), options.pop("set_aside_max", None)
             )
         except ValueError as exc:
-            most, where = None, f"stages.{name}.on_error"
+            where = f"stages.{name}.on_error"
             self._mistakes.append(Mistake("on_error_invalid", where, str(exc)))
-        buckets = BUCKETS_DEFAULT if isinstance(buckets, Flow) else buckets
-        fuse = True if isinstance(fuse, Flow) else fuse
-        any_order = any_order is True
         self._require_new("stages", name, self._stages)
         wired = {i: self._flow(name, i, flow) for i, flow in wiring.items()}
         try:
@@ -170,13 +167,7 @@ class DataflowBuilder:
             self._mistakes.extend(error.mistakes)
             return StageFlows(name, ())
         self._stages[name] = StageNode(
-            name,
-            spec,
-            MappingProxyType(wired),
-            buckets=buckets,
-            fuse=fuse,
-            any_order=any_order,
-            set_aside_max=most,
+            name, spec, MappingProxyType(wired), set_aside_max=most, **options
         )
         return StageFlows(name, tuple(output.name for output in spec.outputs))
 

@@ -304,20 +304,7 @@ def microsteps_mistakes(
                 "of this Loopback: give supersteps, such as supersteps=1000, or remove microsteps"
             )
             yield name, "microsteps_without_supersteps", message
-    yield from _bound_to_supersteps(
-        loopbacks, outputs, states, aggregates, writes_remote=writes_remote
-    )
-
-
-def _bound_to_supersteps(
-    loopbacks: Mapping[str, InputSpec],
-    outputs: Sequence[OutputSpec],
-    states: Sequence[StateSpec],
-    aggregates: Collection[str],
-    *,
-    writes_remote: bool,
-) -> Iterator[FormMistake]:
-    """Yield what has a meaning only if all groups of a loop take each superstep together."""
+    # The rest has a meaning only if all groups of a loop take each superstep together.
     code = "microsteps_unsupported"
     for name, spec in loopbacks.items():
         if spec.order_by is not None:
