@@ -26,11 +26,7 @@ with their media type."""
 
 
 class Calls:
-    """Base of the groups of client methods.
-
-    Attributes:
-        rest: Sends any request, by its path.
-    """
+    """Base of the groups of client methods; `rest` sends any request, by its path."""
 
     rest: RestClient
 
@@ -106,11 +102,7 @@ def _text(value: Any) -> str:
 
 
 def stage_and_name(table: str) -> tuple[str, str]:
-    """Return the two parts of `stage.name`.
-
-    Raises:
-        ValueError: If the text has another form.
-    """
+    """Return the two parts of `stage.name`; raise `ValueError` for another form."""
     stage, dot, name = table.partition(".")
     if not (dot and stage and name):
         message = f"expected 'stage.name', such as 'count.counts'; got {table!r}"

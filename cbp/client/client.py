@@ -30,10 +30,8 @@ class UpkeepCalls(Calls):
     ) -> Document:
         """Make a token; only this answer shows its `secret`.
 
-        Args:
-            scope: What it may do: `viewer`, `operator` or `admin`.
-            expires_days: Days until it expires; `None` means never.
-            dataflows: The only dataflows that it may access; by default all.
+        Its scope is `viewer`, `operator` or `admin`. `expires_days` of `None` means never; by
+        default it may access all dataflows.
         """
         wanted = {"name": name, "scope": scope, "expires_days": expires_days}
         return self._said("tokens", value=wanted | {"dataflows": list(dataflows) or None})

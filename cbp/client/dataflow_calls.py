@@ -42,8 +42,7 @@ class DataflowCalls(Calls):
         """Return one dataflow with its sources and stages.
 
         Raises:
-            ResourceMissingError: If there is no dataflow of this name; raised by all methods
-                with a name.
+            ResourceMissingError: If there is none of this name; raised by all methods with a name.
         """
         return self._got(DataflowDetail, "dataflows", name)
 
@@ -168,16 +167,9 @@ class DataflowCalls(Calls):
     ) -> Claim:
         """Send a file to a source; it is durable on return, and taken in soon after.
 
-        A file with the name and content of an accepted one is not applied again.
-
-        Args:
-            content: The file, or its bytes.
-            file: Name under which it is stored; required for bytes, by default the name of the
-                file.
-            advance: Called with the number of bytes that were read since its last call.
-
-        Raises:
-            ValueError: If bytes have no name.
+        A file with the name and content of an accepted one is not applied again. `file` is the name
+        under which it is stored, by default that of the file; bytes need one. `advance` is called
+        with the number of bytes that were read since its last call.
         """
         named = file or (content.name if isinstance(content, Path) else "")
         if not named:
@@ -205,11 +197,8 @@ class DataflowCalls(Calls):
     ) -> Claim:
         """Replace an accepted file by another one; the differences are applied soon after.
 
-        Args:
-            content: The new file, or its bytes.
-            reason: Stored permanently.
-            rebuild: Accept the file although some stages cannot apply it. These stages stop
-                until you begin a `rebuild` of the current version and swap it in.
+        With `rebuild`, the file is accepted although some stages cannot apply it. These stages stop
+        until you begin a `rebuild` of the current version and swap it in.
 
         Raises:
             ConflictRefusedError: Code `replace_refused` if a stage cannot apply the correction.

@@ -26,11 +26,8 @@ class ServiceUnreachableError(OperatingError):
 class ServiceProblemError(CbpError):
     """The service refused a request; carries the service's problem document.
 
-    Attributes:
-        error_code: The service's name for the error, which never changes.
-        status: The HTTP status.
-        message: What is wrong and what to do, for people.
-        details: Names and figures of the error, as JSON values.
+    `error_code` is the service's name for the error, which never changes. The message says what is
+    wrong and what to do, and `details` has names and figures, as JSON values.
     """
 
     code = "service_problem"

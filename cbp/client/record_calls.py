@@ -55,11 +55,7 @@ class RecordCalls(Calls):
         epoch: int | None = None,
         stage: str | None = None,
     ) -> Rows:
-        """Return all records of a state or view, named `stage.state`, in the order of key hashes.
-
-        Raises:
-            ValueError: If `table` has no dot.
-        """
+        """Return all records of a state or view, named `stage.state`, in the order of key hashes."""
         of, state = stage_and_name(table)
         query = _moment(at, epoch, stage)
         return self.rows("dataflows", name, "state", of, state, "records", query=query)
@@ -76,10 +72,8 @@ class RecordCalls(Calls):
     ) -> list[dict[str, Any]]:
         """Return the records of one key of a state or view; none if it has no such key.
 
-        A column with the name of an argument of this method can be given through `rest` only.
-
-        Args:
-            key: Column of the key to its value; `None` is null.
+        `key` maps each of its columns to a value; `None` is null. A column with the name of an
+        argument of this method can be given through `rest` only.
 
         Raises:
             ValueError: If `table` has no dot, or there is no key.
@@ -111,10 +105,8 @@ class RecordCalls(Calls):
     ) -> Rows:
         """Return the current record per key of a state, a view or an output, in the order of keys.
 
-        Args:
-            table: `stage.state` or `stage.output`.
-            by: Key columns, for an output that declares no key.
-            where: Only records that have these values.
+        `by` are the key columns, for an output that declares no key. Only records with the values of
+        `where` are returned.
         """
         query = key_parameters(where) + [("_by", column) for column in by]
         query += _moment(at, epoch, stage, prefix="_")
@@ -162,7 +154,6 @@ class RecordCalls(Calls):
         Raises:
             RequestRefusedError: A key or a value is not valid; `details["mistakes"]` lists all
                 mistakes.
-            ValueError: If `table` has no dot.
         """
         return self._posted(
             Correction,

@@ -164,7 +164,6 @@ class RestClient:
 
         Raises:
             ServiceUnreachableError: If nothing arrives for a minute, or the connection breaks.
-            ServiceProblemError: If the service refuses.
         """
         with self._stream(path, query) as response:
             yield response.iter_lines()
