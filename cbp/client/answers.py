@@ -76,7 +76,8 @@ class Stage(Answer):
             records on which its code failed), `retrying`, `paused` or `stopped`.
         waiting: Why it cannot start now; empty if it can.
         error: What paused or stopped it, with `error_code`, `message` and `details`.
-        inputs, outputs: Maps each input to the flow that it reads; each flow to its columns, as DDL.
+        inputs: Maps each input to the flow that it reads.
+        outputs: Maps each flow to its columns, as DDL.
         epoch: Number of its next run.
     """
 
@@ -166,8 +167,8 @@ class Claim(Answer):
 class Decided(Answer):
     """What was decided about a file in quarantine, the `claim`.
 
-    `readmitted` is the file under which it is taken in, if it is. `repeated` says whether an earlier
-    request had made the same decision.
+    `readmitted` is the file under which it is taken in, if it is. `repeated` says whether an
+    earlier request had made the same decision.
     """
 
     claim: Claim

@@ -55,7 +55,7 @@ class RecordCalls(Calls):
         epoch: int | None = None,
         stage: str | None = None,
     ) -> Rows:
-        """Return all records of a state or view, named `stage.state`, in the order of key hashes."""
+        """Return all records of a state or view, `stage.state`, in the order of key hashes."""
         of, state = stage_and_name(table)
         query = _moment(at, epoch, stage)
         return self.rows("dataflows", name, "state", of, state, "records", query=query)
@@ -105,8 +105,8 @@ class RecordCalls(Calls):
     ) -> Rows:
         """Return the current record per key of a state, a view or an output, in the order of keys.
 
-        `by` are the key columns, for an output that declares no key. Only records with the values of
-        `where` are returned.
+        `by` are the key columns, for an output that declares no key. Only records with the values
+        of `where` are returned.
         """
         query = key_parameters(where) + [("_by", column) for column in by]
         query += _moment(at, epoch, stage, prefix="_")
