@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stages.nodes import Floats, Int64s
 from stages.spanning_forest import spans
 
-Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
-Int64s = npt.NDArray[np.int64]
 
 SWEEPS_MAX = 10_000
 """Most sweeps, some hundred times what a damping of 0.85 needs."""

@@ -24,15 +24,11 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cbp import TranslateRun, View
 from stages.link_arrays import ANEW, LinkTable
-from stages.nodes import Nodes, array_of, typed
-
-Array = npt.NDArray[Any]
-Int64s = npt.NDArray[np.int64]
+from stages.nodes import Array, Int64s, Nodes, array_of, typed
 
 
 class GatherArrow(TranslateRun):

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cbp import Input, Schema, State
 from stages.net_edges import NetEdges, has_signs, row_numbers
-from stages.nodes import Nodes, array_of, order_of
+from stages.nodes import Array, Bools, Int32s, Int64s, Nodes, array_of, order_of
 from stages.spanning_forest import spans
 
 __all__ = [
@@ -39,10 +38,6 @@ __all__ = [
     "spans",
 ]
 
-Array = npt.NDArray[Any]
-Bools = npt.NDArray[np.bool_]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
 
 _CALL_ROWS = 4_000
 """A look-up costs as much as reading this many records of a state in a row."""

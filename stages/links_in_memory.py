@@ -18,11 +18,8 @@ import numpy.typing as npt
 
 from stages.fixpoint import LinkSums
 from stages.link_arrays import LinkChanges
-from stages.nodes import Nodes, order_of
+from stages.nodes import Int32s, Int64s, Nodes, order_of
 from stages.spanning_forest import spans
-
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
 
 _CHANGED_SHARE = 8
 """Once one link in this many has changed, or one node is gone, what was arranged is dropped."""

@@ -6,15 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.nodes import Nodes, array_of, in_order
-
-Bools = npt.NDArray[np.bool_]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
+from stages.nodes import Bools, Int32s, Int64s, Nodes, array_of, in_order
 
 _BITS = 63
 """Bits of a number that is not below zero."""

@@ -9,12 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from stages.link_arrays import Reader
-from stages.nodes import Nodes, array_of
-
-Int64s = npt.NDArray[np.int64]
+from stages.nodes import Int64s, Nodes, array_of
 
 NONE = -1
 """A node without a record has this in each column."""

@@ -1,4 +1,7 @@
-"""Numbers for the nodes of a graph that a run meets, so that arrays have a place for each."""
+"""Numbers for the nodes of a graph that a run meets, so that arrays have a place for each.
+
+Also the kinds of arrays that all modules of graphs use.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 _CLOSE = 4

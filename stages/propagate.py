@@ -86,9 +86,7 @@ class Propagate(Translate):
         self.no_edge = (None,) * names.count(",")
         self.key = f"node {node}"
         self.edges = Input(
-            f"src {node}, dst {node}{more}, sign INT",
-            route_by="src",
-            changes="signed",
+            f"src {node}, dst {node}{more}, sign INT", route_by="src", changes="signed"
         )
         self.news = Loopback(
             f"node {node}, kind INT, told {type_}, other {node}{more}",

@@ -27,26 +27,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cbp import State, TranslateRun, View
 from cbp.errors import DefinitionError, Mistake
-from stages.link_arrays import (
-    ANEW,
-    CHANGED,
-    WAYS,
-    LinkChanges,
-    LinkTable,
-    Reader,
-    edge_names,
-)
-from stages.nodes import Nodes, array_of, typed
+from stages.link_arrays import ANEW, CHANGED, WAYS, LinkChanges, LinkTable, Reader, edge_names
+from stages.nodes import Array, Bools, Int64s, Nodes, array_of, typed
 from stages.source_node import SourceNode
 from stages.spanning_forest import ForestSearch, best_of, once, united
-
-Array = npt.NDArray[Any]
-Bools = npt.NDArray[np.bool_]
-Int64s = npt.NDArray[np.int64]
 
 
 class PropagateArrow(TranslateRun):

@@ -36,19 +36,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cbp import State, TranslateRun, View
 from cbp.errors import DefinitionError, Mistake
 from stages.fixpoint import SWEEPS_MAX, LinkSums, fixpoint
 from stages.link_arrays import CHANGED, WAYS, LinkChanges, LinkTable, Reader, reads_whole
 from stages.links_in_memory import HeldGraph, OutLinks
-from stages.nodes import Nodes, array_of
+from stages.nodes import Bools, Floats, Int64s, Nodes, array_of
 from stages.spanning_forest import once
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
 
 ONE = 1 << 44
 """Units of a score of 1."""
@@ -105,11 +100,7 @@ class ResidualsArrow(TranslateRun):
     )
 
     def __init__(
-        self,
-        damping: float = 0.85,
-        error: float = 1e-6,
-        node: str = "BIGINT",
-        changes: bool = True,
+        self, damping: float = 0.85, error: float = 1e-6, node: str = "BIGINT", changes: bool = True
     ) -> None:
         if not 0 < damping < 1:
             self._refuse("damping", damping, "a number between 0 and 1")

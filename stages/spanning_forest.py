@@ -18,10 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Bools = npt.NDArray[np.bool_]
-Int64s = npt.NDArray[np.int64]
+from stages.nodes import Bools, Int64s
 
 _SCAN_SHARE = 8
 """Finding the nodes that are left costs as much as looking at this many times fewer links."""

@@ -13,9 +13,8 @@ in Shiloach and Vishkin's components (1982).
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from stages.nodes import Int64s
 
 
 def strong_components(many: int, src: Int64s, dst: Int64s) -> Int64s:

@@ -263,12 +263,7 @@ class RunCalls(Calls):
         return self._posted(Verification, "verifications", verification, "cancel")
 
     def verifications(
-        self,
-        name: str,
-        *,
-        error_code: str | None = None,
-        since: When = None,
-        until: When = None,
+        self, name: str, *, error_code: str | None = None, since: When = None, until: When = None
     ) -> Pages[Verification]:
         """Return the last verifications of a dataflow, newest first."""
         chosen = {"error_code": error_code, **times(since, until)}
@@ -331,12 +326,7 @@ class RunCalls(Calls):
         return int(self.rest.post("dataflows", name, "rebuilds", "back")["version"])
 
     def rebuilds(
-        self,
-        name: str,
-        *,
-        error_code: str | None = None,
-        since: When = None,
-        until: When = None,
+        self, name: str, *, error_code: str | None = None, since: When = None, until: When = None
     ) -> list[RebuildJob]:
         """Return the rebuilds of a dataflow, newest first."""
         chosen = {"error_code": error_code, **times(since, until)}
