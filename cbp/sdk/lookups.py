@@ -1,7 +1,5 @@
 """`Lookup`: a table of another stage that the called groups look up by their key.
 
-customers = Lookup("customer STRING, name STRING", by="customer")
-
 How it is wired is checked in `cbp.model.dataflow.node_mistakes`. A run finds the records of its
 groups in `cbp.engine.task.bucket_work`, those for all groups (`by=()`) in
 `cbp.engine.task.writers`.
@@ -24,10 +22,9 @@ class Lookup:
 
         customers = Lookup("customer STRING, name STRING, country STRING", by="customer")
 
-    It is wired like an input, to a view or a state of the dataflow: `customers=keep.current`, in a
-    document `inputs: {customers: keep.current}`. But it brings no increments: it calls no
-    group, no run waits for it, and only the records of the called groups are read, by the
-    table's own index.
+    It is wired like an input, to a view or a state of the dataflow: `customers=keep.current`. But
+    it brings no increments: it calls no group, no run waits for it, and only the records of the
+    called groups are read, by the table's own index.
 
         for customer in group.customers: ...        # its records, any number of times
         customer = group.customers.one()            # the only one, or None

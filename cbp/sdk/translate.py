@@ -12,8 +12,7 @@
             out.totals(url=key.url, n=n)
 
 A class whose declarations depend on parameters sets the same attributes on `self` in `__init__`.
-`spec()` compiles an instance to the plain `TranslatorSpec` that every engine executes. It finds
-every mistake that can be found without data.
+`spec()` compiles an instance to the plain `TranslatorSpec` that every engine executes.
 
 A column is an attribute of its record: `row.url`. If the column's name is a Python keyword, the
 attribute has a trailing underscore: `row.from_`, `out.totals(from_=1)`
