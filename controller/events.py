@@ -26,10 +26,8 @@ from cbp.errors import OperatingError
 from controller.store.base import EventCursor, EventRecord, Store
 
 
-class EventStreamsExhaustedError(OperatingError):
+class EventStreamsExhaustedError(OperatingError, code="event_streams_exhausted"):
     """The limit of clients that follow the events is reached."""
-
-    code = "event_streams_exhausted"
 
     def __init__(self, streams_max: int) -> None:
         super().__init__(
@@ -39,11 +37,8 @@ class EventStreamsExhaustedError(OperatingError):
         )
 
 
-class EventsGoneError(OperatingError):
+class EventsGoneError(OperatingError, code="events_gone", retryable=False):
     """Events after a place in the stream are no longer kept, or never were."""
-
-    code = "events_gone"
-    retryable = False
 
     def __init__(self, after: str) -> None:
         super().__init__(

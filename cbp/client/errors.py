@@ -9,10 +9,8 @@ from typing import Any
 from cbp.errors import CbpError, OperatingError
 
 
-class ServiceUnreachableError(OperatingError):
+class ServiceUnreachableError(OperatingError, code="service_unreachable"):
     """Nothing answers at the service's address."""
-
-    code = "service_unreachable"
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(
@@ -23,14 +21,12 @@ class ServiceUnreachableError(OperatingError):
         )
 
 
-class ServiceProblemError(CbpError):
+class ServiceProblemError(CbpError, code="service_problem"):
     """The service refused a request; carries the service's problem document.
 
     `error_code` is the service's name for the error, which never changes. The message says what is
     wrong and what to do, and `details` has names and figures, as JSON values.
     """
-
-    code = "service_problem"
 
     def __init__(self, document: Mapping[str, Any], status: int) -> None:
         message = document.get("message") or document.get("detail") or f"HTTP status {status}"
@@ -59,10 +55,8 @@ class RequestRefusedError(ServiceProblemError):
     """The request itself is wrong; repeating it changes nothing."""
 
 
-class ServiceBusyError(ServiceProblemError):
+class ServiceBusyError(ServiceProblemError, retryable=True):
     """The service cannot do this now; try again later."""
-
-    retryable = True
 
 
 class ServiceFailedError(ServiceProblemError):
@@ -87,11 +81,8 @@ def problem_of(document: Mapping[str, Any], status: int) -> ServiceProblemError:
     return kind(document, status)
 
 
-class TokenMissingError(OperatingError):
+class TokenMissingError(OperatingError, code="token_missing", retryable=False):
     """There is no token to send."""
-
-    code = "token_missing"
-    retryable = False
 
     def __init__(self, file: Path) -> None:
         super().__init__(
@@ -102,11 +93,8 @@ class TokenMissingError(OperatingError):
         )
 
 
-class StagesStoppedError(OperatingError):
+class StagesStoppedError(OperatingError, code="stages_stopped", retryable=False):
     """Dropped files are not applied: the stages that should apply them do not start."""
-
-    code = "stages_stopped"
-    retryable = False
 
     def __init__(self, dataflow: str, stages: Mapping[str, str]) -> None:
         reasons = "; ".join(f"{name} ({why})" for name, why in stages.items())
@@ -118,10 +106,8 @@ class StagesStoppedError(OperatingError):
         )
 
 
-class WaitEndedError(OperatingError):
+class WaitEndedError(OperatingError, code="wait_ended"):
     """The awaited result did not arrive in time; the work continues."""
-
-    code = "wait_ended"
 
     def __init__(self, dataflow: str, seconds: float, left: Mapping[str, str]) -> None:
         work = "; ".join(f"{name} {what}" for name, what in left.items())

@@ -12,7 +12,7 @@ from typing import Any
 from cbp.errors.base import CbpError
 
 
-class AuthorCodeError(CbpError):
+class AuthorCodeError(CbpError, code="author_code_failed"):
     """An author's function raised, or emitted a record that its output does not declare.
 
     Details:
@@ -30,7 +30,6 @@ class AuthorCodeError(CbpError):
             that process.
     """
 
-    code = "author_code_failed"
     group: tuple[Any, ...] | None = None
     places: Mapping[str, int] = {}
 
@@ -47,22 +46,16 @@ class AuthorCodeError(CbpError):
         )
 
 
-class SetAsideFullError(AuthorCodeError):
+class SetAsideFullError(AuthorCodeError, code="set_aside_full"):
     """A stage would set aside more records than it may, so it stops."""
 
-    code = "set_aside_full"
 
-
-class AuthorProcessError(AuthorCodeError):
+class AuthorProcessError(AuthorCodeError, code="author_ended_process"):
     """An author's code crashed the process that called it, as code in C can."""
 
-    code = "author_ended_process"
 
-
-class AuthorUnsendableError(AuthorCodeError):
+class AuthorUnsendableError(AuthorCodeError, code="author_unsendable"):
     """A translator holds something that cannot be sent to the process that runs its stage."""
-
-    code = "author_unsendable"
 
 
 class AuthorMisuse(Exception):
@@ -73,86 +66,60 @@ class AuthorMisuse(Exception):
         self.leaf = leaf
 
 
-class RecordsReturnedError(AuthorCodeError):
+class RecordsReturnedError(AuthorCodeError, code="records_returned"):
     """A `translate` returned a value; records that are not emitted are lost."""
 
-    code = "records_returned"
 
-
-class InputReadTwiceError(AuthorCodeError):
+class InputReadTwiceError(AuthorCodeError, code="input_read_twice"):
     """A flow of a group was iterated again after its last record had been read."""
 
-    code = "input_read_twice"
 
-
-class RunContextHiddenError(AuthorCodeError):
+class RunContextHiddenError(AuthorCodeError, code="run_context_hidden"):
     """A translator read `group.run` where the check of its code cannot see that."""
 
-    code = "run_context_hidden"
 
-
-class StateKeyForeignError(AuthorCodeError):
+class StateKeyForeignError(AuthorCodeError, code="state_key_foreign"):
     """A group emitted state of another key without `.remote`."""
 
-    code = "state_key_foreign"
 
-
-class StateKeptRemoteError(AuthorCodeError):
+class StateKeptRemoteError(AuthorCodeError, code="state_kept_remote"):
     """A record was emitted with `.remote` for a state that is kept (`keep=True`)."""
 
-    code = "state_kept_remote"
 
-
-class StateExpiresRemoteError(AuthorCodeError):
+class StateExpiresRemoteError(AuthorCodeError, code="state_expires_remote"):
     """A record was emitted with `.remote` for a state that expires."""
 
-    code = "state_expires_remote"
 
-
-class ViewKeyTwiceError(AuthorCodeError):
+class ViewKeyTwiceError(AuthorCodeError, code="view_key_twice"):
     """A group emitted two records of one key of a view."""
 
-    code = "view_key_twice"
 
-
-class OutputKeyForeignError(AuthorCodeError):
+class OutputKeyForeignError(AuthorCodeError, code="output_key_foreign"):
     """A group emitted a record of another key than its own to an output with a key."""
 
-    code = "output_key_foreign"
 
-
-class OutputKeyTwiceError(AuthorCodeError):
+class OutputKeyTwiceError(AuthorCodeError, code="output_key_twice"):
     """A group emitted two records of one key of an output in one epoch."""
 
-    code = "output_key_twice"
 
-
-class LookupSeveralError(AuthorCodeError):
+class LookupSeveralError(AuthorCodeError, code="lookup_several"):
     """A look-up for one record found several."""
 
-    code = "lookup_several"
 
-
-class ViewRemoteError(AuthorCodeError):
+class ViewRemoteError(AuthorCodeError, code="view_remote"):
     """A record of a view was emitted by another group than its own, or with `.remote`."""
 
-    code = "view_remote"
 
-
-class AuthorStateError(AuthorCodeError):
+class AuthorStateError(AuthorCodeError, code="author_state_changed"):
     """A translator or its class was changed after `__init__`: values kept there are lost."""
 
-    code = "author_state_changed"
 
-
-class DecisionInvalidError(AuthorCodeError):
+class DecisionInvalidError(AuthorCodeError, code="decision_invalid"):
     """A Runnable returned an invalid decision; its stage stops until the code is fixed.
 
     The caller of the Runnable fills in `stage`, `function` and `place`, since a rule does not
     know which stage it decides for.
     """
-
-    code = "decision_invalid"
 
     def __init__(
         self,
@@ -175,10 +142,8 @@ class DecisionInvalidError(AuthorCodeError):
         return error
 
 
-class MemoInvalidError(DecisionInvalidError):
+class MemoInvalidError(DecisionInvalidError, code="memo_not_serialisable"):
     """A memo holds a value that JSON cannot store, so it would be lost with the process."""
-
-    code = "memo_not_serialisable"
 
     def __init__(self, path: str, kind: str) -> None:
         super().__init__(
@@ -189,10 +154,9 @@ class MemoInvalidError(DecisionInvalidError):
         )
 
 
-class AlignmentError(DecisionInvalidError):
+class AlignmentError(DecisionInvalidError, code="alignment_backwards"):
     """An aligned input's framing keys go backwards, or have no order."""
 
-    code = "alignment_backwards"
     index: int | None = None
     """The number of the late frame, for the process that found it."""
 
@@ -207,10 +171,8 @@ class AlignmentError(DecisionInvalidError):
         )
 
 
-class FramingKeyError(DecisionInvalidError):
+class FramingKeyError(DecisionInvalidError, code="framing_key_invalid"):
     """A FrameBy function returned a value that is not a framing key."""
-
-    code = "framing_key_invalid"
 
     def __init__(self, value: object) -> None:
         kind, shown = type(value).__name__, repr(value)[:200]
@@ -222,10 +184,8 @@ class FramingKeyError(DecisionInvalidError):
         )
 
 
-class FramesScatteredError(DecisionInvalidError):
+class FramesScatteredError(DecisionInvalidError, code="frames_scattered"):
     """The framing key changes too often within an increment; most frames would be slices."""
-
-    code = "frames_scattered"
 
     def __init__(self, stage: str, input_: str, place: str, *, increment: str, most: int) -> None:
         super().__init__(
@@ -239,40 +199,28 @@ class FramesScatteredError(DecisionInvalidError):
         )
 
 
-class IncrementAbsentError(DecisionInvalidError):
+class IncrementAbsentError(DecisionInvalidError, code="increment_absent"):
     """A Runnable reads an increment that is not queued, or from an input that does not exist."""
 
-    code = "increment_absent"
 
-
-class RemovalRefusedError(DecisionInvalidError):
+class RemovalRefusedError(DecisionInvalidError, code="removal_refused"):
     """A Runnable removes increments without a run, or increments that are not queued."""
 
-    code = "removal_refused"
 
-
-class DestinationInvalidError(AuthorCodeError):
+class DestinationInvalidError(AuthorCodeError, code="destination_invalid"):
     """A RouteBy function returned a value that is not a destination."""
 
-    code = "destination_invalid"
 
-
-class RouteKeyError(DestinationInvalidError):
+class RouteKeyError(DestinationInvalidError, code="route_key_invalid"):
     """A RouteBy function returned a value that is not a key of its stage."""
 
-    code = "route_key_invalid"
 
-
-class RouteFlowError(DestinationInvalidError):
+class RouteFlowError(DestinationInvalidError, code="route_flow_unknown"):
     """A RouteBy function returned an `All(...)` that names a flow the stage does not have."""
 
-    code = "route_flow_unknown"
 
-
-class AnswerLateError(AuthorCodeError):
+class AnswerLateError(AuthorCodeError, code="answer_late"):
     """A FrameBy or Runnable function did not answer the controller in time; its stage stops."""
-
-    code = "answer_late"
 
     def __init__(
         self, *, stage: str, function: str, place: str, seconds: float, setting: str
@@ -288,10 +236,8 @@ class AnswerLateError(AuthorCodeError):
         )
 
 
-class CycleUndrainedError(AuthorCodeError):
+class CycleUndrainedError(AuthorCodeError, code="cycle_undrained"):
     """A cycle keeps running without new input; the cycle is reported, and continues."""
-
-    code = "cycle_undrained"
 
     def __init__(self, *, cycle: Sequence[str], turns: int, **code: str) -> None:
         shown = " -> ".join((*cycle, cycle[0]))

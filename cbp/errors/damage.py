@@ -149,19 +149,15 @@ def _record_place(dataflow: str, rest: str) -> Place:
     return Place("record", dataflow, first, first)
 
 
-class FileDamagedError(InvariantError):
+class FileDamagedError(InvariantError, code="file_damaged"):
     """A file's content differs from what was written."""
-
-    code = "file_damaged"
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path} is damaged: {why}. {_next(path)}", **_details(path, why))
 
 
-class FileLostError(FileDamagedError):
+class FileLostError(FileDamagedError, code="file_lost"):
     """A file is missing, although something still refers to it."""
-
-    code = "file_lost"
 
     def __init__(self, path: str, why: str = _NO_FILE) -> None:
         because = "" if why == _NO_FILE else f": {why}"
@@ -172,10 +168,8 @@ class FileLostError(FileDamagedError):
         )
 
 
-class IncrementDamagedError(FileDamagedError):
+class IncrementDamagedError(FileDamagedError, code="increment_damaged"):
     """An increment's file is missing, damaged or has another number of rows."""
-
-    code = "increment_damaged"
 
     def __init__(self, increment: str, *, expected: int, found: int | str) -> None:
         has = f"but has {found}" if isinstance(found, int) else f"but cannot be read: {found}"

@@ -51,10 +51,8 @@ class Mistake:
         return mapping
 
 
-class DefinitionError(CbpError):
+class DefinitionError(CbpError, code="definition_invalid"):
     """A definition is wrong; carries its mistakes, the first one as `mistake`."""
-
-    code = "definition_invalid"
 
     def __init__(self, mistake: Mistake, *more: Mistake) -> None:
         self.mistake, self.mistakes = mistake, (mistake, *more)
@@ -73,10 +71,8 @@ def _line(described: Mapping[str, Any]) -> str:
     return f"{described['where']}: {described['message']}{at}"
 
 
-class DataflowInvalidError(CbpError):
+class DataflowInvalidError(CbpError, code="dataflow_invalid"):
     """A dataflow has mistakes; lists the first `MISTAKES_MAX`, each with its place."""
-
-    code = "dataflow_invalid"
 
     def __init__(
         self, dataflow: str, mistakes: Sequence[Mistake], *, said: str = "", advice: str = ""
@@ -101,19 +97,15 @@ class DataflowInvalidError(CbpError):
         self.details = {**self.details, "mistakes": shown}
 
 
-class ChangeRefusedError(DataflowInvalidError):
+class ChangeRefusedError(DataflowInvalidError, code="change_refused"):
     """A new version would lose records or change their meaning; nothing was changed."""
-
-    code = "change_refused"
 
     def __init__(self, dataflow: str, mistakes: Sequence[Mistake]) -> None:
         super().__init__(dataflow, mistakes, said=f"the new version of {dataflow!r} is refused")
 
 
-class CodeNotLoadedError(CbpError):
+class CodeNotLoadedError(CbpError, code="code_not_loaded"):
     """A worker has loaded other code than the service; the code was not called."""
-
-    code = "code_not_loaded"
 
     def __init__(
         self, module: str, name: str, sent: str, loaded: str, difference: str = ""
@@ -130,10 +122,8 @@ class CodeNotLoadedError(CbpError):
         )
 
 
-class CodeDriftedError(DataflowInvalidError):
+class CodeDriftedError(DataflowInvalidError, code="code_drifted"):
     """The loaded translators have other code, tables, keys or inputs than the registered ones."""
-
-    code = "code_drifted"
 
     def __init__(self, dataflow: str, version: int, mistakes: Sequence[Mistake]) -> None:
         super().__init__(

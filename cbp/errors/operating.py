@@ -15,11 +15,9 @@ from cbp.errors.base import CbpError
 from cbp.errors.counts import format_count
 
 
-class OperatingError(CbpError):
+class OperatingError(CbpError, code="operating_failure", retryable=True):
     """The environment failed: another attempt later, or after a repair, can succeed."""
 
-    code = "operating_failure"
-    retryable = True
     bounded: ClassVar[bool] = False
     """Whether a run that fails with this error is retried only a bounded number of times.
 
@@ -27,11 +25,8 @@ class OperatingError(CbpError):
     """
 
 
-class LogConflictError(OperatingError):
+class LogConflictError(OperatingError, code="log_conflict", retryable=False):
     """Another controller wrote the log entry that this one was about to write."""
-
-    code = "log_conflict"
-    retryable = False
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -40,10 +35,8 @@ class LogConflictError(OperatingError):
         )
 
 
-class LeaseLostError(OperatingError):
+class LeaseLostError(OperatingError, code="lease_lost"):
     """This controller does not lead, or does not know whether it still does."""
-
-    code = "lease_lost"
 
     def __init__(self, epoch: int | None, why: str) -> None:
         super().__init__(
@@ -53,10 +46,8 @@ class LeaseLostError(OperatingError):
         )
 
 
-class DiskFullError(OperatingError):
+class DiskFullError(OperatingError, code="disk_full"):
     """No space was left while writing; nothing was published."""
-
-    code = "disk_full"
 
     def __init__(self, path: str) -> None:
         super().__init__(
@@ -71,20 +62,18 @@ class DiskFullError(OperatingError):
         return any(os.strerror(code) in str(exc) for code in (errno.ENOSPC, errno.EDQUOT))
 
 
-class SparkJobError(OperatingError):
+class SparkJobError(OperatingError, code="spark_job_failed"):
     """Spark could not do a run's job, perhaps because of the run: a worker may have died."""
 
-    code = "spark_job_failed"
     bounded = True
 
     def __init__(self, run: str, text: str) -> None:
         super().__init__(f"the Spark job of run {run} failed: {text}", run=run)
 
 
-class WorkerEndedError(OperatingError):
+class WorkerEndedError(OperatingError, code="worker_ended"):
     """A Python worker ended without an answer, so no line of author's code is known."""
 
-    code = "worker_ended"
     bounded = True
 
     def __init__(self, run: str, *, stages: Sequence[str], cause: str = "") -> None:
@@ -101,10 +90,8 @@ class WorkerEndedError(OperatingError):
         )
 
 
-class SparkLostError(OperatingError):
+class SparkLostError(OperatingError, code="spark_lost"):
     """Spark does not answer, or has stopped; no run is the cause."""
-
-    code = "spark_lost"
 
     def __init__(self, text: str) -> None:
         super().__init__(
@@ -114,10 +101,8 @@ class SparkLostError(OperatingError):
         )
 
 
-class SparkUnstartedError(OperatingError):
+class SparkUnstartedError(OperatingError, code="spark_unstarted"):
     """Spark could not be started; the next run starts it again."""
-
-    code = "spark_unstarted"
 
     def __init__(self, text: str) -> None:
         super().__init__(
@@ -128,10 +113,8 @@ class SparkUnstartedError(OperatingError):
         )
 
 
-class EngineStartingError(OperatingError):
+class EngineStartingError(OperatingError, code="engine_starting"):
     """The engine is starting; requests that do not need it are answered meanwhile."""
-
-    code = "engine_starting"
 
     def __init__(self, waits_for: str) -> None:
         super().__init__(
@@ -139,11 +122,8 @@ class EngineStartingError(OperatingError):
         )
 
 
-class AddressSpaceError(OperatingError):
+class AddressSpaceError(OperatingError, code="address_space_bounded", retryable=False):
     """A process has too little address space to read the records that a task has spilled."""
-
-    code = "address_space_bounded"
-    retryable = False
 
     def __init__(self, size: int) -> None:
         super().__init__(
@@ -155,15 +135,12 @@ class AddressSpaceError(OperatingError):
         )
 
 
-class RunTooLargeError(OperatingError):
+class RunTooLargeError(OperatingError, code="run_too_large", retryable=False):
     """A loop within a run, or the one call of a whole run, would hold too many bytes.
 
     `superstep` is the one in which a loop of messages reached the limit, from 1; `None` for the
     call of a whole run. With `on_disk`, the bytes are in temporary files, not in memory.
     """
-
-    code = "run_too_large"
-    retryable = False
 
     def __init__(
         self,
@@ -205,20 +182,15 @@ class RunTooLargeError(OperatingError):
         )
 
 
-class RunCancelledError(OperatingError):
+class RunCancelledError(OperatingError, code="run_cancelled"):
     """The run was cancelled before it was prepared."""
-
-    code = "run_cancelled"
 
     def __init__(self, run: str) -> None:
         super().__init__(f"run {run} was cancelled", run=run)
 
 
-class RunStackUnseenError(OperatingError):
+class RunStackUnseenError(OperatingError, code="run_stack_unseen", retryable=False):
     """The stack of a run cannot be shown, because Spark executes it, and not resident workers."""
-
-    code = "run_stack_unseen"
-    retryable = False
 
     def __init__(self, run: str) -> None:
         super().__init__(
@@ -233,13 +205,11 @@ class RunStackUnseenError(OperatingError):
         )
 
 
-class RunGaveWayError(OperatingError):
+class RunGaveWayError(OperatingError, code="run_gave_way"):
     """A long run was cancelled, so that another dataflow could run; its epoch runs again.
 
     It had run for `seconds` while the dataflow `to` waited for a slot.
     """
-
-    code = "run_gave_way"
 
     def __init__(self, run: str, *, stage: str, seconds: float, to: str) -> None:
         super().__init__(
@@ -255,10 +225,8 @@ class RunGaveWayError(OperatingError):
         )
 
 
-class DataflowBusyError(OperatingError):
+class DataflowBusyError(OperatingError, code="dataflow_busy"):
     """A dataflow is busy and cannot be changed now; nothing was changed."""
-
-    code = "dataflow_busy"
 
     def __init__(self, dataflow: str, why: str) -> None:
         super().__init__(
@@ -266,10 +234,8 @@ class DataflowBusyError(OperatingError):
         )
 
 
-class CorrectionUnfinishedError(OperatingError):
+class CorrectionUnfinishedError(OperatingError, code="correction_unfinished"):
     """A correction is recorded, but not complete yet; it must not be sent again."""
-
-    code = "correction_unfinished"
 
     def __init__(self, dataflow: str, stage: str) -> None:
         super().__init__(
@@ -281,10 +247,8 @@ class CorrectionUnfinishedError(OperatingError):
         )
 
 
-class DataflowFailedError(OperatingError):
+class DataflowFailedError(OperatingError, code="dataflow_failed"):
     """An unforeseen failure in one dataflow; the other dataflows continue."""
-
-    code = "dataflow_failed"
 
     def __init__(self, dataflow: str, *, doing: str, cause: str, place: str) -> None:
         super().__init__(
@@ -299,10 +263,8 @@ class DataflowFailedError(OperatingError):
         )
 
 
-class RollbackImpossibleError(OperatingError):
+class RollbackImpossibleError(OperatingError, code="rollback_impossible"):
     """A dataflow cannot be rolled back to the requested point; nothing was changed."""
-
-    code = "rollback_impossible"
 
     def __init__(self, dataflow: str, why: str, **more: Any) -> None:
         super().__init__(
@@ -313,11 +275,8 @@ class RollbackImpossibleError(OperatingError):
         )
 
 
-class ReplaceRefusedError(OperatingError):
+class ReplaceRefusedError(OperatingError, code="replace_refused", retryable=False):
     """A file cannot be replaced or retracted; nothing was changed."""
-
-    code = "replace_refused"
-    retryable = False
 
     def __init__(
         self, dataflow: str, source: str, why: str, stages: Mapping[str, str] | None = None
@@ -339,11 +298,8 @@ class ReplaceRefusedError(OperatingError):
         )
 
 
-class ReplacementUnfollowedError(OperatingError):
+class ReplacementUnfollowedError(OperatingError, code="replacement_unfollowed", retryable=False):
     """A stage cannot apply a replaced file; it waits until its tables are rebuilt."""
-
-    code = "replacement_unfollowed"
-    retryable = False
 
     def __init__(self, dataflow: str, stage: str, why: str) -> None:
         super().__init__(
@@ -356,11 +312,8 @@ class ReplacementUnfollowedError(OperatingError):
         )
 
 
-class RecordsAbsentError(OperatingError):
+class RecordsAbsentError(OperatingError, code="records_absent", retryable=False):
     """Records that a replacement removes are not among the kept records."""
-
-    code = "records_absent"
-    retryable = False
 
     def __init__(self, stage: str, input_: str, records: int, increments: Sequence[int]) -> None:
         numbers = ", ".join(map(str, increments))
@@ -379,11 +332,8 @@ class RecordsAbsentError(OperatingError):
         )
 
 
-class RebuildIncompleteError(OperatingError):
+class RebuildIncompleteError(OperatingError, code="rebuild_incomplete", retryable=False):
     """Some dataflows could not be rebuilt from their folders; the others were rebuilt."""
-
-    code = "rebuild_incomplete"
-    retryable = False
 
     def __init__(self, rebuilt: Sequence[str], failed: Mapping[str, CbpError]) -> None:
         causes = "; ".join(f"{name}: {error.message}" for name, error in failed.items())
@@ -396,11 +346,8 @@ class RebuildIncompleteError(OperatingError):
         )
 
 
-class TimeLimitError(OperatingError):
+class TimeLimitError(OperatingError, code="time_limit", retryable=False):
     """An author's code took longer than the operator allows; its stage stops."""
-
-    code = "time_limit"
-    retryable = False
 
     def __init__(self, what: str, seconds: float, *, code: str) -> None:
         super().__init__(
@@ -412,11 +359,8 @@ class TimeLimitError(OperatingError):
         )
 
 
-class SparkSettingError(OperatingError):
+class SparkSettingError(OperatingError, code="spark_setting_unsafe", retryable=False):
     """Spark runs with a setting under which a retried stage can produce different records."""
-
-    code = "spark_setting_unsafe"
-    retryable = False
 
     def __init__(self, setting: str, *, found: str, expected: str) -> None:
         super().__init__(
@@ -430,11 +374,8 @@ class SparkSettingError(OperatingError):
         )
 
 
-class SparkUnauthenticatedError(OperatingError):
+class SparkUnauthenticatedError(OperatingError, code="spark_unauthenticated", retryable=False):
     """A cluster's master would be used without a secret."""
-
-    code = "spark_unauthenticated"
-    retryable = False
 
     def __init__(self, master: str, why: str) -> None:
         super().__init__(
@@ -449,25 +390,19 @@ class SparkUnauthenticatedError(OperatingError):
         )
 
 
-class NotFoundError(OperatingError):
+class NotFoundError(OperatingError, code="not_found", retryable=False):
     """A name, key or table does not exist.
 
     `kind` is such as `dataflow`; `hint` says what exists instead, or what to do.
     """
-
-    code = "not_found"
-    retryable = False
 
     def __init__(self, kind: str, name: str, *, hint: str = "") -> None:
         more = f"; {hint}" if hint else ""
         super().__init__(f"there is no {kind} {name!r}{more}", kind=kind, name=name)
 
 
-class AlreadyExistsError(OperatingError):
+class AlreadyExistsError(OperatingError, code="already_exists", retryable=False):
     """A name is taken already."""
-
-    code = "already_exists"
-    retryable = False
 
     def __init__(self, kind: str, name: str) -> None:
         step = "choose another name, or change the existing one"
@@ -476,11 +411,8 @@ class AlreadyExistsError(OperatingError):
         super().__init__(f"there is a {kind} {name!r} already; {step}", kind=kind, name=name)
 
 
-class DataflowsTooManyError(OperatingError):
+class DataflowsTooManyError(OperatingError, code="dataflows_too_many", retryable=False):
     """The service has reached its limit of dataflows."""
-
-    code = "dataflows_too_many"
-    retryable = False
 
     def __init__(self, name: str, *, most: int) -> None:
         super().__init__(
@@ -491,11 +423,8 @@ class DataflowsTooManyError(OperatingError):
         )
 
 
-class FlowUnframedError(OperatingError):
+class FlowUnframedError(OperatingError, code="flow_unframed", retryable=False):
     """A flow was to be closed, but no stage reads it in frames."""
-
-    code = "flow_unframed"
-    retryable = False
 
     def __init__(self, flow: str, framed: Sequence[str]) -> None:
         super().__init__(

@@ -13,11 +13,8 @@ from cbp.errors.masks import mask_credentials
 from cbp.errors.operating import OperatingError
 
 
-class TableForeignError(OperatingError):
+class TableForeignError(OperatingError, code="table_foreign", retryable=False):
     """A table's folder holds something that this engine did not create."""
-
-    code = "table_foreign"
-    retryable = False
 
     def __init__(self, path: str, content: str) -> None:
         super().__init__(
@@ -28,13 +25,11 @@ class TableForeignError(OperatingError):
         )
 
 
-class PlacementDiffersError(TableForeignError):
+class PlacementDiffersError(TableForeignError, code="table_placement_differs"):
     """A state table was written with another hash, key or number of buckets than the stage has.
 
     A look-up would search the wrong files and silently find nothing.
     """
-
-    code = "table_placement_differs"
 
     def __init__(self, path: str, *, setting: str, found: str | None, expected: str) -> None:
         OperatingError.__init__(
@@ -49,10 +44,8 @@ class PlacementDiffersError(TableForeignError):
         )
 
 
-class TableReleasedError(TableForeignError):
+class TableReleasedError(TableForeignError, code="table_released"):
     """A managed table was released: other programs can write it, so the service does not."""
-
-    code = "table_released"
 
     def __init__(self, path: str) -> None:
         OperatingError.__init__(
@@ -63,11 +56,8 @@ class TableReleasedError(TableForeignError):
         )
 
 
-class RepairImpossibleError(OperatingError):
+class RepairImpossibleError(OperatingError, code="table_not_repairable", retryable=False):
     """A table cannot be restored to its contents before a foreign write."""
-
-    code = "table_not_repairable"
-    retryable = False
 
     def __init__(self, path: str, why: str, next_step: str = "") -> None:
         step = (
@@ -78,11 +68,8 @@ class RepairImpossibleError(OperatingError):
         super().__init__(f"{path} cannot be repaired: {why}; {step}", path=path, why=why)
 
 
-class TableFeatureError(OperatingError):
+class TableFeatureError(OperatingError, code="table_feature_unsupported", retryable=False):
     """A table uses a Delta feature that this engine does not write."""
-
-    code = "table_feature_unsupported"
-    retryable = False
 
     def __init__(self, path: str, features: Sequence[str], *, next_step: str) -> None:
         super().__init__(
@@ -93,11 +80,8 @@ class TableFeatureError(OperatingError):
         )
 
 
-class VersionGoneError(OperatingError):
+class VersionGoneError(OperatingError, code="version_gone", retryable=False):
     """The requested version of a table is no longer kept."""
-
-    code = "version_gone"
-    retryable = False
 
     def __init__(self, path: str, version: int) -> None:
         super().__init__(
@@ -108,11 +92,8 @@ class VersionGoneError(OperatingError):
         )
 
 
-class LookupTooLargeError(OperatingError):
+class LookupTooLargeError(OperatingError, code="lookup_too_large", retryable=False):
     """A table that every group gets as a whole has too many records."""
-
-    code = "lookup_too_large"
-    retryable = False
 
     def __init__(self, stage: str, lookup: str, records: int, most: int) -> None:
         super().__init__(
@@ -125,11 +106,8 @@ class LookupTooLargeError(OperatingError):
         )
 
 
-class IncrementCollectedError(OperatingError):
+class IncrementCollectedError(OperatingError, code="increment_collected", retryable=False):
     """The requested increment is no longer kept."""
-
-    code = "increment_collected"
-    retryable = False
 
     def __init__(self, flow: str, index: int, oldest: int) -> None:
         super().__init__(
@@ -142,11 +120,8 @@ class IncrementCollectedError(OperatingError):
         )
 
 
-class VersionUnreadableError(OperatingError):
+class VersionUnreadableError(OperatingError, code="version_unreadable", retryable=False):
     """The requested version of a state table was written for another version of its stage."""
-
-    code = "version_unreadable"
-    retryable = False
 
     def __init__(self, path: str, version: int, why: str) -> None:
         super().__init__(
@@ -159,11 +134,8 @@ class VersionUnreadableError(OperatingError):
         )
 
 
-class ForeignWriterError(OperatingError):
+class ForeignWriterError(OperatingError, code="table_foreign_writer", retryable=False):
     """Another program wrote into a managed table; the stage stops instead of guessing."""
-
-    code = "table_foreign_writer"
-    retryable = False
 
     def __init__(self, path: str, *, version: int, operation: str, engine: str) -> None:
         super().__init__(
@@ -177,11 +149,8 @@ class ForeignWriterError(OperatingError):
         )
 
 
-class FileSystemUnsafeError(OperatingError):
+class FileSystemUnsafeError(OperatingError, code="file_system_unsafe", retryable=False):
     """Tables cannot be stored in this file system: two controllers could write one log entry."""
-
-    code = "file_system_unsafe"
-    retryable = False
 
     def __init__(self, uri: str, scheme: str, why: str, how: str) -> None:
         uri = mask_credentials(uri)

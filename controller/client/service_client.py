@@ -15,21 +15,15 @@ from cbp.errors import OperatingError
 from controller.settings import Settings
 
 
-class FileUnreadableError(OperatingError):
+class FileUnreadableError(OperatingError, code="file_unreadable", retryable=False):
     """A file that a command names cannot be read."""
-
-    code = "file_unreadable"
-    retryable = False
 
     def __init__(self, path: Path | str, why: str) -> None:
         super().__init__(f"{path} cannot be read: {why}", path=str(path), cause=why)
 
 
-class FileWaitsError(OperatingError):
+class FileWaitsError(OperatingError, code="file_waits", retryable=True):
     """A file of the same name with other content waits in the drop folder."""
-
-    code = "file_waits"
-    retryable = True
 
     def __init__(self, path: Path) -> None:
         super().__init__(

@@ -33,11 +33,8 @@ _FOREIGN = {"site-packages", "dist-packages"}
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
-class CorpusTooSmallError(OperatingError):
+class CorpusTooSmallError(OperatingError, code="demo_corpus_too_small", retryable=False):
     """The interpreter has too few modules, or the limit is too low."""
-
-    code = "demo_corpus_too_small"
-    retryable = False
 
     def __init__(self, found: int, needed: int, what: str) -> None:
         super().__init__(

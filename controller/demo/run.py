@@ -193,11 +193,8 @@ class DemoOptions:
     port: int = 8420
 
 
-class FolderUnusableError(OperatingError):
+class FolderUnusableError(OperatingError, code="demo_folder_unusable", retryable=False):
     """The demo's folder cannot be created."""
-
-    code = "demo_folder_unusable"
-    retryable = False
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(
@@ -218,10 +215,8 @@ def new_folder(root: Path | None) -> Path:
         raise FolderUnusableError(where, error.strerror or str(error)) from error
 
 
-class CheckFailedError(InvariantError):
+class CheckFailedError(InvariantError, code="demo_check_failed"):
     """A result differs from the expected one."""
-
-    code = "demo_check_failed"
 
     def __init__(self, failed: Sequence[str]) -> None:
         super().__init__(
