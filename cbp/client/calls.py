@@ -70,16 +70,19 @@ def times(since: When, until: When) -> dict[str, str | None]:
     return {"since": instant(since), "until": instant(until)}
 
 
-def body_of_document(document: Document) -> tuple[bytes, str]:
-    """Return a document as bytes, and their media type."""
+def body_of_document(document: Document) -> dict[str, Any]:
+    """Return the `content` of a request that sends a document, and its `content_type`."""
     if isinstance(document, tuple):
-        return document
+        content, kind = document
+        return {"content": content, "content_type": kind}
+    is_json = isinstance(document, Mapping)
     if isinstance(document, Mapping):
-        return json.dumps(document).encode(), "application/json"
-    if isinstance(document, Path):
-        kind = "json" if document.suffix.lower() == ".json" else "yaml"
-        return document.read_bytes(), f"application/{kind}"
-    return document.encode(), "application/yaml"
+        content = json.dumps(document).encode()
+    elif isinstance(document, Path):
+        content, is_json = document.read_bytes(), document.suffix.lower() == ".json"
+    else:
+        content = document.encode()
+    return {"content": content, "content_type": f"application/{'json' if is_json else 'yaml'}"}
 
 
 def key_parameters(key: Mapping[str, Any]) -> Query:

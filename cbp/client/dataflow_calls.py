@@ -59,8 +59,7 @@ class DataflowCalls(Calls):
         Raises:
             RequestRefusedError: Code `dataflow_invalid`; `details["mistakes"]` lists every one.
         """
-        content, kind = body_of_document(document)
-        return self._posted(Validation, "dataflows", "validate", content=content, content_type=kind)
+        return self._posted(Validation, "dataflows", "validate", **body_of_document(document))
 
     def register(self, document: Document) -> DataflowDetail:
         """Register a dataflow; repeating the call with the same document changes nothing.
@@ -70,10 +69,8 @@ class DataflowCalls(Calls):
             ConflictRefusedError: Code `already_exists` if the name has another document; then
                 use `change`.
         """
-        content, kind = body_of_document(document)
-        return self._posted(
-            DataflowDetail, "dataflows", content=content, content_type=kind, idempotency_key=_key()
-        )
+        sent = body_of_document(document)
+        return self._posted(DataflowDetail, "dataflows", idempotency_key=_key(), **sent)
 
     def change(
         self,
@@ -102,22 +99,21 @@ class DataflowCalls(Calls):
         Raises:
             ConflictRefusedError: If the dataflow is at another version, or the change is refused.
         """
-        content, kind = body_of_document(document)
         query = {
             "keep": list(keep),
             "rebuild": list(rebuild),
             "retained": list(retained),
-            "beside": str(beside).lower(),
+            "beside": beside,
             "expected_version": expected_version,
-            "dry_run": str(dry_run).lower(),
+            "dry_run": dry_run,
         }
-        answer = self.rest.put("dataflows", name, content=content, content_type=kind, query=query)
-        assert isinstance(answer, dict)
+        sent = body_of_document(document)
+        answer: dict[str, Any] = self.rest.put("dataflows", name, query=query, **sent)
         return answer
 
     def delete(self, name: str, *, purge: bool = False) -> None:
         """Delete a dataflow; its tables are kept, unless `purge` removes them permanently."""
-        self.rest.delete("dataflows", name, purge=str(purge).lower())
+        self.rest.delete("dataflows", name, purge=purge)
 
     def pause(self, name: str, stage: str | None = None) -> Dataflow:
         """Start no more runs of a dataflow, or of one stage; runs in progress finish."""
@@ -319,8 +315,8 @@ class DataflowCalls(Calls):
             query={
                 "reason": reason,
                 "by": by,
-                "as_it_is": "true" if as_it_is else None,
-                "rebuild": "true" if rebuild else None,
+                "as_it_is": as_it_is or None,
+                "rebuild": rebuild or None,
             },
         )
 

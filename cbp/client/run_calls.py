@@ -134,7 +134,7 @@ class RunCalls(Calls):
             **_where(to, drop_later=drop_later, without=without),
             "reason": reason,
             "by": by,
-            "pause": str(pause).lower(),
+            "pause": pause,
         }
         path = ("dataflows", name, "rollback")
         begun = self.rest.post(*path, query=asked, idempotency_key=str(uuid4()))
@@ -297,10 +297,9 @@ class RunCalls(Calls):
         Raises:
             ConflictRefusedError: A rebuild is already under way, or input is no longer kept.
         """
-        content, kind = (None, None) if document is None else body_of_document(document)
-        path = ("dataflows", name, "rebuilds")
+        sent = {} if document is None else body_of_document(document)
         query = {"seed": list(seed)}
-        begun = self.rest.post(*path, content=content, content_type=kind, query=query)
+        begun = self.rest.post("dataflows", name, "rebuilds", query=query, **sent)
         return self.follow_rebuild(name, begun["id"], poll_seconds=poll_seconds, report=report)
 
     def swap(
@@ -378,4 +377,4 @@ def _failure(error: Any) -> Exception:
 def _where(to: int | str | datetime, *, drop_later: bool, without: Sequence[str]) -> dict[str, Any]:
     """Return the query parameters of a roll-back."""
     moment = instant(to) if isinstance(to, datetime) else str(to)
-    return {"to": moment, "drop_later": str(drop_later).lower(), "without": list(without)}
+    return {"to": moment, "drop_later": drop_later, "without": list(without)}
