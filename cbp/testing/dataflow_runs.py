@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from rich.progress import track
@@ -53,29 +55,8 @@ def run_dataflow(
         TypeError: A record does not fit its source.
         ValueError: A time is not aware, or earlier than the one before.
     """
-    return run_accepted(
-        dataflow,
-        accepted(dataflow, increments),
-        at_once=at_once,
-        close=close,
-        parts_of=parts_of,
-        progress=progress,
-        times=times,
-    )
-
-
-def run_accepted(
-    dataflow: Dataflow,
-    waiting: Mapping[str, Sequence[Iterable[Any] | None]],
-    *,
-    at_once: bool = False,
-    close: bool = False,
-    parts_of: Callable[[list[Any]], list[list[Any]]] = whole,
-    progress: bool = False,
-    times: Sequence[datetime] = (),
-) -> Result:
-    """Run a dataflow on increments that `accepted` returned; see `run_dataflow`."""
     _require_rising(times)
+    waiting = accepted(dataflow, increments)
     engine = ReferenceEngine(dataflow, parts_of=parts_of)
     numbers = range(max([len(times), *map(len, waiting.values())]))
     for number in track(numbers, dataflow.name, disable=not progress):
@@ -111,6 +92,12 @@ def accepted(
             mine.append(rows)
         taken[source] = mine
     return taken
+
+
+def taking_all(dataflow: Dataflow) -> Dataflow:
+    """Return a dataflow whose sources also take in what has the content of an earlier increment."""
+    sources = {n: replace(source, duplicates="accept") for n, source in dataflow.sources.items()}
+    return replace(dataflow, sources=MappingProxyType(sources))
 
 
 def _require_rising(times: Sequence[datetime]) -> None:

@@ -22,7 +22,7 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 from cbp.model.verification import behind, comparisons
 from cbp.sdk.translate import spec_of
-from cbp.testing.dataflow_runs import accepted, run_accepted
+from cbp.testing.dataflow_runs import accepted, run_dataflow, taking_all
 from cbp.testing.result import Result
 from cbp.testing.translator_runs import NO_TABLES, Author, Tables, by_input, outside, run_epochs
 
@@ -120,7 +120,7 @@ def _check_dataflow(
     dataflow: Dataflow, increments: Mapping[str, Iterable[Iterable[Any] | None]]
 ) -> Result:
     without = _not_compared(dataflow)
-    taken = accepted(dataflow, increments)
+    taken, dataflow = accepted(dataflow, increments), taking_all(dataflow)
     rounds = max(map(len, taken.values()), default=0)
     split = {
         source: [rows or [] for rows in (*arrivals, *[None] * (rounds - len(arrivals)))]
@@ -128,23 +128,23 @@ def _check_dataflow(
     }
     together = {source: list(chain.from_iterable(rows)) for source, rows in split.items()}
     one = {source: [rows] for source, rows in together.items()}
-    batch = run_accepted(dataflow, one, parts_of=_apart)
+    batch = run_dataflow(dataflow, one, parts_of=_apart)
 
     def compare(how: str, again: Result) -> None:
         _require_same(dataflow.name, how, batch, again, without)
 
     inputs = [spec for node in dataflow.stages.values() for spec in node.translator.inputs]
     for how, parts_of in _ways(inputs).items():
-        compare(how, run_accepted(dataflow, one, parts_of=parts_of))
+        compare(how, run_dataflow(dataflow, one, parts_of=parts_of))
     count = format_count(rounds, "increment")
-    compare(f"{count} applied one by one", run_accepted(dataflow, split))
-    compare(f"{count} queued at once", run_accepted(dataflow, split, at_once=True))
+    compare(f"{count} applied one by one", run_dataflow(dataflow, split))
+    compare(f"{count} queued at once", run_dataflow(dataflow, split, at_once=True))
     for order in (list(together), list(together)[::-1]) if len(together) > 1 else ():
         apart = {
             source: [together[source] if source == turn else [] for turn in order]
             for source in together
         }
-        compare(f"the sources in turn ({', '.join(order)})", run_accepted(dataflow, apart))
+        compare(f"the sources in turn ({', '.join(order)})", run_dataflow(dataflow, apart))
     return batch
 
 
