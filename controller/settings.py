@@ -510,7 +510,6 @@ class Settings(BaseSettings):
         return frozenset(filter(None, values))
 
     def _secret_fields(self) -> dict[str, SecretStr | None]:
-        """Return the settings that are secret, by name."""
         fields = type(self).model_fields.items()
         return {name: getattr(self, name) for name, field in fields if _is_secret(field.annotation)}
 

@@ -61,7 +61,6 @@ class _Part:
     src: Int64s
 
     def sums(self, gives: Floats) -> Floats:
-        """Return what comes to each node of the range."""
         sums = np.zeros(self.last - self.first)
         if self.columns:
             came = gives.take(self.columns[0])

@@ -158,7 +158,6 @@ class GatherArrow(TranslateRun):
         return values
 
     def _nothing(self, many: int, type_: np.dtype[Any]) -> Array:
-        """Return the combined values of nodes to which no edge leads."""
         if type_.kind == "i":
             least, most = np.iinfo(type_).min, np.iinfo(type_).max
             if not (least <= self.nothing <= most and self.nothing == int(self.nothing)):

@@ -109,7 +109,6 @@ class Reader:
         return np.flatnonzero(fresh), records
 
     def _rest(self) -> pa.Table:
-        """Return all records but those of nodes that were read before."""
         records = self._table.all()
         numbers = self._nodes.numbers(array_of(records["node"]))
         is_read = self._grown()[numbers]
@@ -168,13 +167,11 @@ class _Links:
         return _Links(self.node[places], self.other[places], edge, self.counts[:, places])
 
     def but(self, places: Int64s) -> _Links:
-        """Return all links but those at some places."""
         stays = np.ones(len(self.node), np.bool_)
         stays[places] = False
         return self.at(stays)
 
     def with_more(self, more: _Links) -> _Links:
-        """Return these links and more."""
         edge = tuple(pa.concat_arrays(both) for both in zip(self.edge, more.edge, strict=True))
         return _Links(
             np.concatenate([self.node, more.node]),
@@ -286,7 +283,6 @@ class LinkTable:
         return self._changed
 
     def _keys(self, told: NetEdges, chosen: Bools) -> pa.Table:
-        """Return the keys of some links."""
         ids = self._nodes.ids
         if chosen.all():
             return pa.table([ids[told.node], ids[told.other], *told.edge], names=list(self._names))
@@ -300,7 +296,6 @@ class LinkTable:
         return rows, self._counted(records)
 
     def _all(self) -> _Links:
-        """Return all links as they were before the run."""
         records = self._links.all()
         node, other = (self._nodes.numbers(array_of(records[name])) for name in ("node", "other"))
         edge = tuple(records[name].combine_chunks() for name in self._names[2:])
@@ -362,7 +357,6 @@ class LinkTable:
         self.edge = [np.concatenate(both) for both in zip(old, edge, strict=True)]
 
     def _grow(self) -> None:
-        """Make place for the nodes that were met."""
         size = len(self._nodes) - len(self._sizes)
         if size:
             self._starts, self._sizes = (

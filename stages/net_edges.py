@@ -158,7 +158,6 @@ class NetEdges:
 
 
 def _all_come(edges: pa.Table) -> bool:
-    """Return whether no record says that an edge is gone."""
     if not has_signs(edges):
         return not pc.any(edges["gone"]).as_py()
     return bool((edges["sign"].to_numpy() == 1).all())
@@ -177,7 +176,6 @@ def _one_zero(column: pa.Array) -> pa.Array:
 
 
 def _whole_edges(came: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return the edges without a null or a NaN."""
     is_edge = np.ones(len(came), np.bool_)
     for name in ("src", "dst", *names):
         if came[name].null_count:

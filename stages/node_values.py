@@ -66,7 +66,6 @@ class NodeValues:
         put.delete({"node": ids[was_there & ~is_there]})
 
     def _grow(self) -> None:
-        """Make place for the nodes that were met."""
         more = len(self._nodes) - self.now.shape[1]
         if more or self.now is self.old:
             blank = np.full((len(self._names), more), NONE)

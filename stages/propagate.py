@@ -145,7 +145,6 @@ class _Call:
         self._is_lost = False
 
     def take_edges(self) -> None:
-        """Count the edges that came and went."""
         if self._node is None or self._node != self._node:
             return
         for _, *link, sign in self._group.edges:

@@ -206,7 +206,6 @@ class _Spread:
         self._support[found] = under
 
     def write(self, out: Any) -> None:
-        """Keep the values that changed."""
         self._grow()
         has, had = self._has, self._had
         is_other = self._value != self._old_value
@@ -221,11 +220,9 @@ class _Spread:
         out.nodes.delete(gone)
 
     def _leads(self, mine: Bools, theirs: Bools) -> Bools:
-        """Return which links lead away from their node."""
         return mine.copy() if self._author.directed else mine | theirs
 
     def _begins(self, numbers: Int64s) -> Bools:
-        """Return which nodes have a link that leads away from them now."""
         at, links = self.links.of(numbers)
         leads = self._leads(self.links.mine[links], self.links.theirs[links])
         begins: Bools = np.bincount(at[leads], minlength=len(numbers)) > 0
@@ -238,7 +235,6 @@ class _Spread:
         return links[leads], (at[leads], self.links.other[links[leads]])
 
     def _know(self, numbers: Int64s) -> None:
-        """Read the values of nodes, unless they are known."""
         read = self._reader.read(numbers, whole=self.links.is_whole)
         if read is not None:
             _, records = read
@@ -280,7 +276,6 @@ class _Spread:
         self._tell(self.links.other[links], trimmed[at], edge)
 
     def _start(self, numbers: Int64s) -> None:
-        """Let nodes hear what they are worth by themselves."""
         ids = self.nodes.ids[numbers]
         some = np.flatnonzero(np.asarray(self._author.starts(ids), np.bool_))
         if len(some):

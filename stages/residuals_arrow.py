@@ -276,7 +276,6 @@ class _Run:
         raise self._unending(SWEEPS_MAX)
 
     def _all_links(self, changed: LinkChanges) -> HeldGraph:
-        """Read all links, and bring them to what they are now."""
         if self.links.is_whole:
             _, _, node = self.links.every()
             return self._arranged(node, self.links.other)
@@ -305,7 +304,6 @@ class _Run:
                 out.remember(self._held, self._held.bytes)
 
     def write(self, out: Any) -> None:
-        """Keep what changed."""
         there, ids = self._there, self.nodes.ids
         new = there & ~self._was_there
         changed = there & (new | (self._now[1:] != self._old[1:]).any(axis=0))
@@ -346,7 +344,6 @@ class _Run:
         return np.asarray((self._old[2:] > 0).any(axis=0))
 
     def _base(self, numbers: Int64s) -> Int64s:
-        """Return what nodes get by themselves, in units."""
         base = np.asarray(self._author.base(self.nodes.ids[numbers]), np.float64)
         return np.rint(base * ONE).astype(np.int64)
 
@@ -398,13 +395,11 @@ class _Run:
 
 
 def _moved(changed: LinkChanges) -> tuple[LinkChanges, LinkChanges]:
-    """Return the links that came, and those that went."""
     had, has = changed.had_mine > 0, changed.mine > 0
     return changed.at(has & ~had), changed.at(had & ~has)
 
 
 def _whole(shares: Any) -> Floats:
-    """Return what nodes give, in units."""
     return np.rint(np.asarray(shares, np.float64) * ONE)
 
 

@@ -56,7 +56,6 @@ class SourceNode:
         self._name = name
 
     def __get__(self, stage: Any, owner: type | None = None) -> Any:
-        """Return the node."""
         if stage is None:
             return self
         if self._name not in vars(stage):

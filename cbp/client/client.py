@@ -145,11 +145,9 @@ class Client(DataflowCalls, RecordCalls, RunCalls, UpkeepCalls):
         return made
 
     def __enter__(self) -> Self:
-        """Return the client."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the connections."""
         self.close()
 
     def close(self) -> None:

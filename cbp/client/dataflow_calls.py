@@ -367,7 +367,6 @@ class DataflowCalls(Calls):
             clock.wait(poll_seconds)
 
     def _unsettled(self, name: str, claims: Sequence[Claim]) -> dict[str, str]:
-        """Return the files that are neither accepted nor refused yet."""
         waited = {one.id: one for one in claims if one.status in _UNSETTLED}
         left: dict[str, str] = {}
         for source in {one.source for one in waited.values()}:

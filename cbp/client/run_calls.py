@@ -357,7 +357,6 @@ class RunCalls(Calls):
         poll_seconds: float,
         report: Callable[[J], object],
     ) -> J:
-        """Look at a job until it has ended."""
         while not (job := self._got(kind, *path, "jobs", id_)).ended:
             report(job)
             self.rest.clock.wait(poll_seconds)
@@ -375,6 +374,5 @@ def _failure(error: Any) -> Exception:
 
 
 def _where(to: int | str | datetime, *, drop_later: bool, without: Sequence[str]) -> dict[str, Any]:
-    """Return the query parameters of a roll-back."""
     moment = instant(to) if isinstance(to, datetime) else str(to)
     return {"to": moment, "drop_later": drop_later, "without": list(without)}

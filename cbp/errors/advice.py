@@ -141,7 +141,6 @@ def _absolute(name: object) -> str:
 
 
 def _call(name: str, text: str, columns: Columns) -> str:
-    """Return how a record of an output or a state is emitted."""
     names = columns.get(name)
     if not names or "argument" not in text:
         return ""

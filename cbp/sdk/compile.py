@@ -271,7 +271,6 @@ class Compiler:
         return code if made_by is None else code + fingerprint(made_by)
 
     def _runnable(self, inputs: tuple[InputSpec, ...]) -> RunnableSpec:
-        """Return the rule or method that decides when the stage runs."""
         rule = getattr(self._stage, "runnable", None)
         if rule is None:
             # A stage that waited for its own messages before its first run would never run.
@@ -377,14 +376,12 @@ class Compiler:
         key: Schema,
         names: Collection[str],
     ) -> tuple[StateSpec, ...]:
-        """Return the timers of the states that expire."""
         if wrong := [*expiry_mistakes(states, inputs, key=key, names=names)]:
             self._note_all(wrong)
             return ()
         return tuple(hidden_timers(state, key) for state in states if state.expire_ms)
 
     def _check_form(self, inputs: Sequence[InputSpec], declarations: Mapping[str, Any]) -> None:
-        """Refuse declarations that the form of the translator does not support."""
         if self._record_wise:
             self._note_all(record_wise_mistakes(inputs, declarations))
         if self._form == "run":
@@ -398,7 +395,6 @@ class Compiler:
     def _check_kept_inputs(
         self, inputs: tuple[InputSpec, ...], states: tuple[StateSpec, ...]
     ) -> None:
-        """Refuse inputs that a stage with a kept state cannot have."""
         kept_state = next((spec.name for spec in states if spec.keep), None)
         for spec in inputs if kept_state else ():
             if spec.route_by is None or spec.has_several:

@@ -408,7 +408,6 @@ class _Reader:
         )
 
     def _retention_wishes(self, where: str, value: Any) -> Mapping[str, RetentionWish]:
-        """Read the retention of a stage's outputs: `{totals: {hours: 48}}`."""
         given = self._mapping(where, value)
         wishes = {name: self._keep(f"{where}.{name}", given[name]) for name in given}
         return MappingProxyType({name: wish for name, wish in wishes.items() if wish != NO_WISH})
@@ -442,7 +441,6 @@ class _Reader:
         return float(value)
 
     def _noted(self, read: Callable[[], _T]) -> _T | None:
-        """Return the result of `read`; if it raises, note the mistake and return `None`."""
         try:
             return read()
         except DefinitionError as error:

@@ -104,7 +104,6 @@ class StateCompiler:
         return tuple(column for column in columns if column not in route)
 
     def _check_kept(self, name: str, declared: State) -> None:
-        """Refuse a kept state where it is not supported."""
         if declared.grouping == "outer":
             message = (
                 "grouping='outer' calls every group, but keep=True is for runs that touch few "
@@ -134,7 +133,6 @@ class StateCompiler:
         return tuple(column for column in key if column not in route)
 
     def _state_route(self, name: str, declared: State, schema: Schema) -> tuple[str, ...]:
-        """Return the columns of a state that hold the key."""
         key = self._key
         if declared.route_by is not None:
             route = self._options.plain(name, "route_by", declared.route_by, schema)

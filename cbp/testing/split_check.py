@@ -172,7 +172,6 @@ def _not_compared(dataflow: Dataflow) -> set[str]:
 
 
 def _ways(inputs: Iterable[InputSpec]) -> dict[str, _Parts]:
-    """Return the ways in which a batch is combined again, by name."""
     dice = random.Random(7)
     ways: dict[str, _Parts] = {
         "the same batch again": _apart,

@@ -262,8 +262,6 @@ def document() -> dict[str, Any]:
 
 
 class _Demo:
-    """One call; the methods are the steps, in order."""
-
     def __init__(self, options: DemoOptions, folder: Path) -> None:
         self.options, self.folder = options, folder
         self.result: dict[str, Any] = {"checks": []}
@@ -297,7 +295,6 @@ class _Demo:
         return ServiceProcess(self._settings, log=log, outlives=self.options.keep)
 
     def _read_pages(self) -> list[Page]:
-        """Read the modules, while the service starts."""
         folders = installed_folders() + ([standard_library()] if self.options.stdlib else [])
         modules = list(find_modules(folders).items())
         names = {*find_modules([standard_library()]), *dict(modules)}

@@ -106,7 +106,6 @@ def _block(node: SyntaxTreeNode) -> Block:
 
 
 def _item(item: SyntaxTreeNode) -> list[Span]:
-    """Return the one paragraph of an item."""
     if [child.type for child in item.children] != ["paragraph"]:
         raise _refusal(item)
     return _spans(item.children[0])
