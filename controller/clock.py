@@ -32,9 +32,7 @@ _log = structlog.get_logger(__name__)
 class SteadyClock:
     """Returns the time, aware and in UTC; see the module header.
 
-    Args:
-        wall: The machine's clock, aware and in UTC.
-        seconds: Returns seconds that never go back and that go on while the machine sleeps.
+    `seconds` returns seconds that never go back and that go on while the machine sleeps.
     """
 
     def __init__(self, wall: Callable[[], datetime], seconds: Callable[[], float]) -> None:

@@ -53,14 +53,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FeedLimits:
-    """Bounds of a feed.
+    """Bounds of a feed: of its clients, and of the time in which one hears nothing.
 
-    Attributes:
-        streams_max: Largest number of clients at a time.
-        poll_seconds: Time between two polls of the store.
-        heartbeat_seconds: Longest time without a message to a client.
-        ring: How many of the newest events are kept in memory.
-        page: How many events are read from the store at once.
+    `ring` is how many of the newest events are kept in memory, `page` how many are read from the
+    store at once.
     """
 
     streams_max: int = 100

@@ -166,10 +166,8 @@ class RunLogCapture(logging.Handler):
 
     An entry belongs to a run if it has the fields `dataflow` and `run`. The loop binds them, with
     `stage` and `epoch`, to all entries of a run's thread, including those of author's code.
-
-    Args:
-        before: Processors for entries that structlog did not make.
-        processors: Make an entry a dictionary of JSON values.
+    `before` are processors for entries that structlog did not make; `processors` make an entry a
+    dictionary of JSON values.
     """
 
     def __init__(self, logs: RunLogFiles, before: list[Any], processors: list[Any]) -> None:

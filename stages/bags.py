@@ -40,14 +40,10 @@ def _ordered(value: Any) -> tuple[Any, ...]:
 
 
 def column_at(columns: Schema, name: str, where: str, kind: str = "") -> int:
-    """Return the place of a column that a parameter names.
-
-    Args:
-        where: The parameter, such as `windows.at`.
-        kind: The type that the column must have; empty: any.
+    """Return the place of a column that the parameter `where`, such as `windows.at`, names.
 
     Raises:
-        DefinitionError: There is no such column, or it has another type.
+        DefinitionError: There is no such column, or its type is not the given `kind`.
     """
     if name not in columns:
         message = f"there is no column {name!r}; name one of {', '.join(columns.names)}"
@@ -60,10 +56,9 @@ def column_at(columns: Schema, name: str, where: str, kind: str = "") -> int:
 
 
 class Bag:
-    """The kept records of one input.
+    """The kept records of one input: DDL without columns named `sign` or `copies`.
 
     Args:
-        schema: DDL of the records; no column is named `sign` or `copies`.
         route: The columns of the group's key.
         key: The key of the view that is read; if empty, records are counted.
         first: A column by which the records of a group are ordered before their key.

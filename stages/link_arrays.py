@@ -200,12 +200,8 @@ def _places(told: NetEdges, known: _Links, many: int) -> tuple[Int64s, Int64s]:
 class LinkTable:
     """The links of a graph in one run; the author declares the results of `declare`.
 
-    Args:
-        edge: Names of the links' own columns.
-        both: Whether a link is kept at both of its ends.
-
-    Attributes:
-        is_whole: Whether all links were read at once.
+    `edge` names the links' own columns; with `both`, a link is kept at both of its ends. `is_whole`
+    says that all links were read at once.
     """
 
     def __init__(

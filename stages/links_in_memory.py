@@ -71,13 +71,10 @@ class OutLinks:
 
 @dataclass
 class HeldGraph:
-    """A graph in memory; arrays are indexed by the number of a node.
+    """A graph in memory; arrays are indexed by the number of a node, removed ones included.
 
-    Attributes:
-        nodes: The nodes, including removed ones.
-        rows: Columns with the values of each node; 0 for a removed node.
-        sums: The links that lead to nodes.
-        out: The links that lead away from them.
+    `rows` are columns with the values of each node, 0 for a removed one. `sums` has the links that
+    lead to nodes, `out` those that lead away from them.
     """
 
     nodes: Nodes

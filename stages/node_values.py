@@ -20,12 +20,8 @@ NONE = -1
 class NodeValues:
     """Some columns of a state with one record a node; arrays are indexed by column and number.
 
-    Args:
-        names: The columns. Their values are not below zero.
-        are_nodes: Whether values are nodes; in the arrays these are their numbers.
-
-    Attributes:
-        now, old: The present values, and those before the run.
+    Values, `now` and before the run (`old`), are not below zero. With `are_nodes`, they are nodes;
+    in the arrays these are their numbers.
     """
 
     def __init__(

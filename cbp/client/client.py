@@ -109,14 +109,9 @@ class Client(DataflowCalls, RecordCalls, RunCalls, UpkeepCalls):
     ten seconds. Only requests that are safe to repeat are: reads, and requests with an idempotency
     key, such as those of `register`, `drop` and `roll_back`. Safe to use by one thread at a time.
 
-    Args:
-        url: Address of the service, such as `http://127.0.0.1:8420`; by default the one that
-            the commands use.
-        token: By default the one that the commands use: `CBP_TOKEN`, or the token file.
-        transport: Replaces the network in tests.
-
-    Attributes:
-        rest: Sends requests for which this class has no method, by path.
+    Address, such as `http://127.0.0.1:8420`, and token are by default those that the commands use.
+    `rest` sends requests for which this class has no method, by path. `transport` replaces the
+    network in tests.
 
     Raises:
         TokenMissingError: If there is no token.

@@ -349,10 +349,8 @@ class DataflowCalls(Calls):
     ) -> None:
         """Wait until these files are taken in and no work is left.
 
-        Args:
-            claims: Files, as returned by `drop`; it does not wait for files in quarantine.
-            seconds: How long to wait; `None` means without a limit.
-            report: Called with the remaining work after each poll.
+        It does not wait for files in quarantine. `seconds` of `None` means without a limit;
+        `report` is called with the remaining work after each poll.
 
         Raises:
             StagesStoppedError: If only stages that do not start have work left.

@@ -47,12 +47,8 @@ _PIECE_BYTES = 1 << 20
 class Retries:
     """How often a repeatable request is sent if nothing answers or the service is busy.
 
-    Attributes:
-        attempts: Number of attempts in all; 1 means that nothing is repeated.
-        pause_seconds: Pause before the second attempt; each further pause is twice as long. A
-            `Retry-After` of the service replaces the pause.
-        pause_seconds_max: The longest pause.
-        sleep: Replaces the clock in tests.
+    `attempts` of 1 means that nothing is repeated. Each pause but the first is twice as long as the
+    one before. A `Retry-After` of the service replaces it. `sleep` replaces the clock in tests.
     """
 
     attempts: int = 1
@@ -101,10 +97,7 @@ def body_of(
 class RestClient:
     """Calls the REST interface; a context manager that closes its connections.
 
-    Args:
-        transport: Replaces the network in tests.
-        answer_seconds: How long an answer may take.
-        clock: The clock by which it waits for the service.
+    An answer may take `answer_seconds`. `transport` replaces the network in tests.
     """
 
     def __init__(

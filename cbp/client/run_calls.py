@@ -200,10 +200,8 @@ class RunCalls(Calls):
     ) -> GivenBack:
         """Give back the records that a stage has set aside, in order, in an epoch of their own.
 
-        Returns once that is done.
-
-        Args:
-            dry_run: Call the code, return which records would fail again, and change nothing.
+        Returns once that is done. `dry_run` calls the code, returns which records would fail again,
+        and changes nothing.
 
         Raises:
             ResourceMissingError: If nothing is set aside.

@@ -23,11 +23,8 @@ class AuthorCodeError(CbpError, code="author_code_failed"):
         records: the increment of the first record of each input, and its position in the increment.
         cause: the exception's type and text.
 
-    Attributes:
-        group: Key of the group that failed, in the process that called it; `None` if no single
-            group failed, or if another process reported the error.
-        places: Maps inputs to the place of the first record of the call; also known only in
-            that process.
+    `group`, the key of the group that failed, and `places` of the first record of each input are
+    known only in the process that called the code.
     """
 
     group: tuple[Any, ...] | None = None

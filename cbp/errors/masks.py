@@ -27,10 +27,8 @@ _ANY_USER_INFO = re.compile(r"://(.*)@", re.DOTALL)
 class Masker:
     """Masks secrets in JSON values: by the name of a field, in addresses, and by value.
 
-    Args:
-        secrets: Values that must not appear anywhere, such as a token.
-        length_min: Shortest length, in characters, of a secret that is masked by value. Shorter
-            ones occur in ordinary words, so masking them would make texts unreadable.
+    Secrets of fewer than `length_min` characters are not masked by value: they occur in ordinary
+    words, so masking them would make texts unreadable.
     """
 
     def __init__(self, secrets: Iterable[str], *, length_min: int = 1) -> None:

@@ -128,18 +128,17 @@ class DataflowBuilder:
     ) -> StageFlows:
         """Add a stage, wire its inputs to flows, and return handles to its outputs.
 
+        `wiring` maps each input name to the flow that it reads. An input can have the name of an
+        option: if you pass a flow to that parameter, it is wired.
+
         Args:
             buckets: Number of hash partitions of its groups and state; a power of two.
             fuse: Whether the stage can run together with its neighbours, as one job.
             any_order: Whether a group's result depends only on its records, not on their order
                 and epochs, so that it can be recomputed if a file of a source is replaced.
                 `cbp.testing.check_any_order` tests it.
-            on_error: `"stop"`, or `"set_aside"`: records on which the code fails are set aside
-                (`cbp.model.dataflow.set_aside`).
-            set_aside_max: Largest number of records that can be set aside; beyond it the stage
-                stops. `None` means 1,000.
-            **wiring: Maps each input name to the flow that it reads. An input can have the name
-                of an option: if you pass a flow to that parameter, it is wired.
+            on_error: `"stop"`, or `"set_aside"`: records on which the code fails are set aside,
+                up to `set_aside_max` (by default 1,000; `cbp.model.dataflow.set_aside`).
         """
         options: dict[str, Any] = {
             "buckets": buckets,
@@ -211,13 +210,11 @@ class DataflowBuilder:
 
         Args:
             to: `"parquet"`, `"csv"`, `"delta"` or `"webhook"`.
-            flow: The flow whose increments are published. Give this or `view`.
-            view: The view that is mirrored.
+            flow, view: The flow whose increments are published, or the view that is mirrored.
             path: The folder that it writes, absolute or below the service's first sink folder.
             url: The address to which a webhook posts.
             secret: Name of the secret that signs a webhook's requests.
             begin: `"beginning"` means from the oldest kept increment; `"now"` from the next one.
-            paused: Whether it begins paused.
         """
         self._require_new("sinks", name, self._sinks)
         reads = _name_of(flow), _name_of(view)

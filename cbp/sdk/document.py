@@ -126,13 +126,11 @@ def dataflow_from_document(
     duplicates: Iterable[str] = (),
     without: Collection[str] = (),
 ) -> Dataflow:
-    """Read and check a document.
+    """Read and check a document: JSON values in the form that the module header describes.
 
-    Args:
-        document: JSON values in the form that the module header describes.
-        resolve: Returns the translator, or raises a `CbpError` with the reason.
-        duplicates: Paths of keys that occur twice in the text, such as `stages.count`.
-        without: Codes of rules to ignore, such as `LATER_RULES`.
+    `resolve` returns a translator, or raises a `CbpError` with the reason. `duplicates` are paths
+    of keys that occur twice in the text, such as `stages.count`; `without` are codes of rules to
+    ignore, such as `LATER_RULES`.
 
     Raises:
         DataflowInvalidError: With the first `MISTAKES_MAX` mistakes and their places.

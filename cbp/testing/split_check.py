@@ -1,10 +1,7 @@
 """Check that a result does not depend on how the input was split into epochs.
 
-`cbp.model.dataflow.equality` defines equality of results:
-changes by the sum of their signs, views and states by their records, and a tombstone, a record of a
-keyed output whose other columns are all null, as a key that never came. What cannot be compared
-under two splits of a dataflow's input is what `cbp verify` cannot compare either
-(`cbp.model.verification`).
+`cbp.model.dataflow.equality` defines equality of results. What cannot be compared under two splits
+of a dataflow's input is what `cbp verify` cannot compare either (`cbp.model.verification`).
 """
 
 from __future__ import annotations

@@ -177,7 +177,6 @@ class DemoOptions:
     Attributes:
         keep: Leave the service running, and keep its folder.
         root: Folder in which this call creates a new one that stays; `None` means a temporary one.
-        as_json: Print one JSON document at the end and nothing else.
         limit: Maximum number of modules to read, spread evenly; `None` means all.
         stdlib: Read the standard library too, as further sites.
         port: Port of the service; if it is in use, another one.
