@@ -30,22 +30,22 @@ class EventStreamsExhaustedError(OperatingError, code="event_streams_exhausted")
     """The limit of clients that follow the events is reached."""
 
     def __init__(self, streams_max: int) -> None:
-        super().__init__(
+        message = (
             f"{streams_max} clients already follow the events of this instance. Close one, use "
-            "another instance, or raise CBP_EVENT_STREAMS_MAX and restart the service",
-            streams_max=streams_max,
+            "another instance, or raise CBP_EVENT_STREAMS_MAX and restart the service"
         )
+        super().__init__(message, streams_max=streams_max)
 
 
 class EventsGoneError(OperatingError, code="events_gone", retryable=False):
     """Events after a place in the stream are no longer kept, or never were."""
 
     def __init__(self, after: str) -> None:
-        super().__init__(
+        message = (
             f"the events after {after[:40]!r} are no longer kept. Read everything again, then "
-            "follow from the newest event (omit `after`)",
-            after=after[:40],
+            "follow from the newest event (omit `after`)"
         )
+        super().__init__(message, after=after[:40])
 
 
 _log = structlog.get_logger(__name__)

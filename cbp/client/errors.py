@@ -13,12 +13,11 @@ class ServiceUnreachableError(OperatingError, code="service_unreachable"):
     """Nothing answers at the service's address."""
 
     def __init__(self, url: str, why: str) -> None:
-        super().__init__(
+        message = (
             f"the service does not answer at {url} ({why}). Start the service with `cbp serve`. "
-            "If it runs on another port, set CBP_PORT",
-            url=url,
-            cause=why,
+            "If it runs on another port, set CBP_PORT"
         )
+        super().__init__(message, url=url, cause=why)
 
 
 class ServiceProblemError(CbpError, code="service_problem"):
@@ -85,12 +84,12 @@ class TokenMissingError(OperatingError, code="token_missing", retryable=False):
     """There is no token to send."""
 
     def __init__(self, file: Path) -> None:
-        super().__init__(
+        message = (
             f"there is no token to send: {file} does not exist. The service creates this file "
             "when it first starts (`cbp serve`). If the token is in another file, set CBP_ROOT or "
-            "CBP_TOKEN_FILE",
-            token_file=str(file),
+            "CBP_TOKEN_FILE"
         )
+        super().__init__(message, token_file=str(file))
 
 
 class StagesStoppedError(OperatingError, code="stages_stopped", retryable=False):
@@ -98,12 +97,11 @@ class StagesStoppedError(OperatingError, code="stages_stopped", retryable=False)
 
     def __init__(self, dataflow: str, stages: Mapping[str, str]) -> None:
         reasons = "; ".join(f"{name} ({why})" for name, why in stages.items())
-        super().__init__(
+        message = (
             f"these stages of {dataflow!r} have queued input, but do not start: {reasons}. "
-            f"`cbp status {dataflow}` shows the details",
-            dataflow=dataflow,
-            stages=dict(stages),
+            f"`cbp status {dataflow}` shows the details"
         )
+        super().__init__(message, dataflow=dataflow, stages=dict(stages))
 
 
 class WaitEndedError(OperatingError, code="wait_ended"):
@@ -111,10 +109,8 @@ class WaitEndedError(OperatingError, code="wait_ended"):
 
     def __init__(self, dataflow: str, seconds: float, left: Mapping[str, str]) -> None:
         work = "; ".join(f"{name} {what}" for name, what in left.items())
-        super().__init__(
+        message = (
             f"{dataflow!r} still has work to do after {seconds:g} s: {work}. The service "
-            "continues this work; call wait() again to wait for its end",
-            dataflow=dataflow,
-            seconds=seconds,
-            left=dict(left),
+            "continues this work; call wait() again to wait for its end"
         )
+        super().__init__(message, dataflow=dataflow, seconds=seconds, left=dict(left))

@@ -33,14 +33,8 @@ class AuthorCodeError(CbpError, code="author_code_failed"):
     def __init__(self, *, stage: str, function: str, place: str, cause: str, **more: Any) -> None:
         key = more.get("key")
         for_key = f" for key {key}" if key is not None else ""
-        super().__init__(
-            f"stage {stage!r}: {function} failed at {place}{for_key}: {cause}",
-            stage=stage,
-            function=function,
-            place=place,
-            cause=cause,
-            **more,
-        )
+        message = f"stage {stage!r}: {function} failed at {place}{for_key}: {cause}"
+        super().__init__(message, stage=stage, function=function, place=place, cause=cause, **more)
 
 
 class SetAsideFullError(AuthorCodeError, code="set_aside_full"):
@@ -143,12 +137,11 @@ class MemoInvalidError(DecisionInvalidError, code="memo_not_serialisable"):
     """A memo holds a value that JSON cannot store, so it would be lost with the process."""
 
     def __init__(self, path: str, kind: str) -> None:
-        super().__init__(
+        message = (
             f"JSON cannot store {path} ({kind}): use None, booleans, finite numbers, strings, "
-            "lists, and dicts with strings as keys",
-            path=path,
-            kind=kind,
+            "lists, and dicts with strings as keys"
         )
+        super().__init__(message, path=path, kind=kind)
 
 
 class AlignmentError(DecisionInvalidError, code="alignment_backwards"):
@@ -159,13 +152,11 @@ class AlignmentError(DecisionInvalidError, code="alignment_backwards"):
 
     def __init__(self, input_: str, *, key: int | str, before: int | str, of: str = "") -> None:
         behind = f"{before!r} of input {of!r}" if of else f"{before!r}"
-        super().__init__(
+        message = (
             f"input {input_!r} has framing key {key!r} after {behind}. The framing keys of aligned "
-            "inputs must be all numbers or all strings, and must not decrease",
-            input=input_,
-            framing_key=key,
-            before=before,
+            "inputs must be all numbers or all strings, and must not decrease"
         )
+        super().__init__(message, input=input_, framing_key=key, before=before)
 
 
 class FramingKeyError(DecisionInvalidError, code="framing_key_invalid"):
@@ -173,12 +164,11 @@ class FramingKeyError(DecisionInvalidError, code="framing_key_invalid"):
 
     def __init__(self, value: object) -> None:
         kind, shown = type(value).__name__, repr(value)[:200]
-        super().__init__(
+        message = (
             f"expected a number, a string, a date or a time as the framing key, but got {shown} "
-            f"of type {kind}",
-            function="frame_by",
-            value=shown,
+            f"of type {kind}"
         )
+        super().__init__(message, function="frame_by", value=shown)
 
 
 class FramesScatteredError(DecisionInvalidError, code="frames_scattered"):
@@ -239,13 +229,9 @@ class CycleUndrainedError(AuthorCodeError, code="cycle_undrained"):
     def __init__(self, *, cycle: Sequence[str], turns: int, **code: str) -> None:
         shown = " -> ".join((*cycle, cycle[0]))
         cause = f"the cycle {shown} does not drain: it ran {turns} epochs without new input"
-        CbpError.__init__(
-            self,
+        message = (
             f"{cause}. {code['function']} ({code['place']}) of stage {code['stage']!r} still "
             "writes to the cycle: make this function emit nothing once results no longer change. "
-            f"To stop the cycle, run `cbp pause DATAFLOW {code['stage']}`",
-            **code,
-            cause=cause,
-            cycle=list(cycle),
-            turns=turns,
+            f"To stop the cycle, run `cbp pause DATAFLOW {code['stage']}`"
         )
+        CbpError.__init__(self, message, **code, cause=cause, cycle=list(cycle), turns=turns)

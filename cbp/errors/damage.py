@@ -161,11 +161,8 @@ class FileLostError(FileDamagedError, code="file_lost"):
 
     def __init__(self, path: str, why: str = _NO_FILE) -> None:
         because = "" if why == _NO_FILE else f": {why}"
-        InvariantError.__init__(
-            self,
-            f"{path} is missing, but still needed{because}. {_next(path)}",
-            **_details(path, why),
-        )
+        message = f"{path} is missing, but still needed{because}. {_next(path)}"
+        InvariantError.__init__(self, message, **_details(path, why))
 
 
 class IncrementDamagedError(FileDamagedError, code="increment_damaged"):

@@ -110,16 +110,13 @@ class CodeNotLoadedError(CbpError, code="code_not_loaded"):
     def __init__(
         self, module: str, name: str, sent: str, loaded: str, difference: str = ""
     ) -> None:
-        super().__init__(
+        message = (
             f"a worker and the service have loaded different code of {module}.{name} "
             f"({difference or 'its code'}). Either the file was changed after the service started, "
             "or it differs on the worker's machine. Restore the file, or restart the service and "
-            "register the document again",
-            module=module,
-            name=name,
-            sent=sent,
-            loaded=loaded,
+            "register the document again"
         )
+        super().__init__(message, module=module, name=name, sent=sent, loaded=loaded)
 
 
 class CodeDriftedError(DataflowInvalidError, code="code_drifted"):

@@ -26,11 +26,11 @@ class FileWaitsError(OperatingError, code="file_waits", retryable=True):
     """A file of the same name with other content waits in the drop folder."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(
+        message = (
             f"{path} already exists with other content. Start the service, which takes in the "
-            "existing file, or drop this one under another name",
-            path=str(path),
+            "existing file, or drop this one under another name"
         )
+        super().__init__(message, path=str(path))
 
 
 class ServiceClient(RestClient):

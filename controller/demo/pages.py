@@ -37,13 +37,11 @@ class CorpusTooSmallError(OperatingError, code="demo_corpus_too_small", retryabl
     """The interpreter has too few modules, or the limit is too low."""
 
     def __init__(self, found: int, needed: int, what: str) -> None:
-        super().__init__(
+        message = (
             f"found {found} {what}, but the demo needs at least {needed}; "
-            "raise --limit, lower --increments, or add --stdlib",
-            found=found,
-            needed=needed,
-            what=what,
+            "raise --limit, lower --increments, or add --stdlib"
         )
+        super().__init__(message, found=found, needed=needed, what=what)
 
 
 @dataclass(frozen=True, slots=True)

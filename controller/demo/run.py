@@ -196,11 +196,10 @@ class FolderUnusableError(OperatingError, code="demo_folder_unusable", retryable
     """The demo's folder cannot be created."""
 
     def __init__(self, path: str, why: str) -> None:
-        super().__init__(
-            f"cannot create a folder in {path}: {why}; choose another with --root, or set TMPDIR",
-            path=path,
-            cause=why,
+        message = (
+            f"cannot create a folder in {path}: {why}; choose another with --root, or set TMPDIR"
         )
+        super().__init__(message, path=path, cause=why)
 
 
 def new_folder(root: Path | None) -> Path:
@@ -218,9 +217,8 @@ class CheckFailedError(InvariantError, code="demo_check_failed"):
     """A result differs from the expected one."""
 
     def __init__(self, failed: Sequence[str]) -> None:
-        super().__init__(
-            f"{format_count(len(failed), 'check')} failed: {', '.join(failed)}", checks=list(failed)
-        )
+        message = f"{format_count(len(failed), 'check')} failed: {', '.join(failed)}"
+        super().__init__(message, checks=list(failed))
 
 
 def run_demo(options: DemoOptions) -> None:
