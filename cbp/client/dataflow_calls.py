@@ -171,14 +171,9 @@ class DataflowCalls(Calls):
         if not named:
             message = "give a file name for these bytes, as in drop(..., file='monday.jsonl')"
             raise ValueError(message)
-        return self._posted(
-            Claim,
-            *_of_source(name, source, "files"),
-            content=body_of(content, advance),
-            content_type="application/octet-stream",
-            query={"name": named},
-            idempotency_key=_key(),
-        )
+        path, query = _of_source(name, source, "files"), {"name": named}
+        sent = _sent(content, advance)
+        return self._posted(Claim, *path, query=query, idempotency_key=_key(), **sent)
 
     def replace(
         self,
@@ -199,38 +194,24 @@ class DataflowCalls(Calls):
         Raises:
             ConflictRefusedError: Code `replace_refused` if a stage cannot apply the correction.
         """
-        return self._posted(
-            Claim,
-            *_of_source(name, source, "replacements"),
-            content=body_of(content),
-            content_type="application/octet-stream",
-            query={"name": file, "reason": reason, "by": by, "rebuild": rebuild},
-            idempotency_key=_key(),
-        )
+        path = _of_source(name, source, "replacements")
+        query = {"name": file, "reason": reason, "by": by, "rebuild": rebuild}
+        return self._posted(Claim, *path, query=query, idempotency_key=_key(), **_sent(content))
 
     def plan_replace(
         self, name: str, source: str, content: Path | bytes, *, file: str, rebuild: bool = False
     ) -> Replaced:
         """Show the effects of `replace`, with the same arguments and errors."""
-        return self._posted(
-            Replaced,
-            *_of_source(name, source, "replacements"),
-            "preview",
-            content=body_of(content),
-            content_type="application/octet-stream",
-            query={"name": file, "rebuild": rebuild},
-        )
+        path, query = _of_source(name, source, "replacements"), {"name": file, "rebuild": rebuild}
+        return self._posted(Replaced, *path, "preview", query=query, **_sent(content))
 
     def retract(
         self, name: str, source: str, *, file: str, reason: str, by: str = "", rebuild: bool = False
     ) -> Claim:
         """Take back all records of an accepted file; arguments and errors as for `replace`."""
-        return self._posted(
-            Claim,
-            *_of_source(name, source, "retractions"),
-            query={"name": file, "reason": reason, "by": by, "rebuild": rebuild},
-            idempotency_key=_key(),
-        )
+        path = _of_source(name, source, "retractions")
+        query = {"name": file, "reason": reason, "by": by, "rebuild": rebuild}
+        return self._posted(Claim, *path, query=query, idempotency_key=_key())
 
     def plan_retract(self, name: str, source: str, *, file: str, rebuild: bool = False) -> Replaced:
         """Show the effects of `retract`, with the same arguments and errors."""
@@ -303,21 +284,16 @@ class DataflowCalls(Calls):
         rebuild: bool = False,
     ) -> Decided:
         """Readmit, discard or restore a file, and return both claims; as for `readmit`."""
-        content = None if mended is None else body_of(mended)
-        as_it_is = action == "readmit" and content is None
+        id_ = claim if isinstance(claim, str) else claim.id
+        as_it_is = action == "readmit" and mended is None
+        asked = {"as_it_is": as_it_is or None, "rebuild": rebuild or None}
         return self._posted(
             Decided,
             *_of_source(name, source, "quarantine"),
-            claim if isinstance(claim, str) else claim.id,
+            id_,
             action,
-            content=content,
-            content_type=None if content is None else "application/octet-stream",
-            query={
-                "reason": reason,
-                "by": by,
-                "as_it_is": as_it_is or None,
-                "rebuild": rebuild or None,
-            },
+            query={"reason": reason, "by": by, **asked},
+            **({} if mended is None else _sent(mended)),
         )
 
     def increments(
@@ -400,3 +376,10 @@ def _key() -> str:
 
 def _of_source(name: str, source: str, what: str) -> tuple[str, ...]:
     return ("dataflows", name, "sources", source, what)
+
+
+def _sent(
+    content: Path | bytes, advance: Callable[[int], object] = lambda count: None
+) -> dict[str, Any]:
+    """Return a file as the content of a request; `advance` as for `FileContent`."""
+    return {"content": body_of(content, advance), "content_type": "application/octet-stream"}

@@ -155,22 +155,15 @@ class RecordCalls(Calls):
             RequestRefusedError: A key or a value is not valid; `details["mistakes"]` lists all
                 mistakes.
         """
-        return self._posted(
-            Correction,
-            *_corrections(name, table),
-            content=_corrections_body(corrections),
-            content_type="application/json",
-            query={"reason": reason, "by": by},
-            idempotency_key=str(uuid4()),  # a repeated request corrects only once
-        )
+        path, asked = _corrections(name, table), {"reason": reason, "by": by}
+        once = str(uuid4())  # a repeated request corrects only once
+        sent = _corrections_sent(corrections)
+        return self._posted(Correction, *path, query=asked, idempotency_key=once, **sent)
 
     def plan_edit(self, name: str, table: str, corrections: Corrections) -> CorrectionPreview:
         """Show the effects of `edit`, with the same arguments and errors."""
-        content = _corrections_body(corrections)
-        path = _corrections(name, table)
-        return self._posted(
-            CorrectionPreview, *path, "preview", content=content, content_type="application/json"
-        )
+        path, sent = _corrections(name, table), _corrections_sent(corrections)
+        return self._posted(CorrectionPreview, *path, "preview", **sent)
 
     def corrections(
         self, name: str, *, since: When = None, until: When = None
@@ -191,10 +184,13 @@ def _corrections(name: str, table: str) -> tuple[str, ...]:
     return ("dataflows", name, "state", *stage_and_name(table), "corrections")
 
 
-def _corrections_body(corrections: Corrections) -> Any:
-    if isinstance(corrections, Path):
-        return body_of(corrections)
-    return json.dumps({"corrections": list(corrections)}).encode()
+def _corrections_sent(corrections: Corrections) -> dict[str, Any]:
+    content = (
+        body_of(corrections)
+        if isinstance(corrections, Path)
+        else json.dumps({"corrections": list(corrections)}).encode()
+    )
+    return {"content": content, "content_type": "application/json"}
 
 
 def _query(

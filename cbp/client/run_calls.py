@@ -50,16 +50,8 @@ class RunCalls(Calls):
         until: When = None,
     ) -> Pages[Run]:
         """Return runs, newest first; `status` is `INTENDED`, `COMMITTED` or `FAILED`."""
-        return self.list_of(
-            Run,
-            "runs",
-            dataflow=dataflow,
-            stage=stage,
-            status=status,
-            epoch=epoch,
-            error_code=error_code,
-            **times(since, until),
-        )
+        chosen = {"stage": stage, "status": status, "epoch": epoch, "error_code": error_code}
+        return self.list_of(Run, "runs", dataflow=dataflow, **chosen, **times(since, until))
 
     def run(self, run: str) -> Run:
         """Return one run."""

@@ -99,21 +99,9 @@ _KEEP_HOURS_MAX = 24 * 3660
 _BYTES_MAX = 1 << 62
 """Fits into an integer column of the store and of every reader."""
 
-_STAGE = {
-    "translator",
-    "parameters",
-    "inputs",
-    "buckets",
-    "fuse",
-    "runnable",
-    "limits",
-    "close_idle_seconds",
-    "run_seconds_max",
-    "keep",
-    "any_order",
-    "on_error",
-    "set_aside_max",
-}
+_POLICIES = {"close_idle_seconds", "run_seconds_max", "any_order", "on_error", "set_aside_max"}
+_STAGE = {"translator", "parameters", "inputs", "buckets", "fuse", "runnable", "limits", "keep"}
+_STAGE |= _POLICIES
 
 LATER_RULES = frozenset({"cycle_never_runs"})
 """Rules that grew stricter, so that a registered document may break them. It still opens."""
