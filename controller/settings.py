@@ -24,6 +24,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -383,15 +384,11 @@ class Settings(BaseSettings):
             raise ValueError(message)
         return value
 
-    @field_validator("alert_webhook_url")
+    @field_validator("alert_webhook_url", "smtp_url")
     @classmethod
-    def _web_address(cls, value: SecretStr | None) -> SecretStr | None:
-        return require_address(value, ("http", "https"))
-
-    @field_validator("smtp_url")
-    @classmethod
-    def _mail_address(cls, value: SecretStr | None) -> SecretStr | None:
-        return require_address(value, ("smtp", "smtps"))
+    def _address(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        scheme = "smtp" if info.field_name == "smtp_url" else "http"
+        return require_address(value, (scheme, f"{scheme}s"))
 
     @field_validator("spark_conf")
     @classmethod

@@ -13,7 +13,7 @@ cannot hold a key twice, so the parser passes the paths of duplicate keys in `du
 Options of a stage:
 
 - `runnable: run_any` or `runnable: {align: {inputs: [a, b]}}`: a rule that says when it runs, in
-  place of its translator's (`cbp.sdk.rules`).
+  place of its translator's (`cbp.model.dataflow.runnable.RULES`).
 - `close_idle_seconds: {pages: 300}` closes the open frame of the input `pages` after 300 seconds
   without a record; `run_seconds_max: 600` is the time limit of its runs.
 - `any_order: true` says that the answer of a group depends on its records alone, so that a replaced
@@ -51,10 +51,12 @@ true` begins paused.
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
 from cbp.errors.message_limits import MISTAKES_MAX, listed
@@ -68,15 +70,15 @@ from cbp.model.dataflow.dataflow import (
 )
 from cbp.model.dataflow.node_mistakes import source_mistakes
 from cbp.model.dataflow.nodes import BUCKETS_DEFAULT, UNSAID, FileBatch, SourceNode, StageNode
+from cbp.model.dataflow.runnable import RULES, Rule
 from cbp.model.dataflow.set_aside import read_on_error
 from cbp.model.dataflow.sinks import SinkNode
-from cbp.model.dataflow.stage import SECONDS_MAX
+from cbp.model.dataflow.stage import SECONDS_MAX, RunnableSpec
 from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
 from cbp.model.source.bad_records import QUARANTINE_FILE, BadRecords
 from cbp.model.source.unfinished_names import UNFINISHED, parse_endings
-from cbp.sdk.rules import read_rule
 from cbp.sdk.translate import Declared
 
 Resolve = Callable[[str, Mapping[str, Any]], Declared]
@@ -502,3 +504,44 @@ def _follows(mistake: Mistake, dataflow: Dataflow, unread: set[str]) -> bool:
     _, stage, _, input_ = mistake.where.split(".", 3)
     node = dataflow.stages[stage]
     return {**node.wiring, **node.lookups}[input_].partition(".")[0] in unread
+
+
+def read_rule(value: Any, where: str) -> RunnableSpec | None:
+    """Return the rule in a document; `None` if the document leaves it to the translator."""
+    return None if value is None else RunnableSpec(_rule(value, where), where)
+
+
+def _rule(value: Any, where: str) -> Rule:
+    """Read a rule: its name in `RULES`, or a mapping from one name to its arguments.
+
+    A rule inside a rule (`rule` of `static_table`) is written the same way.
+    """
+    if isinstance(value, str):
+        value = {value: {}}
+    if not isinstance(value, Mapping) or len(value) != 1:
+        message = (
+            f"expected one rule, such as run_any or {{count_window: {{size: 3}}}}, got {value!r}"
+        )
+        _refuse_rule("runnable_invalid", where, message)
+    ((name, arguments),) = value.items()
+    if name not in RULES:
+        near = difflib.get_close_matches(str(name), RULES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(RULES)}"
+        _refuse_rule("runnable_unknown", where, f"there is no rule {name!r}; {hint}")
+    takes = ", ".join(map(str, inspect.signature(RULES[name]).parameters.values()))
+    if not isinstance(arguments, Mapping):
+        message = f"expected a mapping of the arguments of {name} ({takes}), got {arguments!r}"
+        _refuse_rule("runnable_invalid", where, message)
+    given = {
+        key: _rule(argument, f"{where}.{name}.{key}") if key == "rule" else argument
+        for key, argument in arguments.items()
+    }
+    try:
+        rule: Rule = RULES[name](**given)
+    except (TypeError, ValueError) as error:
+        _refuse_rule("runnable_invalid", where, f"{name}: {error}; it takes ({takes})")
+    return rule
+
+
+def _refuse_rule(rule: str, where: str, message: str) -> NoReturn:
+    raise DefinitionError(Mistake(rule, where, message))

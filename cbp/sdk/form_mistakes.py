@@ -193,8 +193,27 @@ def supersteps_mistakes(
                 f"{first.name!r}; give all loopbacks the same number"
             )
             yield spec.name, "supersteps_differ", message
-    if any(spec.supersteps > 1 for spec in loopbacks):
-        yield from _unsupported(inputs, states)
+    if not any(spec.supersteps > 1 for spec in loopbacks):
+        return
+    code = "supersteps_unsupported"
+    for spec in inputs:
+        if spec.loopback and (spec.route_by is None or spec.has_several or spec.in_sql):
+            message = (
+                "with supersteps, a message has one receiver, which Python computes: declare "
+                "route_by with columns or by(...), not route(...) or by_sql(...), or use "
+                "supersteps=1"
+            )
+            yield spec.name, code, message
+        elif spec.route_by is None:
+            message = (
+                "records of an input without route_by have no group to which the same run could "
+                "send messages: declare route_by, or use supersteps=1"
+            )
+            yield spec.name, code, message
+    for state in states:
+        if state.expire_ms:
+            message = "records cannot expire between supersteps: remove expire, or use supersteps=1"
+            yield state.name, code, message
 
 
 def nesting_mistakes(inputs: Sequence[InputSpec]) -> Iterator[FormMistake]:
@@ -346,25 +365,3 @@ def microsteps_mistakes(
             "key: send the other group a message, or remove microsteps"
         )
         yield "", code, message
-
-
-def _unsupported(inputs: Sequence[InputSpec], states: Sequence[StateSpec]) -> Iterator[FormMistake]:
-    code = "supersteps_unsupported"
-    for spec in inputs:
-        if spec.loopback and (spec.route_by is None or spec.has_several or spec.in_sql):
-            message = (
-                "with supersteps, a message has one receiver, which Python computes: declare "
-                "route_by with columns or by(...), not route(...) or by_sql(...), or use "
-                "supersteps=1"
-            )
-            yield spec.name, code, message
-        elif spec.route_by is None:
-            message = (
-                "records of an input without route_by have no group to which the same run could "
-                "send messages: declare route_by, or use supersteps=1"
-            )
-            yield spec.name, code, message
-    for state in states:
-        if state.expire_ms:
-            message = "records cannot expire between supersteps: remove expire, or use supersteps=1"
-            yield state.name, code, message

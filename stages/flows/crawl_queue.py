@@ -40,15 +40,11 @@ def crawl_queue(
 ) -> Dataflow:
     """Build the dataflow; by default the same as `document`.
 
-    Args:
-        site_rule: How the site of a URL is found; see `ExtractLinks`.
-        grouping: Grouping of both states of counts; `"outer"` scans them in every epoch, like the
-            paper.
-        minimum: The least score that enters the queue; see `ThresholdView`.
-        form: Form of the stages with state. `"groupwise"` works record by record, however large a
-            site is; `"arrow"` works on columns and holds whole sites in memory; `"kept"` reads and
-            writes only the URLs that the pages name, and needs inner grouping. The tables are the
-            same.
+    `site_rule` is that of `ExtractLinks`, and `minimum` the least score that enters the queue. With
+    the grouping `"outer"`, states of counts are scanned in every epoch, like in the paper. The form
+    of the stages with state does not change the tables: `"groupwise"` works record by record,
+    however large a site is; `"arrow"` works on columns and holds whole sites in memory; `"kept"`
+    reads and writes only the URLs that the pages name, and needs inner grouping.
     """
     threshold = ThresholdViewArrow(minimum) if form == "arrow" else ThresholdView(minimum)
     count_links, merge_counts = {
