@@ -40,6 +40,7 @@ from cbp.model.dataflow.stage import (
 )
 from cbp.model.flow.schema import Schema, is_name
 from cbp.model.flow.signed_changes import changes_schema
+from cbp.sdk.code_reads import names_attribute, reads_run, reads_run_table
 from cbp.sdk.declare import Aggregate, Input, Loopback, Output, State, View, place_of
 from cbp.sdk.form_mistakes import (
     FormMistake,
@@ -56,36 +57,7 @@ from cbp.sdk.form_mistakes import (
 from cbp.sdk.input_compiler import input_spec
 from cbp.sdk.lookups import Lookup, changes_input, lookup_mistakes, lookup_spec
 from cbp.sdk.option_reader import OptionReader
-from cbp.sdk.state_compiler import StateCompiler, expiry_mistakes
-from cbp.sdk.timer_checks import names_attribute, outer_mistakes, reads_run, reads_run_table
-
-
-def latest_by_mistakes(
-    declared: Output, schema: Schema, key: Sequence[str], latest_by: Sequence[str]
-) -> Iterator[tuple[str, str]]:
-    """Yield (code, message) for each mistake in the `latest_by` of an output."""
-    if declared.latest_by is None:
-        return
-    if not key or declared.history:
-        why = "a history" if declared.history else "an output without a key"
-        message = (
-            f"latest_by chooses one record of a key, but in {why} every record counts; remove "
-            "latest_by"
-        )
-        yield "latest_by_invalid", message
-    for column in latest_by:
-        if column in key:
-            yield (
-                "latest_by_invalid",
-                f"latest_by names {column!r}, which is part of the key, so all records of a key "
-                "have the same value; name another column",
-            )
-        elif schema[column].type.arguments:
-            message = (
-                f"latest_by names {column!r}, which is {schema[column].type}, and such values have "
-                "no order; name another column"
-            )
-            yield "latest_by_invalid", message
+from cbp.sdk.state_compiler import StateCompiler, expiry_mistakes, outer_mistakes
 
 
 def shared_key_mistakes(
@@ -185,7 +157,7 @@ class Compiler:
         inputs = (*inputs, *(changes_input(spec) for spec in lookups if spec.wake))
         states: tuple[StateSpec, ...] = ()
         if key:
-            compiler = StateCompiler(self._options, self._form, key)
+            compiler = StateCompiler(self._options, key)
             states = self._read(declarations, State, compiler.spec)
         self._check_kept_inputs(inputs, states)
         wrong_steps = [*supersteps_mistakes(inputs, states), *nesting_mistakes(inputs)]
@@ -362,12 +334,33 @@ class Compiler:
             )
         key = self._options.plain(name, "key", declared.key, schema)
         latest_by = self._options.plain(name, "latest_by", declared.latest_by, schema)
-        for code, message in latest_by_mistakes(declared, schema, key, latest_by):
-            self._fail(code, name, message)
+        if declared.latest_by is not None:
+            self._check_latest_by(name, declared, schema, key, latest_by)
         tolerance, not_compared = self._options.closeness(name, declared, schema, key)
         return OutputSpec(
             name, schema, key, declared.history, tolerance, not_compared, latest_by=latest_by
         )
+
+    def _check_latest_by(
+        self, name: str, declared: Output, schema: Schema, key: Sequence[str], by: Sequence[str]
+    ) -> None:
+        if not key or declared.history:
+            why = "a history" if declared.history else "an output without a key"
+            message = f"latest_by chooses one record of a key, but in {why} every record counts"
+            self._fail("latest_by_invalid", name, f"{message}; remove latest_by")
+        for column in by:
+            if column in key:
+                message = (
+                    f"latest_by names {column!r}, which is part of the key, so all records of a "
+                    "key have the same value; name another column"
+                )
+                self._fail("latest_by_invalid", name, message)
+            elif schema[column].type.arguments:
+                message = (
+                    f"latest_by names {column!r}, which is {schema[column].type}, and such values "
+                    "have no order; name another column"
+                )
+                self._fail("latest_by_invalid", name, message)
 
     def _hidden_timers(
         self,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import cast
+from typing import cast, get_args
 
 from cbp.model.author.code_fingerprint import Code, fingerprint
 from cbp.model.dataflow.stage import SECONDS_MAX, CombineSpec, Computed, InputSpec
 from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import Schema
+from cbp.model.flow.signed_changes import CHANGE_COLUMNS, ChangesRead
 from cbp.sdk.declare import Input, Loopback, place_of
 from cbp.sdk.option_reader import OptionReader
-from cbp.sdk.state_compiler import changes_mistakes
 
 _FRAMING_KINDS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP")
 """Types that a column in `frame_by` can have."""
@@ -28,8 +28,13 @@ def input_spec(options: OptionReader, name: str, declared: Input | Loopback) -> 
     """Return the plain values of an input; raise `DefinitionError` for its first mistake."""
     schema = options.schema(name, declared.schema)
     changes = "" if isinstance(declared, Loopback) else declared.changes
-    for code, message in changes_mistakes(changes, schema):
-        options.fail(code, name, message)
+    if changes not in get_args(ChangesRead):
+        options.fail("changes_invalid", name, f"changes={changes!r}; use 'signed' or 'after'")
+    for column in schema.names if changes == "after" else ():
+        if column.lower() in CHANGE_COLUMNS:
+            message = f"with changes='after' there is no column {column!r}"
+            advice = "remove the column, or use changes='signed'"
+            options.fail("changes_columns", name, f"{message}; {advice}")
     return InputSpec(
         name,
         schema,
