@@ -537,9 +537,7 @@ class Settings(BaseSettings):
 def load_settings(file: Path | None = None, **values: Any) -> Settings:
     """Return the effective settings; `values` take precedence over the environment and the file.
 
-    Args:
-        file: YAML or TOML file to read instead of the one that `CBP_CONFIG` names.
-        values: Settings by name.
+    `file`, YAML or TOML, is read instead of the one that `CBP_CONFIG` names.
 
     Raises:
         DefinitionError: Rule `settings_invalid`, naming every wrong setting, or

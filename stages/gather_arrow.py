@@ -43,11 +43,8 @@ class GatherArrow(TranslateRun):
             `(src, dst, gone BOOLEAN)`: the last one of two nodes counts.
         nodes: a view `(node, <value>)` with the key `node`, of the nodes that have an edge.
 
-    Args:
-        value: Name and type of the value, as `"score DOUBLE"`.
-        node: Type of a node.
-        rounds: A run ends after this many rounds, even if values still change.
-        changes: Whether edges are the changes of a view.
+    A run ends after `rounds` rounds, even if values still change. The value is given by its name
+    and type, as `"score DOUBLE"`.
 
     Attributes:
         combine: How the values that edges bring to a node are combined.

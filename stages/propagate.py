@@ -60,7 +60,6 @@ class Propagate(Translate):
 
     Args:
         value: Name and type of the value, as `"label BIGINT"`.
-        node: Type of a node.
         edge: Further columns of an edge, as `"weight DOUBLE"`; `along` gets them.
         directed: Whether an edge leads from `src` to `dst` only.
         supersteps: Largest number of supersteps of a run; the rest continues in the next epoch.

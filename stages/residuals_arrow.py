@@ -87,8 +87,6 @@ class ResidualsArrow(TranslateRun):
     Args:
         damping: See above; in (0, 1).
         error: Largest mean over all nodes of the difference between a score and the right one.
-        node: Type of a node.
-        changes: Whether edges are the changes of a view.
 
     Attributes:
         pushed, swept: Largest error of a score after pushes and after sweeps, in units.

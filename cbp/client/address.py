@@ -57,8 +57,7 @@ def read_token_file(file: Path) -> str | None:
 def file_values(name: str | None) -> dict[str, Any]:
     """Return the values of the file that `CBP_CONFIG` names, YAML or TOML; empty without a name.
 
-    Raises:
-        DefinitionError: Rule `settings_file_invalid`, naming the file and what is wrong with it.
+    The `DefinitionError` (`settings_file_invalid`) names the file and what is wrong with it.
     """
     if not name:
         return {}

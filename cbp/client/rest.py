@@ -142,20 +142,13 @@ class RestClient:
         return self._answered("GET", path, params=_given(query)).text
 
     def get_file(self, *path: str, query: list[tuple[str, str]]) -> tuple[str, str | None]:
-        """Send a GET for a page of a list as a file; return its text, and the next page's cursor.
-
-        The cursor is `None` if no page follows.
-        """
+        """Send a GET for a page of a list as a file; return its text, and the next one's cursor."""
         response = self._answered("GET", path, params=query)
         return response.text, response.headers.get(CURSOR_HEADER)
 
     @contextmanager
     def stream_lines(self, *path: str, **query: Any) -> Iterator[Iterator[str]]:
-        """Send a GET, and yield the lines of its answer as they arrive.
-
-        Raises:
-            ServiceUnreachableError: If nothing arrives for a minute, or the connection breaks.
-        """
+        """Send a GET, and yield the lines of its answer as they arrive, one a minute at least."""
         with self._stream(path, query) as response:
             yield response.iter_lines()
 

@@ -223,13 +223,12 @@ class RunCalls(Calls):
         """Recompute a dataflow from its kept input, and compare every table; see its `status`.
 
         Returns once it has ended, with any result. An exception in `report`, or an interrupt,
-        cancels it.
+        cancels it. After `seconds_max` it ends as `timed_out`.
 
         Args:
             split: Whether to read increments as they arrived, or all input in one batch.
             engine: `reference` shares no code with runs; it is slow, and holds all in memory.
             twice: Recompute twice even if nothing differs.
-            seconds_max: Time after which it ends as `timed_out`.
         """
         asked = {"split": split, "engine": engine, "twice": twice, "seconds_max": seconds_max}
         answer = self.rest.post_json("dataflows", name, "verifications", value=asked)

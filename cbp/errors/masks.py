@@ -81,8 +81,8 @@ _of_process = Masker(())
 def keep_secret(secrets: Iterable[str], *, length_min: int = 1) -> None:
     """From now on leave these values out of every error of this process.
 
-    An error of an author's code or of a library can quote an address. Errors are stored,
-    listed, sent and printed, so they are masked when they are made.
+    An error of an author's code or of a library can quote an address; it is stored, listed and
+    sent, so it is masked when it is made.
     """
     global _of_process
     _of_process = Masker(secrets, length_min=length_min)

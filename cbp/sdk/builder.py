@@ -221,10 +221,7 @@ class DataflowBuilder:
         self._sinks[name] = SinkNode(name, to, *reads, path, url, secret, begin, paused)
 
     def keep(self, output: Flow | str, wish: RetentionWish) -> None:
-        """Set how long increments of a stage's output are kept once all readers have read them.
-
-        Increments of other outputs are kept forever. For a source, pass `keep` to `source`.
-        """
+        """Set how long increments of a stage's output are kept once read; by default forever."""
         self._retention_wishes[_name_of(output)] = wish
 
     def build(self) -> Dataflow:

@@ -193,15 +193,7 @@ class Compiler:
             lookups=lookups,
             ways=ways if isinstance(ways := getattr(self._stage, "ways", ""), str) else "",
             writes_remote=remote,
-            aggregates=tuple(
-                AggregateSpec(
-                    name,
-                    one.how,
-                    None if one.ends_below is None else float(one.ends_below),
-                    one.ends or "",
-                )
-                for name, one in aggregates.items()
-            ),
+            aggregates=tuple(_aggregate(name, one) for name, one in aggregates.items()),
             notes=self._form == "run" and names_attribute(self._stage, "note"),
         )
 
@@ -405,12 +397,12 @@ class Compiler:
         """
         grouped = [spec for spec in inputs if spec.route_by is not None]
         if self._form != "groupwise" and len(grouped) < len(inputs):
-            self._fail(
-                "route_by_missing",
-                next(spec.name for spec in inputs if spec.route_by is None),
+            message = (
                 "this form of translator works on groups, so every input needs route_by. To handle "
-                "each record by itself, derive from Translate or TranslateRecords",
+                "each record by itself, derive from Translate or TranslateRecords"
             )
+            single = next(spec.name for spec in inputs if spec.route_by is None)
+            self._fail("route_by_missing", single, message)
         if not grouped:
             self._check_without_groups(declarations)
             self._require_none()
@@ -493,3 +485,8 @@ class Compiler:
 
     def _fail(self, code: str, name: str, message: str) -> NoReturn:
         self._options.fail(code, name, message)
+
+
+def _aggregate(name: str, declared: Aggregate) -> AggregateSpec:
+    least = None if declared.ends_below is None else float(declared.ends_below)
+    return AggregateSpec(name, declared.how, least, declared.ends or "")

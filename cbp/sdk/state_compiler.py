@@ -173,13 +173,12 @@ class StateCompiler:
             return route
         for column in key.fields:
             if column.name not in schema or schema[column.name].type != column.type:
-                self._options.fail(
-                    "state_key_missing",
-                    name,
+                message = (
                     f"the state needs the key column '{column.name} {column.type}', but has "
                     f"'{schema}': add that column, or name the columns that hold the key with "
-                    "route_by='...'",
+                    "route_by='...'"
                 )
+                self._options.fail("state_key_missing", name, message)
         return key.names
 
 

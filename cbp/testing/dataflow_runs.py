@@ -35,7 +35,6 @@ def run_dataflow(
     source has the same records in the same order.
 
     Args:
-        dataflow: From a builder or a document.
         increments: Maps each source to its increments; each is an iterable of records, or `None`
             if none arrives then.
         at_once, close: As in `run_epochs`.
@@ -50,7 +49,6 @@ def run_dataflow(
         Outputs by flow (`stage.output`), state by `stage.state`.
 
     Raises:
-        AuthorCodeError: The author's code failed.
         NotFoundError: There is no such source.
         TypeError: A record does not fit its source.
         ValueError: A time is not aware, or earlier than the one before.

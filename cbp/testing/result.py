@@ -48,11 +48,7 @@ class Result:
         """Return the last record per declared key, as an updated view shows it.
 
         With `latest_by` it is the greatest record. Keys and values are tuples of their columns,
-        or the bare value if there is one column.
-
-        Raises:
-            NotFoundError: There is no such output.
-            ValueError: The output declares no key, or is a view.
+        or the bare value if there is one column. `ValueError`: the output has no key, or is a view.
         """
         if output not in self.outputs:
             raise NotFoundError(kind="output", name=output)

@@ -63,8 +63,7 @@ def run_epochs(
         lookups: Maps look-ups to the records of their tables before the first epoch; other
             tables are empty.
 
-    Returns:
-        Outputs and state by their declared names. The stage is named `stage` in the figures.
+    Outputs and state have their declared names; the stage is named `stage` in the figures.
 
     Raises:
         NotFoundError: An epoch names an input that does not exist, or `lookups` a look-up.

@@ -51,12 +51,7 @@ def copy_into(
         advance: Called with the number of bytes of each part that was read.
         before: Called with the SHA-256 before the file can be taken in.
         patience: Called while a file of this name with other content waits; may sleep, and
-            returns whether to try again.
-
-    Raises:
-        FileUnreadableError: If the file cannot be read.
-        FileWaitsError: If the name is taken.
-        DiskFullError: If there is no space; nothing is left behind.
+            returns whether to try again. Otherwise `FileWaitsError` is raised.
     """
     part = folder / f".{secrets.token_hex(8)}.part"
     placed, digest = folder / file.name, hashlib.sha256()

@@ -23,8 +23,7 @@ def document() -> dict[str, Any]:
 def pagerank(*, error: float = 1e-6) -> Dataflow:
     """Build the dataflow; by default the same as `document`.
 
-    Args:
-        error: Largest mean over all pages of the difference between a score and the right one.
+    `error` is the largest mean over all pages of the difference between a score and the right one.
     """
     flow = DataflowBuilder("pagerank")
     edges = flow.source("edges", "src BIGINT NOT NULL, dst BIGINT NOT NULL, gone BOOLEAN")

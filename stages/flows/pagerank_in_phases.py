@@ -30,10 +30,8 @@ def pagerank_in_phases(
 ) -> Dataflow:
     """Build the dataflow; by default the same as `document`.
 
-    Args:
-        threshold: Decides which pages a change affects; see `IncrementalPageRank`.
-        tolerance: Decides when ranks have converged; see `PageRankVerdict`.
-        broadcast: Send messages to all pages instead of only the affected ones.
+    `threshold` decides which pages a change affects (see `IncrementalPageRank`), and `tolerance`
+    when ranks have converged. With `broadcast`, messages go to all pages, not to the affected ones.
     """
     flow = DataflowBuilder("pagerank_in_phases")
     edges = flow.source("edges", "src BIGINT NOT NULL, dst BIGINT NOT NULL")
