@@ -45,11 +45,9 @@ _HUB = 32
 class _Part:
     """The links that lead to a range of nodes.
 
-    Attributes:
-        rows: Nodes with links, but no hubs; the more links, the earlier.
-        columns: Where the first link of each comes from, then the second one of those that have
-            two, and so on.
-        starts: Where the links of each hub begin in `src`.
+    `rows` are nodes with links, but no hubs; the more links, the earlier. `columns` say where the
+    first link of each comes from, then the second one of those that have two, and so on. The links
+    of each hub begin in `src` at `starts`.
     """
 
     first: int
@@ -184,12 +182,8 @@ def fixpoint(
 ) -> Floats:
     """Return scores with a bounded difference, or with as small a one as sweeps can reach.
 
-    Args:
-        flow: Returns the right score of each node, given the scores of all; it must reduce the
-            sum of all differences.
-        scores: The scores to begin with.
-        most: Largest difference between a score and its right value.
-        few: Number of scores that may differ by more.
+    `flow` returns the right score of each node, given the scores of all; it must reduce the sum of
+    all differences. All scores but a `few` are right up to `most`.
     """
     step = 1 + len(scores) // _LOOKED_AT
     moves = np.empty((_MIXED, len(scores)), np.float32)  # a few digits of these do

@@ -39,9 +39,8 @@ class NetEdges:
     ) -> NetEdges:
         """Return each edge once: with the sum of its signs, or with its last record.
 
-        Args:
-            came: Records `(src, dst, <names>, sign)`, or with `gone` instead of `sign`.
-            both: Whether to include both ends; see `at_both_ends`.
+        `came` are records `(src, dst, <names>, sign)`, or with `gone` instead of `sign`; with
+        `both`, both ends are told (`at_both_ends`).
         """
         edges = _whole_edges(came, names)
         ends = np.concatenate([array_of(edges[name]) for name in ("src", "dst")])

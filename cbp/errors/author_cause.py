@@ -26,9 +26,9 @@ from cbp.errors.message_limits import shortened
 def is_authors(exc: BaseException) -> bool:
     """Return whether the author's code raised an exception.
 
-    A `KeyboardInterrupt` is the author's only if a Python statement raised it; otherwise it
-    came from a signal. Statements of the process's handler of SIGINT (Spark's driver has one)
-    do not count. Our own exceptions that represent a dead process have `ends_process` set.
+    A `KeyboardInterrupt` is the author's only if a Python statement raised it, but not one of the
+    process's handler of SIGINT (Spark's driver has one); otherwise it came from a signal. Our own
+    exceptions that represent a dead process have `ends_process` set.
     """
     if isinstance(exc, KeyboardInterrupt):
         return _raised_by_statement(exc.__traceback__)

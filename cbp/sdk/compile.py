@@ -239,7 +239,8 @@ class Compiler:
         if rule is None:
             # A stage that waited for its own messages before its first run would never run.
             # Nor does one wait for changes of what it looks up, which may never come.
-            waits = not any(spec.loopback for spec in inputs) and not self._wakes()
+            lookups = (d for d in self._attributes().values() if isinstance(d, Lookup))
+            waits = not any(spec.loopback for spec in inputs) and not any(d.wake for d in lookups)
             return RunnableSpec(RunAll() if waits else RunAny())
         if isinstance(rule, type) or not callable(rule):
             message = (
@@ -250,9 +251,6 @@ class Compiler:
             return RunnableSpec()
         place = place_of(rule) if inspect.isroutine(rule) else place_of(type(self._stage))
         return RunnableSpec(rule, place)
-
-    def _wakes(self) -> bool:
-        return any(isinstance(d, Lookup) and d.wake for d in self._attributes().values())
 
     def _check_function(self) -> None:
         function = inspect.unwrap(type(self._stage).translate)

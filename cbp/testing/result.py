@@ -33,9 +33,7 @@ class Result:
         outputs: Maps each output to a list of epochs. An epoch is a list of records, as named
             tuples in the order of emission. The output of a view has its changes.
         state: Maps each state to its records after the last epoch, ordered by all columns.
-        figures: Maps each stage to one dict of counts per epoch: `records_in`, `deliveries`,
-            `groups`, `records_out`, `state_remote`, `bindings`, `dead_letters`; see
-            `ReferenceStage`.
+        figures: Maps each stage to one dict of counts per epoch; see `ReferenceStage`.
     """
 
     outputs: Mapping[str, Sequence[Sequence[Any]]]

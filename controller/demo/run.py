@@ -160,14 +160,8 @@ _GROUPS = {
 """Stage to a query for the number of groups that its state holds."""
 
 FIGURES = ("groups", "state_written")
-TOUCHED = (
-    "stage",
-    "groups_called",
-    "groups_expected",
-    "groups_held",
-    "state_written",
-    "state_expected",
-)
+_GROUP_COUNTS = ("groups_called", "groups_expected", "groups_held")
+TOUCHED = ("stage", *_GROUP_COUNTS, "state_written", "state_expected")
 
 
 @dataclass(frozen=True, slots=True)
