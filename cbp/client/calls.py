@@ -74,15 +74,14 @@ def body_of_document(document: Document) -> dict[str, Any]:
     """Return the `content` of a request that sends a document, and its `content_type`."""
     if isinstance(document, tuple):
         content, kind = document
-        return {"content": content, "content_type": kind}
-    is_json = isinstance(document, Mapping)
-    if isinstance(document, Mapping):
-        content = json.dumps(document).encode()
+    elif isinstance(document, Mapping):
+        content, kind = json.dumps(document).encode(), "application/json"
     elif isinstance(document, Path):
-        content, is_json = document.read_bytes(), document.suffix.lower() == ".json"
+        is_json = document.suffix.lower() == ".json"
+        content, kind = document.read_bytes(), f"application/{'json' if is_json else 'yaml'}"
     else:
-        content = document.encode()
-    return {"content": content, "content_type": f"application/{'json' if is_json else 'yaml'}"}
+        content, kind = document.encode(), "application/yaml"
+    return {"content": content, "content_type": kind}
 
 
 def key_parameters(key: Mapping[str, Any]) -> Query:
