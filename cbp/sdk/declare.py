@@ -50,8 +50,9 @@ def place_of(function: Callable[..., Any] | type) -> str:
 
 
 def place_of_attribute(class_: type, name: str) -> str:
-    """Return where a class or its base sets an attribute, as `file.py:12`; `""` if unknown."""
-    owner = next((base for base in class_.__mro__ if name in vars(base)), class_)
+    """Return where an author's class or its base sets an attribute; `""` if none does."""
+    authors = (base for base in class_.__mro__ if not base.__module__.startswith(__package__))
+    owner = next((base for base in authors if name in vars(base)), class_)
     try:
         with _ONE_PARSES:
             file, (lines, first) = inspect.getsourcefile(owner), inspect.getsourcelines(owner)
