@@ -15,12 +15,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class AllowedFolders:
-    """Folders below which documents may name paths.
+    """Folders (`roots`, absolute) below which documents may name paths.
 
-    Attributes:
-        setting: The setting that lists them, for messages.
-        roots: The folders, absolute; relative paths begin at the first one.
-        taken: Folders of the service itself, which no document may name.
+    Relative paths begin at the first one. `setting` lists them, for messages. No document may name
+    the folders `taken` by the service itself.
     """
 
     setting: str

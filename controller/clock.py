@@ -32,9 +32,7 @@ _log = structlog.get_logger(__name__)
 class SteadyClock:
     """Returns the time, aware and in UTC; see the module header.
 
-    Args:
-        wall: The machine's clock, aware and in UTC.
-        seconds: Returns seconds that never go back and that go on while the machine sleeps.
+    `seconds` returns seconds that never go back and that go on while the machine sleeps.
     """
 
     def __init__(self, wall: Callable[[], datetime], seconds: Callable[[], float]) -> None:
@@ -63,9 +61,7 @@ class SteadyClock:
 def bring_forward(jobs: Iterable[Any], now: datetime) -> None:
     """After the clock was set back, start jobs that are due later than two intervals from now.
 
-    Args:
-        jobs: Jobs of APScheduler, which uses the machine's clock; one without an interval stays.
-        now: The time of the machine's clock.
+    Jobs of APScheduler use the machine's clock, as does `now`; one without an interval stays.
     """
     for job in jobs:
         interval = getattr(job.trigger, "interval", None)

@@ -6,9 +6,6 @@
 A client is a place in the stream and no queue: it takes events from the ring, or, if it has fallen
 behind the ring, from the store. So a client that reads slowly takes no memory.
 
-Where a client that connects again continues, and when it has to read everything again (`reset`), is
-decided by the route: `controller.api.routes.maintenance.events`.
-
 Guaranteed: each client gets every event once, in order, or learns that some are gone
 (tests/controller/events/test_feed.py).
 Absent on purpose: threads; the feed lives in the event loop of the server.
@@ -29,31 +26,26 @@ from cbp.errors import OperatingError
 from controller.store.base import EventCursor, EventRecord, Store
 
 
-class EventStreamsExhaustedError(OperatingError):
+class EventStreamsExhaustedError(OperatingError, code="event_streams_exhausted"):
     """The limit of clients that follow the events is reached."""
 
-    code = "event_streams_exhausted"
-
     def __init__(self, streams_max: int) -> None:
-        super().__init__(
+        message = (
             f"{streams_max} clients already follow the events of this instance. Close one, use "
-            "another instance, or raise CBP_EVENT_STREAMS_MAX and restart the service",
-            streams_max=streams_max,
+            "another instance, or raise CBP_EVENT_STREAMS_MAX and restart the service"
         )
+        super().__init__(message, streams_max=streams_max)
 
 
-class EventsGoneError(OperatingError):
+class EventsGoneError(OperatingError, code="events_gone", retryable=False):
     """Events after a place in the stream are no longer kept, or never were."""
 
-    code = "events_gone"
-    retryable = False
-
     def __init__(self, after: str) -> None:
-        super().__init__(
+        message = (
             f"the events after {after[:40]!r} are no longer kept. Read everything again, then "
-            "follow from the newest event (omit `after`)",
-            after=after[:40],
+            "follow from the newest event (omit `after`)"
         )
+        super().__init__(message, after=after[:40])
 
 
 _log = structlog.get_logger(__name__)
@@ -61,14 +53,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FeedLimits:
-    """Bounds of a feed.
+    """Bounds of a feed: of its clients, and of the time in which one hears nothing.
 
-    Attributes:
-        streams_max: Largest number of clients at a time.
-        poll_seconds: Time between two polls of the store.
-        heartbeat_seconds: Longest time without a message to a client.
-        ring: How many of the newest events are kept in memory.
-        page: How many events are read from the store at once.
+    `ring` is how many of the newest events are kept in memory, `page` how many are read from the
+    store at once.
     """
 
     streams_max: int = 100
@@ -81,8 +69,7 @@ class FeedLimits:
 class EventFeed:
     """Feeds the clients of one instance; used in one event loop, except for `stop`.
 
-    Attributes:
-        streams: Number of clients that follow now.
+    `streams` is the number of clients that follow now.
     """
 
     def __init__(self, store: Store, limits: FeedLimits) -> None:
@@ -105,17 +92,12 @@ class EventFeed:
     def stop(self) -> None:
         """End all streams, and refuse new ones; any thread or signal handler may call it."""
         self._stopped = True
-        loop = self._loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._wake)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake)
 
     @contextmanager
     def stream(self) -> Iterator[None]:
-        """Count a client while it follows.
-
-        Raises:
-            EventStreamsExhaustedError: If the limit of clients is reached.
-        """
+        """Count a client while it follows; raise `EventStreamsExhaustedError` at the limit."""
         if self.streams >= self._limits.streams_max:
             raise EventStreamsExhaustedError(self._limits.streams_max)
         self.streams += 1
@@ -133,8 +115,7 @@ class EventFeed:
     async def follow(self, place: EventCursor) -> AsyncGenerator[EventRecord | None]:
         """Yield the events after a place, and `None` after each silence; ends with a stop.
 
-        Raises:
-            EventsGoneError: If events after the place are no longer kept.
+        Raises `EventsGoneError` if events after the place are no longer kept.
         """
         self._begin_poller()
         while not self._stopped:
@@ -165,8 +146,6 @@ class EventFeed:
         except TimeoutError:
             return False
         return True
-
-    # reading the store
 
     def _begin_poller(self) -> None:
         loop = asyncio.get_running_loop()

@@ -27,20 +27,12 @@ from controller.settings import Settings
 
 FOLDER = "logs"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
-_TRUNCATED = "log.truncated"
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class RunLogLimits:
-    """Bounds of the files.
-
-    Attributes:
-        run_bytes_max: Largest file of one run; later lines are left out.
-        runs_max: Largest number of files.
-        bytes_max: Largest size of all files together.
-        seconds_max: Largest age of a file.
-    """
+    """Bounds of the files: of one run's, beyond which lines are left out, and of all together."""
 
     run_bytes_max: int = 1 << 20
     runs_max: int = 10_000
@@ -59,19 +51,14 @@ class RunLogPage:
 class RunLogFiles:
     """The files; safe to use from several threads, as each line is one write.
 
-    Args:
-        folder: The folder of the files; made when the first line is written.
+    The folder is made when the first line is written.
     """
 
     def __init__(self, folder: Path, limits: RunLogLimits | None = None) -> None:
         self._folder, self._limits = folder, limits or RunLogLimits()
 
     def append(self, dataflow: str, run: str, line: Mapping[str, Any]) -> None:
-        """Append a line to the file of a run; a line beyond its bound is left out.
-
-        Raises:
-            OSError: If the line cannot be written.
-        """
+        """Append a line to the file of a run; a line beyond its bound is left out."""
         path = self._path(dataflow, run)
         if path is None:
             return
@@ -98,9 +85,7 @@ class RunLogFiles:
     def read(self, dataflow: str, run: str, place: int | None, *, limit: int) -> RunLogPage:
         """Return lines of a run; none if its log is not kept.
 
-        Args:
-            place: Where to begin, from an earlier page; `None` means the last lines.
-            limit: Largest number of lines (>= 1).
+        They begin at the `place` of an earlier page; `None` means the last `limit` lines (>= 1).
         """
         path, data = self._path(dataflow, run), b""
         begin = place or 0
@@ -112,15 +97,10 @@ class RunLogFiles:
         raw = data[:end].splitlines(keepends=True)
         if place is None:
             return RunLogPage(_decoded(raw[-limit:]), end)
-        chosen = raw[:limit]
-        return RunLogPage(_decoded(chosen), begin + sum(map(len, chosen)))
+        return RunLogPage(_decoded(raw[:limit]), begin + sum(map(len, raw[:limit])))
 
     def prune(self, now: float) -> int:
-        """Remove the oldest files beyond the bounds; return how many.
-
-        Args:
-            now: Seconds since 1970.
-        """
+        """Remove the oldest files beyond the bounds; return how many. `now`: seconds since 1970."""
         files = sorted(self._files(), reverse=True)
         kept_bytes = removed = 0
         for number, (changed, size, path) in enumerate(files):
@@ -165,7 +145,7 @@ def _encoded(line: Mapping[str, Any]) -> bytes:
 def _truncated(line: Mapping[str, Any]) -> dict[str, Any]:
     columns = ("timestamp", "dataflow", "stage", "epoch", "run")
     place = {name: line[name] for name in columns if name in line}
-    return {"event": _TRUNCATED, "level": "warning", **place}
+    return {"event": "log.truncated", "level": "warning", **place}
 
 
 def _decoded(lines: list[bytes]) -> list[dict[str, Any]]:
@@ -184,13 +164,10 @@ Entry = MutableMapping[str, Any]
 class RunLogCapture(logging.Handler):
     """Appends each entry of a run to the run's file; a failing disk stops nothing.
 
-    An entry belongs to a run if it has the fields `dataflow` and `run`. The loop binds them,
-    with `stage` and `epoch`, to all entries of a run's thread, including those of author's
-    code.
-
-    Args:
-        before: Processors for entries that structlog did not make.
-        processors: Make an entry a dictionary of JSON values.
+    An entry belongs to a run if it has the fields `dataflow` and `run`. The loop binds them, with
+    `stage` and `epoch`, to all entries of a run's thread, including those of author's code.
+    `before` are processors for entries that structlog did not make; `processors` make an entry a
+    dictionary of JSON values.
     """
 
     def __init__(self, logs: RunLogFiles, before: list[Any], processors: list[Any]) -> None:
@@ -218,9 +195,8 @@ class RunLogCapture(logging.Handler):
         """Report a lost line without its text, which could contain secrets."""
         with suppress(OSError, ValueError):
             kind = type(sys.exc_info()[1]).__name__
-            sys.stderr.write(
-                f"a line of a run's log, written by {record.name}, was lost ({kind})\n"
-            )
+            said = f"a line of a run's log, written by {record.name}, was lost ({kind})\n"
+            sys.stderr.write(said)
 
     def _keep(self, _logger: Any, _method: str, entry: Entry) -> str:
         if entry.get("dataflow") and entry.get("run"):

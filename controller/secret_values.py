@@ -51,11 +51,9 @@ def cloud_secrets(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def require_address(value: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | None:
-    """Return an address; for any other text raise a `ValueError` that does not quote it.
+    """Return an address with one of these schemes, such as `https`, or `None`.
 
-    Args:
-        value: The address, or `None` if there is none.
-        schemes: Schemes that are allowed, such as `https`.
+    The `ValueError` for any other text does not quote it.
     """
     if value is None:
         return None

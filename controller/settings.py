@@ -16,10 +16,18 @@ from __future__ import annotations
 import ipaddress
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import InitSettingsSource, PydanticBaseSettingsSource
 
@@ -47,6 +55,18 @@ __all__ = ["MASK", "Settings", "load_settings"]
 DELAY_SECONDS_MAX = 24 * 3600
 SECRET_PART_LENGTH_MIN = 6
 """In characters; a shorter password or path is found in ordinary words."""
+
+_T = TypeVar("_T")
+
+
+def _split(value: Any) -> Any:
+    """Accept a list as `a,b`, as environment variables hold it."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+_Listed = Annotated[tuple[_T, ...], NoDecode, BeforeValidator(_split)]
 
 
 class Settings(BaseSettings):
@@ -240,7 +260,7 @@ class Settings(BaseSettings):
     run_seconds_max: float = Field(default=2 * 3600.0, ge=0, le=30 * 24 * 3600)
     runnable_seconds_max: float = Field(default=60.0, ge=0, le=24 * 3600)
     failures_max: int = Field(default=3, ge=1, le=100)
-    retry_delays_seconds: Annotated[tuple[float, ...], NoDecode] = Field((1.0, 5.0), min_length=1)
+    retry_delays_seconds: _Listed[float] = Field((1.0, 5.0), min_length=1)
     retry_seconds_max: float = Field(default=300.0, gt=0, le=24 * 3600)
     lease_seconds: float = Field(default=5.0, ge=1, le=600)
     advertise_url: str = Field(default="", pattern=r"^(https?://[^/@\s]+)?$")
@@ -265,12 +285,12 @@ class Settings(BaseSettings):
     rebuild_share: float = Field(default=0.5, ge=0.05, le=1)
     attempt_hours: float = Field(default=1.0, ge=0, le=24 * 366)
     drain_seconds: float = Field(default=30.0, ge=0, le=3600)
-    allowed_packages: Annotated[tuple[str, ...], NoDecode] = ("cbp",)
-    translators: Annotated[tuple[Path, ...], NoDecode] = ()
-    sink_roots: Annotated[tuple[Path, ...], NoDecode] = ()
-    source_roots: Annotated[tuple[Path, ...], NoDecode] = ()
+    allowed_packages: _Listed[str] = ("cbp",)
+    translators: _Listed[Path] = ()
+    sink_roots: _Listed[Path] = ()
+    source_roots: _Listed[Path] = ()
     sink_secrets: Path = Path()
-    source_locations: Annotated[tuple[str, ...], NoDecode] = ()
+    source_locations: _Listed[str] = ()
     source_list_seconds: float = Field(default=30.0, ge=1, le=24 * 3600)
     s3_endpoint: str = Field(default="", pattern=r"^(https?://[^/@\s?#]+/?)?$")
     s3_access_key_id: SecretStr | None = None
@@ -305,7 +325,7 @@ class Settings(BaseSettings):
     query_memory_bytes: int = Field(default=512 << 20, ge=64 << 20)
     queries_max: int = Field(default=2, ge=1, le=64)
     alert_webhook_url: SecretStr | None = None
-    alert_email_to: Annotated[tuple[str, ...], NoDecode] = ()
+    alert_email_to: _Listed[str] = ()
     alert_email_from: str = Field(default="cbp@localhost", max_length=320)
     smtp_url: SecretStr | None = None
     alert_lag_seconds: float = Field(default=900.0, ge=0, le=366 * 24 * 3600)
@@ -328,7 +348,7 @@ class Settings(BaseSettings):
     }
     oidc_dataflows_claim: str = Field(default="", max_length=200)
     oidc_subject_claim: str = Field(default="sub", min_length=1, max_length=200)
-    outbound_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    outbound_hosts: _Listed[str] = ()
     secure_cookies: bool = False
     keep_audit_days: float = Field(default=90.0, ge=1, le=3660)
     audit_rows_max: int = Field(default=1_000_000, ge=1_000, le=1_000_000_000)
@@ -350,24 +370,6 @@ class Settings(BaseSettings):
         from_file = InitSettingsSource(settings_cls, file_values(os.environ.get("CBP_CONFIG")))
         return init_settings, env_settings, from_file
 
-    @field_validator(
-        "alert_email_to",
-        "allowed_packages",
-        "outbound_hosts",
-        "retry_delays_seconds",
-        "sink_roots",
-        "source_locations",
-        "source_roots",
-        "translators",
-        mode="before",
-    )
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        """Accept a list as `a,b`, as environment variables hold it."""
-        if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        return value
-
     @field_validator("source_locations")
     @classmethod
     def _locations(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -382,15 +384,11 @@ class Settings(BaseSettings):
             raise ValueError(message)
         return value
 
-    @field_validator("alert_webhook_url")
+    @field_validator("alert_webhook_url", "smtp_url")
     @classmethod
-    def _web_address(cls, value: SecretStr | None) -> SecretStr | None:
-        return require_address(value, ("http", "https"))
-
-    @field_validator("smtp_url")
-    @classmethod
-    def _mail_address(cls, value: SecretStr | None) -> SecretStr | None:
-        return require_address(value, ("smtp", "smtps"))
+    def _address(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        scheme = "smtp" if info.field_name == "smtp_url" else "http"
+        return require_address(value, (scheme, f"{scheme}s"))
 
     @field_validator("spark_conf")
     @classmethod
@@ -412,7 +410,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         """Complete paths in `root` and other defaults; refuse unsafe values."""
-        root = self.root.expanduser().absolute()
+        root = _absolute(self.root)
         defaults: dict[str, Any] = {
             "root": root,
             "tables": self.tables or str(root / "tables"),
@@ -420,13 +418,9 @@ class Settings(BaseSettings):
             "cache": _placed(self.cache, root / "cache"),
             "token_file": _placed(self.token_file, root / "token"),
             "database_url": self.database_url or f"sqlite:///{root / 'cbp.db'}",
-            "translators": tuple(path.expanduser().absolute() for path in self.translators),
-            "sink_roots": tuple(
-                path.expanduser().absolute() for path in self.sink_roots or (root / "sinks",)
-            ),
-            "source_roots": tuple(
-                path.expanduser().absolute() for path in self.source_roots or (root / "sources",)
-            ),
+            "translators": tuple(map(_absolute, self.translators)),
+            "sink_roots": tuple(map(_absolute, self.sink_roots)) or (root / "sinks",),
+            "source_roots": tuple(map(_absolute, self.source_roots)) or (root / "sources",),
             "sink_secrets": _placed(self.sink_secrets, root / "secrets"),
         }
         for name, value in defaults.items():
@@ -500,9 +494,6 @@ class Settings(BaseSettings):
         finds, passwords in addresses, and the paths of secret addresses, since messages may
         quote a path alone. Passwords and paths of fewer than `SECRET_PART_LENGTH_MIN`
         characters are left out.
-
-        Raises:
-            DefinitionError: See `read_token`.
         """
         secret = [value.get_secret_value() for value in self._secret_fields().values() if value]
         spark = self.spark_conf.items()
@@ -516,7 +507,6 @@ class Settings(BaseSettings):
         return frozenset(filter(None, values))
 
     def _secret_fields(self) -> dict[str, SecretStr | None]:
-        """Return the settings that are secret, by name."""
         fields = type(self).model_fields.items()
         return {name: getattr(self, name) for name, field in fields if _is_secret(field.annotation)}
 
@@ -536,25 +526,18 @@ class Settings(BaseSettings):
 
         Safe if a second process starts at the same time: one of the two tokens wins, and both
         processes return it.
-
-        Raises:
-            DefinitionError: See `read_token`.
         """
-        token = self.read_token()
-        if token is not None:
-            return token
-        create_token_file(self.token_file)
-        made = self.read_token()
-        assert made is not None
-        return made
+        if (token := self.read_token()) is None:
+            create_token_file(self.token_file)
+            token = self.read_token()
+            assert token is not None
+        return token
 
 
 def load_settings(file: Path | None = None, **values: Any) -> Settings:
-    """Return the effective settings.
+    """Return the effective settings; `values` take precedence over the environment and the file.
 
-    Args:
-        file: YAML or TOML file to read instead of the one that `CBP_CONFIG` names.
-        values: Settings that take precedence over the environment and the file.
+    `file`, YAML or TOML, is read instead of the one that `CBP_CONFIG` names.
 
     Raises:
         DefinitionError: Rule `settings_invalid`, naming every wrong setting, or
@@ -571,7 +554,7 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
         lines = [f"{_name(line['loc'])}: {line['msg']}" for line in error.errors()]
         where = _name(error.errors()[0]["loc"])
         message = "; ".join(lines).removeprefix(f"{where}: ")
-        raise _wrong(message, rule="settings_invalid", where=where) from None
+        raise DefinitionError(Mistake("settings_invalid", where, message)) from None
 
 
 def _is_secret(annotation: object) -> bool:
@@ -579,8 +562,12 @@ def _is_secret(annotation: object) -> bool:
     return annotation is SecretStr or SecretStr in get_args(annotation)
 
 
+def _absolute(path: Path) -> Path:
+    return path.expanduser().absolute()
+
+
 def _placed(path: Path, default: Path) -> Path:
-    return default if path == Path() else path.expanduser().absolute()
+    return default if path == Path() else _absolute(path)
 
 
 def _is_loopback(host: str) -> bool:
@@ -592,7 +579,3 @@ def _is_loopback(host: str) -> bool:
 
 def _name(location: tuple[int | str, ...]) -> str:
     return ".".join(map(str, location)) or "settings"
-
-
-def _wrong(message: str, *, rule: str, where: str) -> DefinitionError:
-    return DefinitionError(Mistake(rule, where, message))

@@ -50,11 +50,8 @@ def print_json(value: Any, *, is_whole: bool = False) -> None:
     """Print a value as JSON, pure ASCII, so that any pipe can carry it.
 
     If more pages follow and stdout is not a terminal, a note on stderr says so, since the page
-    may be mistaken for the whole list.
-
-    Args:
-        value: The value; a page of a list has a `cursor`, which is null for the last page.
-        is_whole: Whether the cursor marks the end of the list, not a rest that was left out.
+    may be mistaken for the whole list. `is_whole`: the cursor marks the end of the list, not a rest
+    that was left out.
     """
     console = Console(soft_wrap=True, highlight=False)
     console.out(json.dumps(value, indent=2))
@@ -94,15 +91,9 @@ def print_table(
 ) -> None:
     """Print rows with their headings, or the sentence `empty` if there are none.
 
-    Prose is wrapped at words to fit the terminal; names and figures are never broken. If they
-    do not fit, columns are left out, and named below the table. If that is not enough, each row
-    is printed as lines of `column value`.
-
-    Args:
-        rows: Rows with a value for each column.
-        empty: Printed if there are no rows.
-        optional: Columns that may be left out, the first one first.
-        console: Replaces the terminal.
+    Prose is wrapped at words to fit the terminal; names and figures are never broken. If they do
+    not fit, `optional` columns are left out, the first one first, and named below the table. If
+    that is not enough, each row is printed as lines of `column value`.
     """
     if not rows:
         print_text(empty, "dim", console=console)
@@ -183,15 +174,11 @@ def print_items(
 ) -> None:
     """Print a row for each item; prints nothing if there are no items and no `empty`.
 
-    Args:
-        columns: Maps each heading to its cells.
-        rare: Columns that are printed only if an item has a value in them.
-
-    The other arguments are those of `print_table`.
+    `columns` maps each heading to its cells. `rare` ones are printed only if an item has a value in
+    them. The other arguments are those of `print_table`.
     """
     rows = [{name: _made(cell, item) for name, cell in columns.items()} for item in items]
-    idle = {name for name in rare if not any(row[name] for row in rows)}
-    shown = [name for name in columns if name not in idle]
+    shown = [name for name in columns if name not in rare or any(row[name] for row in rows)]
     if rows or empty:
         cells = [[row[name] for name in shown] for row in rows]
         print_table(shown, cells, empty=empty, optional=optional)

@@ -31,9 +31,10 @@ import math
 import re
 import reprlib
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
+from functools import partial
 from typing import Any, NoReturn
 
 from cbp.model.flow.schema import DataType
@@ -75,12 +76,17 @@ _SHORT = _short()
 
 def from_json(type_: DataType, rules: ValueRules = STRICT) -> Converter:
     """Return the converter of a parsed JSON value; never called with `None`."""
-    return _JSON[type_.kind](type_, rules)
+    return _converter(_JSON, type_, rules)
 
 
 def from_text(type_: DataType, rules: ValueRules = STRICT) -> Converter:
     """Return the converter of a CSV cell; never called with a null cell."""
-    return _TEXT[type_.kind](type_, rules)
+    return _converter(_TEXT, type_, rules)
+
+
+def _converter(plain: Mapping[str, _Plain], type_: DataType, rules: ValueRules) -> Converter:
+    convert = plain.get(type_.kind)
+    return partial(convert, type_) if convert else _PREPARED[type_.kind](type_, rules)
 
 
 def _wrong(type_: DataType, value: Any, more: str = "") -> NoReturn:
@@ -92,13 +98,10 @@ def _wrong(type_: DataType, value: Any, more: str = "") -> NoReturn:
     raise ValueError(message)
 
 
-def _json_string(type_: DataType, rules: ValueRules) -> Converter:
-    def convert(value: Any) -> str:
-        if type(value) is not str:
-            _wrong(type_, value)
-        return _valid_text(value)
-
-    return convert
+def _json_string(type_: DataType, value: Any) -> str:
+    if type(value) is not str:
+        _wrong(type_, value)
+    return _valid_text(value)
 
 
 def _valid_text(value: str) -> str:
@@ -110,22 +113,16 @@ def _valid_text(value: str) -> str:
     return value
 
 
-def _json_integer(type_: DataType, rules: ValueRules) -> Converter:
-    def convert(value: Any) -> int:
-        if type(value) is not int:
-            _wrong(type_, value)
-        return _in_range(type_, value)
-
-    return convert
+def _json_integer(type_: DataType, value: Any) -> int:
+    if type(value) is not int:
+        _wrong(type_, value)
+    return _in_range(type_, value)
 
 
-def _text_integer(type_: DataType, rules: ValueRules) -> Converter:
-    def convert(value: str) -> int:
-        if not _INTEGER.fullmatch(value):
-            _wrong(type_, value)
-        return _in_range(type_, int(value))
-
-    return convert
+def _text_integer(type_: DataType, value: str) -> int:
+    if not _INTEGER.fullmatch(value):
+        _wrong(type_, value)
+    return _in_range(type_, int(value))
 
 
 def _in_range(type_: DataType, value: int) -> int:
@@ -135,26 +132,20 @@ def _in_range(type_: DataType, value: int) -> int:
     return value
 
 
-def _json_real(type_: DataType, rules: ValueRules) -> Converter:
-    def convert(value: Any) -> float:
-        if type(value) is str and value in _SPECIAL:
-            return _SPECIAL[value]
-        if type(value) not in (int, float, Decimal):
-            _wrong(type_, value)
-        return _finite(type_, value)
-
-    return convert
+def _json_real(type_: DataType, value: Any) -> float:
+    if type(value) is str and value in _SPECIAL:
+        return _SPECIAL[value]
+    if type(value) not in (int, float, Decimal):
+        _wrong(type_, value)
+    return _finite(type_, value)
 
 
-def _text_real(type_: DataType, rules: ValueRules) -> Converter:
-    def convert(value: str) -> float:
-        if value in _SPECIAL:
-            return _SPECIAL[value]
-        if not _NUMBER.fullmatch(value):
-            _wrong(type_, value)
-        return _finite(type_, value)
-
-    return convert
+def _text_real(type_: DataType, value: str) -> float:
+    if value in _SPECIAL:
+        return _SPECIAL[value]
+    if not _NUMBER.fullmatch(value):
+        _wrong(type_, value)
+    return _finite(type_, value)
 
 
 def _finite(type_: DataType, value: Any) -> float:
@@ -190,35 +181,26 @@ def _decimal(type_: DataType, rules: ValueRules) -> Converter:
     return convert
 
 
-def _json_boolean(type_: DataType, rules: ValueRules) -> Converter:
-    def convert(value: Any) -> bool:
-        if type(value) is not bool:
-            _wrong(type_, value)
-        return value
-
-    return convert
+def _json_boolean(type_: DataType, value: Any) -> bool:
+    if type(value) is not bool:
+        _wrong(type_, value)
+    return value
 
 
-def _text_boolean(type_: DataType, rules: ValueRules) -> Converter:
-    def convert(value: str) -> bool:
-        lower = value.lower()
-        if lower not in ("true", "false"):
-            _wrong(type_, value)
-        return lower == "true"
-
-    return convert
+def _text_boolean(type_: DataType, value: str) -> bool:
+    lower = value.lower()
+    if lower not in ("true", "false"):
+        _wrong(type_, value)
+    return lower == "true"
 
 
-def _date(type_: DataType, rules: ValueRules) -> Converter:
-    def convert(value: Any) -> date:
-        if type(value) is not str or not _DATE.fullmatch(value):
-            _wrong(type_, value, " as YYYY-MM-DD")
-        try:
-            return date.fromisoformat(value)
-        except ValueError:
-            _wrong(type_, value, " that exists")
-
-    return convert
+def _date(type_: DataType, value: Any) -> date:
+    if type(value) is not str or not _DATE.fullmatch(value):
+        _wrong(type_, value, " as YYYY-MM-DD")
+    try:
+        return date.fromisoformat(value)
+    except ValueError:
+        _wrong(type_, value, " that exists")
 
 
 def _timestamp(type_: DataType, rules: ValueRules) -> Converter:
@@ -259,16 +241,13 @@ def _in_zone(moment: datetime, zone: tzinfo | None, value: str) -> datetime:
     return first
 
 
-def _json_binary(type_: DataType, rules: ValueRules) -> Converter:
-    def convert(value: Any) -> bytes:
-        if type(value) is not str:
-            _wrong(type_, value, " in base64")
-        try:
-            return base64.b64decode(value, validate=True)
-        except (binascii.Error, ValueError):
-            _wrong(type_, value, " in base64")
-
-    return convert
+def _json_binary(type_: DataType, value: Any) -> bytes:
+    if type(value) is not str:
+        _wrong(type_, value, " in base64")
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        _wrong(type_, value, " in base64")
 
 
 def _json_array(type_: DataType, rules: ValueRules) -> Converter:
@@ -328,29 +307,33 @@ def _inside(convert: Converter, value: Any, where: str) -> Any:
         raise ValueError(message) from exc
 
 
-def _text_string(type_: DataType, rules: ValueRules) -> Converter:
-    return str
+def _text_string(type_: DataType, value: str) -> str:
+    return value
 
 
-_Make = Callable[[DataType, ValueRules], Converter]
-_EITHER: dict[str, _Make] = {"DECIMAL": _decimal, "DATE": _date, "TIMESTAMP": _timestamp}
-_JSON: dict[str, _Make] = {
-    **_EITHER,
+_Plain = Callable[[DataType, Any], Any]
+_JSON: dict[str, _Plain] = {
     **dict.fromkeys(INTEGER_BITS, _json_integer),
     "STRING": _json_string,
     "DOUBLE": _json_real,
     "FLOAT": _json_real,
     "BOOLEAN": _json_boolean,
+    "DATE": _date,
     "BINARY": _json_binary,
-    "ARRAY": _json_array,
-    "MAP": _json_map,
-    "STRUCT": _json_struct,
 }
-_TEXT: dict[str, _Make] = {
-    **_EITHER,
+_TEXT: dict[str, _Plain] = {
     **dict.fromkeys(INTEGER_BITS, _text_integer),
     "STRING": _text_string,
     "DOUBLE": _text_real,
     "FLOAT": _text_real,
     "BOOLEAN": _text_boolean,
+    "DATE": _date,
 }
+_PREPARED: dict[str, Callable[[DataType, ValueRules], Converter]] = {
+    "DECIMAL": _decimal,
+    "TIMESTAMP": _timestamp,
+    "ARRAY": _json_array,
+    "MAP": _json_map,
+    "STRUCT": _json_struct,
+}
+"""Makers of converters that compute something of their type, or obey rules."""

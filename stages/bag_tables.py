@@ -15,18 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "COPIES",
-    "GROUP",
-    "changes_of",
-    "current",
-    "first_from",
-    "ids_of",
-    "micros",
-    "null_keys",
-    "order_by",
-]
-
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -47,12 +35,8 @@ def current(
 ) -> pa.Table:
     """Return the records after some changes, group after group, with `_group`.
 
-    Args:
-        groups: The groups.
-        state: The state with the earlier records; without `copies`, one of each.
-        changes: The result of `changes_of`, with the columns of the state.
-        names: The columns that identify a record within its group.
-        counted: Whether copies are added up. Otherwise the last change of a record counts.
+    `changes` are those of `changes_of`, and `names` identify a record within its group. If
+    `counted`, copies are added up; otherwise the last change of a record counts.
     """
     before = getattr(groups, state)
     if COPIES not in before.column_names:
@@ -109,9 +93,7 @@ def micros(times: pa.ChunkedArray) -> Int64s:
 def first_from(ids: Int64s, times: Int64s, wanted_ids: Int64s, wanted: Int64s) -> Int64s:
     """Return, for many groups, the first record from a time on; -1 if there is none.
 
-    Args:
-        ids, times: Group and time of each record, in the order of both.
-        wanted_ids, wanted: The groups and times to search.
+    `ids` and `times` of the records are in the order of both.
     """
     sides = np.repeat([1, 0], [len(ids), len(wanted)])  # before a record of the same time
     order = np.lexsort((sides, np.concatenate([times, wanted]), np.concatenate([ids, wanted_ids])))

@@ -13,8 +13,6 @@ from typing import Any
 from cbp import Input, Schema, State
 from cbp.errors import DefinitionError, Mistake
 
-__all__ = ["Bag", "Name", "Record", "column_at", "emit", "names_of", "ordered", "same"]
-
 Name = tuple[Any, ...]
 Record = tuple[Any, ...]
 """The columns of a record, and how many copies there are."""
@@ -42,16 +40,10 @@ def _ordered(value: Any) -> tuple[Any, ...]:
 
 
 def column_at(columns: Schema, name: str, where: str, kind: str = "") -> int:
-    """Return the place of a column that a parameter names.
-
-    Args:
-        columns: The columns.
-        name: The name of the column.
-        where: The parameter, such as `windows.at`.
-        kind: The type that the column must have; empty: any.
+    """Return the place of a column that the parameter `where`, such as `windows.at`, names.
 
     Raises:
-        DefinitionError: There is no such column, or it has another type.
+        DefinitionError: There is no such column, or its type is not the given `kind`.
     """
     if name not in columns:
         message = f"there is no column {name!r}; name one of {', '.join(columns.names)}"
@@ -64,21 +56,15 @@ def column_at(columns: Schema, name: str, where: str, kind: str = "") -> int:
 
 
 class Bag:
-    """The kept records of one input.
+    """The kept records of one input: DDL without columns named `sign` or `copies`.
 
     Args:
-        schema: DDL of the records; no column is named `sign` or `copies`.
         route: The columns of the group's key.
         key: The key of the view that is read; if empty, records are counted.
         first: A column by which the records of a group are ordered before their key.
         where: The parameter with the schema, for errors.
 
-    Raises:
-        DefinitionError: A name is not a column.
-
     Attributes:
-        columns: The columns of a record, without the copies.
-        counted: Whether there can be several copies of a record.
         second: The columns that identify a record within its group.
     """
 
@@ -99,11 +85,7 @@ class Bag:
         return Input(f"{self._schema}, sign INT", route_by=self._route, changes="signed")
 
     def state(self, *, keep: bool = True) -> State:
-        """Return the declaration of the state of the records.
-
-        Args:
-            keep: Whether records stay unless they are put or deleted.
-        """
+        """Return the declaration of the state of the records."""
         schema = f"{self._schema}, copies BIGINT"
         key = ", ".join([self._route, *self.second])
         return State(schema, keep=True, key=key) if keep else State(schema)
@@ -115,10 +97,7 @@ class Bag:
     def apply(self, rows: Iterable[Any], kept: Any, put: Any) -> dict[Name, Record | None]:
         """Put the changes into the state; return them by name, `None` if deleted.
 
-        Args:
-            rows: The columns of records, each with its sign at the end.
-            kept: The state before the call.
-            put: The function that emits to the state.
+        `rows` have their sign at the end; `kept` is the state before the call.
         """
         changes: dict[Name, Record | None] = {}
         for row in rows:

@@ -17,13 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stages.nodes import Floats, Int64s
 from stages.spanning_forest import spans
 
-__all__ = ["SWEEPS_MAX", "LinkSums", "fixpoint"]
-
-Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
-Int64s = npt.NDArray[np.int64]
 
 SWEEPS_MAX = 10_000
 """Most sweeps, some hundred times what a damping of 0.85 needs."""
@@ -48,14 +45,9 @@ _HUB = 32
 class _Part:
     """The links that lead to a range of nodes.
 
-    Attributes:
-        first, last: The range.
-        rows: Nodes with links, but no hubs; the more links, the earlier.
-        columns: Where the first link of each comes from, then the second one of those that have
-            two, and so on.
-        hubs: Nodes with many links.
-        starts: Where those of each begin in `src`.
-        src: Where the links of hubs come from.
+    `rows` are nodes with links, but no hubs; the more links, the earlier. `columns` say where the
+    first link of each comes from, then the second one of those that have two, and so on. The links
+    of each hub begin in `src` at `starts`.
     """
 
     first: int
@@ -67,7 +59,6 @@ class _Part:
     src: Int64s
 
     def sums(self, gives: Floats) -> Floats:
-        """Return what comes to each node of the range."""
         sums = np.zeros(self.last - self.first)
         if self.columns:
             came = gives.take(self.columns[0])
@@ -82,13 +73,11 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Beside:
-    """Links that came and went since a part was made.
+    """Links that came (sign 1) and went (-1) since a part was made.
 
     Attributes:
         rows: The nodes to which they lead, from the first one of the range.
         starts: Where those of each begin in `src`.
-        src: Where they come from.
-        signs: 1 if a link came, -1 if it went.
     """
 
     rows: Int64s
@@ -98,11 +87,9 @@ class _Beside:
 
     @classmethod
     def of(cls, links: Int64s, first: int) -> _Beside | None:
-        """Return those of a part; `None` if there are none.
+        """Return those of a part that begins with node `first`; `None` if there are none.
 
-        Args:
-            links: Where each ends, ascending; where it begins; its sign.
-            first: The first node of the part.
+        `links` are where each ends, ascending; where it begins; its sign.
         """
         dst, src, signs = links
         if not len(dst):
@@ -116,11 +103,6 @@ class LinkSums:
 
     Nodes are summed in parallel: a gather and a sum for the first link of all nodes, for the
     second link, and so on. So nodes with few links cost no more than nodes with many.
-
-    Args:
-        src: Number of the node where each link begins.
-        dst: Number of the node where it ends.
-        nodes: Number of nodes.
     """
 
     def __init__(self, src: Int64s, dst: Int64s, nodes: int) -> None:
@@ -148,13 +130,7 @@ class LinkSums:
         return 8 * (self.links + self._nodes + 6 * self.changed)
 
     def change(self, new: tuple[Int64s, Int64s], gone: tuple[Int64s, Int64s], nodes: int) -> None:
-        """Add and remove links; the time and memory of a sum grow with their number.
-
-        Args:
-            new: Both ends of added links.
-            gone: Both ends of removed links.
-            nodes: Number of nodes now.
-        """
+        """Add and remove links; the time and memory of a sum grow with their number."""
         both = [(dst, src, np.full(len(src), sign)) for (src, dst), sign in ((new, 1), (gone, -1))]
         more = np.concatenate([self._more, *map(np.stack, both)], axis=1)
         self._more = more[:, np.argsort(more[0], kind="stable")]
@@ -186,12 +162,8 @@ class LinkSums:
         """Return for each node the sum of what nodes give to each of their links.
 
         It does not depend on the order in which links were given; exact if these are whole numbers
-        with sums below 2**53.
-
-        Args:
-            gives: What each node gives.
-            renew: Called with a range of nodes and their sums, range after range; it may set what
-                these nodes give from now on.
+        with sums below 2**53. `renew` is called with a range of nodes and their sums, range after
+        range; it may set what these nodes give from now on.
         """
         parts = [np.empty(0)]
         for part, beside in zip(self._parts, self._beside, strict=True):
@@ -210,12 +182,8 @@ def fixpoint(
 ) -> Floats:
     """Return scores with a bounded difference, or with as small a one as sweeps can reach.
 
-    Args:
-        flow: Returns the right score of each node, given the scores of all; it must reduce the
-            sum of all differences.
-        scores: The scores to begin with.
-        most: Largest difference between a score and its right value.
-        few: Number of scores that may differ by more.
+    `flow` returns the right score of each node, given the scores of all; it must reduce the sum of
+    all differences. All scores but a `few` are right up to `most`.
     """
     step = 1 + len(scores) // _LOOKED_AT
     moves = np.empty((_MIXED, len(scores)), np.float32)  # a few digits of these do

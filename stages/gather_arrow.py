@@ -24,17 +24,11 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cbp import TranslateRun, View
 from stages.link_arrays import ANEW, LinkTable
-from stages.nodes import Nodes, array_of, typed
-
-__all__ = ["GatherArrow"]
-
-Array = npt.NDArray[Any]
-Int64s = npt.NDArray[np.int64]
+from stages.nodes import Array, Int64s, Nodes, array_of, typed
 
 
 class GatherArrow(TranslateRun):
@@ -49,11 +43,8 @@ class GatherArrow(TranslateRun):
             `(src, dst, gone BOOLEAN)`: the last one of two nodes counts.
         nodes: a view `(node, <value>)` with the key `node`, of the nodes that have an edge.
 
-    Args:
-        value: Name and type of the value, as `"score DOUBLE"`.
-        node: Type of a node.
-        rounds: A run ends after this many rounds, even if values still change.
-        changes: Whether edges are the changes of a view.
+    A run ends after `rounds` rounds, even if values still change. The value is given by its name
+    and type, as `"score DOUBLE"`.
 
     Attributes:
         combine: How the values that edges bring to a node are combined.
@@ -79,9 +70,8 @@ class GatherArrow(TranslateRun):
     def gather(self, values: Any, edges: Any) -> Any:
         """Return the values that edges bring; by default, those of the nodes where they begin.
 
-        Args:
-            values: The value of the node where each edge begins.
-            edges: Number of edges that begin at that node.
+        `values` has the value of the node where each edge begins, and `edges` the number of edges
+        that begin at that node.
         """
         return values
 
@@ -137,7 +127,6 @@ class GatherArrow(TranslateRun):
             to: Where each edge leads, as a place among them; ascending.
             origin: Where it begins.
             noted: The values after a round of another try of the run, and its number; or nothing.
-            note: Takes them.
             empty: No values, in the type of the view.
         """
         type_, first = array_of(empty).dtype, 0
@@ -166,11 +155,6 @@ class GatherArrow(TranslateRun):
         return values
 
     def _nothing(self, many: int, type_: np.dtype[Any]) -> Array:
-        """Return the combined values of nodes to which no edge leads.
-
-        Raises:
-            ValueError: Values are whole numbers, and `nothing` is none that their type holds.
-        """
         if type_.kind == "i":
             least, most = np.iinfo(type_).min, np.iinfo(type_).max
             if not (least <= self.nothing <= most and self.nothing == int(self.nothing)):
@@ -183,11 +167,7 @@ class GatherArrow(TranslateRun):
 
 
 def _sums(brought: Array, starts: Int64s) -> Array:
-    """Return the sum of each span of numbers.
-
-    Raises:
-        OverflowError: They are whole numbers, and a sum has more than 62 bits.
-    """
+    """Return the sum of each span; refuse whole numbers whose sum has more than 62 bits."""
     sums: Array = np.add.reduceat(brought, starts)
     if brought.dtype.kind == "i":
         bits, most = 62, max(int(brought.max()), -int(brought.min()))

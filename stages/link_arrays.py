@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cbp import Input, Schema, State
 from stages.net_edges import NetEdges, has_signs, row_numbers
-from stages.nodes import Nodes, array_of, order_of
+from stages.nodes import Array, Bools, Int32s, Int64s, Nodes, array_of, order_of
 from stages.spanning_forest import spans
 
 __all__ = [
@@ -39,17 +38,12 @@ __all__ = [
     "spans",
 ]
 
-Array = npt.NDArray[Any]
-Bools = npt.NDArray[np.bool_]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
 
 _CALL_ROWS = 4_000
 """A look-up costs as much as reading this many records of a state in a row."""
 
 _KEY_ROWS = 8
 """A key of a look-up costs as much as reading this many records."""
-
 
 _WHOLE_SHARE = 16
 """From one edge for this many records of links on, reading all costs less than looking up."""
@@ -67,31 +61,19 @@ ANEW, CHANGED = "anew", "by what changed"
 def reads_whole(records: int, came: int) -> bool:
     """Return whether a run reads all links at once, not only those that it reaches.
 
-    Only sizes decide, so a repeated run does the same.
-
-    Args:
-        records: Number of records of links before the run.
-        came: Number of records of new edges.
+    Only sizes decide, so a repeated run does the same. `records` of links are there before the run,
+    and `came` records of new edges.
     """
     return _WHOLE_SHARE * came >= records
 
 
 def edge_names(edge: str) -> tuple[str, ...]:
-    """Return the names of an edge's further columns, which are given as DDL; empty if it has none.
-
-    Raises:
-        DefinitionError: The DDL is wrong.
-    """
+    """Return the names of an edge's further columns, which are given as DDL."""
     return Schema.parse(edge, where="edge").names if edge else ()
 
 
 class Reader:
-    """Reads the records of nodes in a kept state, each once.
-
-    Args:
-        table: The state, as given to the run.
-        nodes: The nodes.
-    """
+    """Reads the records of nodes in a kept state, each once."""
 
     def __init__(self, table: Any, nodes: Nodes) -> None:
         self._table, self._nodes, self._spent = table, nodes, 0
@@ -99,11 +81,7 @@ class Reader:
         self._has_all = table.size == 0
 
     def read(self, numbers: Int64s, *, whole: bool = False) -> tuple[Int64s, pa.Table] | None:
-        """Read the records of nodes that were not read before.
-
-        Args:
-            numbers: The nodes.
-            whole: Whether to read the records of all nodes, if any must be read.
+        """Read the records of nodes that were not read before; with `whole`, of all nodes.
 
         Returns:
             The nodes that are read now, ascending, and their records, in any order; `None` if all
@@ -131,7 +109,6 @@ class Reader:
         return np.flatnonzero(fresh), records
 
     def _rest(self) -> pa.Table:
-        """Return all records but those of nodes that were read before."""
         records = self._table.all()
         numbers = self._nodes.numbers(array_of(records["node"]))
         is_read = self._grown()[numbers]
@@ -148,11 +125,8 @@ class LinkChanges:
     """Added and removed links, each from both of its ends; parallel arrays.
 
     Attributes:
-        node: Number of one end.
-        other: Number of the other end.
         edge: The link's own columns.
-        mine: Edges that lead from `node` to `other` now.
-        theirs: Edges that lead from `other` to `node` now.
+        mine, theirs: Edges that lead from `node` to `other` now, and back.
         had_mine, had_theirs: The same, before the change.
     """
 
@@ -193,13 +167,11 @@ class _Links:
         return _Links(self.node[places], self.other[places], edge, self.counts[:, places])
 
     def but(self, places: Int64s) -> _Links:
-        """Return all links but those at some places."""
         stays = np.ones(len(self.node), np.bool_)
         stays[places] = False
         return self.at(stays)
 
     def with_more(self, more: _Links) -> _Links:
-        """Return these links and more."""
         edge = tuple(pa.concat_arrays(both) for both in zip(self.edge, more.edge, strict=True))
         return _Links(
             np.concatenate([self.node, more.node]),
@@ -228,14 +200,8 @@ def _places(told: NetEdges, known: _Links, many: int) -> tuple[Int64s, Int64s]:
 class LinkTable:
     """The links of a graph in one run; the author declares the results of `declare`.
 
-    Args:
-        links: The state, as given to the run.
-        nodes: The nodes.
-        edge: Names of the links' own columns.
-        both: Whether a link is kept at both of its ends.
-
-    Attributes:
-        is_whole: Whether all links were read at once.
+    `edge` names the links' own columns; with `both`, a link is kept at both of its ends. `is_whole`
+    says that all links were read at once.
     """
 
     def __init__(
@@ -259,11 +225,9 @@ class LinkTable:
         """Return the input of edges and the state of links.
 
         Args:
-            node: Type of a node.
             edge: Further columns of an edge, as DDL; empty if there are none.
             changes: Whether the input reads the changes of a view; otherwise each record says
                 that an edge exists, or that it is `gone`.
-            both: Whether a link is kept at both of its ends.
         """
         more = f", {edge}" if edge else ""
         names = "".join(f", {name}" for name in edge_names(edge))
@@ -278,12 +242,7 @@ class LinkTable:
         return edges, links
 
     def change(self, came: pa.Table, out: Any) -> LinkChanges:
-        """Apply added and removed edges, and keep the links; call once, before `of`.
-
-        Args:
-            came: The records of the input.
-            out: Receives the records of the state.
-        """
+        """Apply added and removed edges, and keep the links; call once, before `of`."""
         links, counts = self._links, self._counts
         self.is_whole = reads_whole(links.size, len(came))
         known = self._all() if self.is_whole else None
@@ -320,7 +279,6 @@ class LinkTable:
         return self._changed
 
     def _keys(self, told: NetEdges, chosen: Bools) -> pa.Table:
-        """Return the keys of some links."""
         ids = self._nodes.ids
         if chosen.all():
             return pa.table([ids[told.node], ids[told.other], *told.edge], names=list(self._names))
@@ -334,7 +292,6 @@ class LinkTable:
         return rows, self._counted(records)
 
     def _all(self) -> _Links:
-        """Return all links as they were before the run."""
         records = self._links.all()
         node, other = (self._nodes.numbers(array_of(records[name])) for name in ("node", "other"))
         edge = tuple(records[name].combine_chunks() for name in self._names[2:])
@@ -358,10 +315,7 @@ class LinkTable:
         self.mine, self.theirs = links.counts > 0
 
     def of(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the present links of some nodes, node after node.
-
-        Args:
-            numbers: The nodes, each once.
+        """Return the present links of some nodes, node after node; each node is given once.
 
         Returns:
             For each link, the index of its node in `numbers`, and its index in `other`, `mine`,
@@ -372,10 +326,7 @@ class LinkTable:
         return np.repeat(np.arange(len(numbers)), sizes), spans(self._starts[numbers], sizes)
 
     def every(self) -> tuple[Int64s, Int64s, Int64s]:
-        """Return the position and number of each node's links in `other`; and their nodes.
-
-        Only if `is_whole`.
-        """
+        """Return the place and number of each node's links, if `is_whole`; and their nodes."""
         self._grow()
         return self._starts, self._sizes, np.repeat(np.arange(len(self._sizes)), self._sizes)
 
@@ -402,7 +353,6 @@ class LinkTable:
         self.edge = [np.concatenate(both) for both in zip(old, edge, strict=True)]
 
     def _grow(self) -> None:
-        """Make place for the nodes that were met."""
         size = len(self._nodes) - len(self._sizes)
         if size:
             self._starts, self._sizes = (

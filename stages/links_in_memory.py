@@ -18,26 +18,15 @@ import numpy.typing as npt
 
 from stages.fixpoint import LinkSums
 from stages.link_arrays import LinkChanges
-from stages.nodes import Nodes, order_of
+from stages.nodes import Int32s, Int64s, Nodes, order_of
 from stages.spanning_forest import spans
-
-__all__ = ["HeldGraph", "OutLinks"]
-
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
 
 _CHANGED_SHARE = 8
 """Once one link in this many has changed, or one node is gone, what was arranged is dropped."""
 
 
 class OutLinks:
-    """The links that lead away from nodes; changed links of a node are written at the end.
-
-    Args:
-        src: Number of the node where each link begins.
-        dst: Number of the node where it ends.
-        nodes: Number of nodes.
-    """
+    """The links that lead away from nodes; changed links of a node are written at the end."""
 
     def __init__(self, src: Int64s, dst: Int64s, nodes: int) -> None:
         self._sizes = np.bincount(src, minlength=nodes)
@@ -52,21 +41,13 @@ class OutLinks:
         return int(self._other.nbytes + self._sizes.nbytes + self._starts.nbytes)
 
     def of(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the links of some nodes: the index of its node in `numbers`, and its end.
-
-        Args:
-            numbers: The nodes, each once.
-        """
+        """Return the links of nodes, each given once: index of its node in `numbers`, and end."""
         sizes = self._sizes[numbers]
         links = spans(self._starts[numbers], sizes)
         return np.repeat(np.arange(len(numbers)), sizes), self._other[links].astype(np.int64)
 
     def change(self, new: LinkChanges, gone: LinkChanges, nodes: int) -> None:
-        """Add and remove links.
-
-        Args:
-            nodes: Number of nodes now.
-        """
+        """Add and remove links."""
         more = np.zeros(nodes - len(self._sizes), np.int64)
         self._sizes, self._starts = (
             np.concatenate([one, more]) for one in (self._sizes, self._starts)
@@ -90,13 +71,10 @@ class OutLinks:
 
 @dataclass
 class HeldGraph:
-    """A graph in memory; arrays are indexed by the number of a node.
+    """A graph in memory; arrays are indexed by the number of a node, removed ones included.
 
-    Attributes:
-        nodes: The nodes, including removed ones.
-        rows: Columns with the values of each node; 0 for a removed node.
-        sums: The links that lead to nodes.
-        out: The links that lead away from them.
+    `rows` are columns with the values of each node, 0 for a removed one. `sums` has the links that
+    lead to nodes, `out` those that lead away from them.
     """
 
     nodes: Nodes

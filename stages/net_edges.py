@@ -6,18 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.nodes import Nodes, array_of, in_order
-
-__all__ = ["NetEdges", "has_signs", "row_numbers"]
-
-Bools = npt.NDArray[np.bool_]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
-
+from stages.nodes import Bools, Int32s, Int64s, Nodes, array_of, in_order
 
 _BITS = 63
 """Bits of a number that is not below zero."""
@@ -28,7 +20,6 @@ class NetEdges:
     """The net effect of new records of edges on links, each once; parallel arrays.
 
     Attributes:
-        node, other: Numbers of the ends.
         edge: The link's own columns, and a number for the values of each in `edge_number`.
         amounts: Amounts to add to `mine` and to `theirs`; 1 or 0 if a record states the number
             itself.
@@ -48,11 +39,8 @@ class NetEdges:
     ) -> NetEdges:
         """Return each edge once: with the sum of its signs, or with its last record.
 
-        Args:
-            came: Records `(src, dst, <names>, sign)`, or with `gone` instead of `sign`.
-            names: The links' own columns.
-            nodes: Numbers the ends.
-            both: Whether to include both ends; see `at_both_ends`.
+        `came` are records `(src, dst, <names>, sign)`, or with `gone` instead of `sign`; with
+        `both`, both ends are told (`at_both_ends`).
         """
         edges = _whole_edges(came, names)
         ends = np.concatenate([array_of(edges[name]) for name in ("src", "dst")])
@@ -66,10 +54,7 @@ class NetEdges:
     def _that_come(cls, src: Int64s, dst: Int64s, many: int, *, once: bool) -> NetEdges:
         """Return edges of which none goes, told to both ends: one order has them all.
 
-        Args:
-            src, dst: Numbers of the ends.
-            many: Number of nodes.
-            once: Whether records of one edge count once.
+        With `once`, records of one edge count once.
         """
         shift = many.bit_length()
         codes = np.empty(2 * len(src), np.int64)
@@ -93,11 +78,9 @@ class NetEdges:
     def _paired(cls, codes: Int64s, amount: Int32s, shift: int) -> NetEdges:
         """Return links without columns of their own, of which one end or both are told.
 
-        Args:
-            codes: Node and other node of each, as `_ends` takes them, and a last bit that says
-                whether `theirs` is told, not `mine`; ascending, each once. They are used up.
-            amount: What is told; one for all, or one for each.
-            shift: Bits of a node.
+        `codes` are node and other node of each, as `_ends` takes them, and a last bit that says
+        whether `theirs` is told, not `mine`; ascending, each once. They are used up. `amount` is
+        what is told: one for all, or one for each.
         """
         side = (codes.astype("<i8", copy=False).view(np.uint8)[::8] & 1).view(np.bool_)
         codes >>= 1
@@ -174,7 +157,6 @@ class NetEdges:
 
 
 def _all_come(edges: pa.Table) -> bool:
-    """Return whether no record says that an edge is gone."""
     if not has_signs(edges):
         return not pc.any(edges["gone"]).as_py()
     return bool((edges["sign"].to_numpy() == 1).all())
@@ -193,7 +175,6 @@ def _one_zero(column: pa.Array) -> pa.Array:
 
 
 def _whole_edges(came: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return the edges without a null or a NaN."""
     is_edge = np.ones(len(came), np.bool_)
     for name in ("src", "dst", *names):
         if came[name].null_count:

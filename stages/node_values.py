@@ -9,14 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from stages.link_arrays import Reader
-from stages.nodes import Nodes, array_of
-
-__all__ = ["NONE", "NodeValues"]
-
-Int64s = npt.NDArray[np.int64]
+from stages.nodes import Int64s, Nodes, array_of
 
 NONE = -1
 """A node without a record has this in each column."""
@@ -25,15 +20,8 @@ NONE = -1
 class NodeValues:
     """Some columns of a state with one record a node; arrays are indexed by column and number.
 
-    Args:
-        table: The state, as given to the run.
-        nodes: The nodes.
-        names: The columns. Their values are not below zero.
-        are_nodes: Whether values are nodes; in the arrays these are their numbers.
-
-    Attributes:
-        now: The present values.
-        old: The values before the run.
+    Values, `now` and before the run (`old`), are not below zero. With `are_nodes`, they are nodes;
+    in the arrays these are their numbers.
     """
 
     def __init__(
@@ -61,9 +49,7 @@ class NodeValues:
     def write(self, put: Any, **columns: str) -> None:
         """Put the records with changed values, and delete those of nodes without values.
 
-        Args:
-            put: The function of `out` for a state.
-            columns: The column here for each column of the state; by default they are the same.
+        `columns` name the column here for each column of the state; by default they are the same.
         """
         self._grow()
         chosen = columns or dict(zip(self._names, self._names, strict=True))
@@ -76,7 +62,6 @@ class NodeValues:
         put.delete({"node": ids[was_there & ~is_there]})
 
     def _grow(self) -> None:
-        """Make place for the nodes that were met."""
         more = len(self._nodes) - self.now.shape[1]
         if more or self.now is self.old:
             blank = np.full((len(self._names), more), NONE)

@@ -1,4 +1,7 @@
-"""Numbers for the nodes of a graph that a run meets, so that arrays have a place for each."""
+"""Numbers for the nodes of a graph that a run meets, so that arrays have a place for each.
+
+Also the kinds of arrays that all modules of graphs use.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Nodes", "array_of", "in_order", "order_of", "typed"]
-
 Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 _CLOSE = 4
@@ -30,12 +34,7 @@ def array_of(column: pa.ChunkedArray) -> Array:
 
 
 def typed(values: Array, type_: np.dtype[Any], name: str) -> Array:
-    """Return an author's values in the type of their column.
-
-    Args:
-        values: The values.
-        type_: The type.
-        name: The column, for the error.
+    """Return an author's values in the type of their column, which errors call `name`.
 
     Raises:
         ValueError: The column has whole numbers, and a value is none, or is too large.

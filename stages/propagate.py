@@ -32,8 +32,6 @@ from typing import Any
 from cbp import Input, Loopback, Schema, State, Translate, View
 from stages.source_node import SourceNode
 
-__all__ = ["Propagate"]
-
 Link = tuple[Any, ...]
 """The node at the other end, and the edge's own columns."""
 
@@ -62,7 +60,6 @@ class Propagate(Translate):
 
     Args:
         value: Name and type of the value, as `"label BIGINT"`.
-        node: Type of a node.
         edge: Further columns of an edge, as `"weight DOUBLE"`; `along` gets them.
         directed: Whether an edge leads from `src` to `dst` only.
         supersteps: Largest number of supersteps of a run; the rest continues in the next epoch.
@@ -88,9 +85,7 @@ class Propagate(Translate):
         self.no_edge = (None,) * names.count(",")
         self.key = f"node {node}"
         self.edges = Input(
-            f"src {node}, dst {node}{more}, sign INT",
-            route_by="src",
-            changes="signed",
+            f"src {node}, dst {node}{more}, sign INT", route_by="src", changes="signed"
         )
         self.news = Loopback(
             f"node {node}, kind INT, told {type_}, other {node}{more}",
@@ -149,7 +144,6 @@ class _Call:
         self._is_lost = False
 
     def take_edges(self) -> None:
-        """Count the edges that came and went."""
         if self._node is None or self._node != self._node:
             return
         for _, *link, sign in self._group.edges:
@@ -301,8 +295,7 @@ class _Change:
         theirs: Level of the link back, as the other end said; until resolved, `None` if it said
             nothing.
         mine: How many edges lead along the link now.
-        level: The link's level now.
-        before: Its level before.
+        level, before: The link's level now, and before.
     """
 
     came: int = 0

@@ -27,55 +27,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cbp import State, TranslateRun, View
 from cbp.errors import DefinitionError, Mistake
-from stages.link_arrays import (
-    ANEW,
-    CHANGED,
-    WAYS,
-    LinkChanges,
-    LinkTable,
-    Reader,
-    edge_names,
-)
-from stages.nodes import Nodes, array_of, typed
+from stages.link_arrays import ANEW, CHANGED, WAYS, LinkChanges, LinkTable, Reader, edge_names
+from stages.nodes import Array, Bools, Int64s, Nodes, array_of, typed
 from stages.source_node import SourceNode
 from stages.spanning_forest import ForestSearch, best_of, once, united
-
-__all__ = ["PropagateArrow"]
-
-Array = npt.NDArray[Any]
-Bools = npt.NDArray[np.bool_]
-Int64s = npt.NDArray[np.int64]
 
 
 class PropagateArrow(TranslateRun):
     """Give each node the best value that its own start, or any path to it, leads to.
 
     A subclass defines the initial values of nodes, how edges change values, and which value is
-    best, each for whole columns. `along` must never make a value better, and must keep the
-    order of two values. Only nodes at which an edge begins have a start; if edges have no
-    direction, they begin at both ends.
-
-    Shape:
-        edges: the changes of a view with the columns `src`, `dst`, and those of `edge`.
-            Repeated edges are counted; an edge with a null or a NaN is ignored. With
-            `changes=False`, records `(src, dst, gone BOOLEAN)`: the last one of two nodes
-            counts.
-        nodes: a view `(node, <value>)` with the key `node`, of the nodes that have a value.
-
-    Args:
-        value: Name and type of the value, as `"label BIGINT"`.
-        node: Type of a node.
-        edge: Further columns of an edge, as `"weight DOUBLE"`; `along` gets them.
-        directed: Whether an edge leads from `src` to `dst` only.
-        changes: Whether edges are the changes of a view.
+    best, each for whole columns; the rules for these, and the parameters, are those of
+    `stages.propagate.Propagate`. With `changes=False`, edges are not the changes of a view, but
+    records `(src, dst, gone BOOLEAN)`: the last one of two nodes counts.
 
     Attributes:
         largest: Whether the largest value is the best one, not the least.
-        _source: As in `stages.propagate.Propagate`.
     """
 
     largest = False
@@ -147,12 +117,7 @@ class PropagateArrow(TranslateRun):
 
 
 class _Spread:
-    """The values of the nodes that a run meets; arrays are indexed by the number of a node.
-
-    Args:
-        author: Says how values spread.
-        tables: What the run gives.
-    """
+    """The values of the nodes that a run meets; arrays are indexed by the number of a node."""
 
     def __init__(self, author: PropagateArrow, tables: Any) -> None:
         self._author = author
@@ -241,7 +206,6 @@ class _Spread:
         self._support[found] = under
 
     def write(self, out: Any) -> None:
-        """Keep the values that changed."""
         self._grow()
         has, had = self._has, self._had
         is_other = self._value != self._old_value
@@ -256,11 +220,9 @@ class _Spread:
         out.nodes.delete(gone)
 
     def _leads(self, mine: Bools, theirs: Bools) -> Bools:
-        """Return which links lead away from their node."""
         return mine.copy() if self._author.directed else mine | theirs
 
     def _begins(self, numbers: Int64s) -> Bools:
-        """Return which nodes have a link that leads away from them now."""
         at, links = self.links.of(numbers)
         leads = self._leads(self.links.mine[links], self.links.theirs[links])
         begins: Bools = np.bincount(at[leads], minlength=len(numbers)) > 0
@@ -273,7 +235,6 @@ class _Spread:
         return links[leads], (at[leads], self.links.other[links[leads]])
 
     def _know(self, numbers: Int64s) -> None:
-        """Read the values of nodes, unless they are known."""
         read = self._reader.read(numbers, whole=self.links.is_whole)
         if read is not None:
             _, records = read
@@ -315,7 +276,6 @@ class _Spread:
         self._tell(self.links.other[links], trimmed[at], edge)
 
     def _start(self, numbers: Int64s) -> None:
-        """Let nodes hear what they are worth by themselves."""
         ids = self.nodes.ids[numbers]
         some = np.flatnonzero(np.asarray(self._author.starts(ids), np.bool_))
         if len(some):
@@ -336,11 +296,7 @@ class _Spread:
         self._candidates.append((to[reaches], values, origin[reaches]))
 
     def _require_no_better(self, values: Array, before: Array) -> None:
-        """Refuse values that edges made better: around a cycle, they would get better forever.
-
-        Raises:
-            ValueError: With the first one.
-        """
+        """Refuse values that edges made better: around a cycle, they would get better forever."""
         if type(self._author).along is PropagateArrow.along:
             return
         better = np.flatnonzero(values > before if self._author.largest else values < before)

@@ -36,21 +36,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cbp import State, TranslateRun, View
 from cbp.errors import DefinitionError, Mistake
 from stages.fixpoint import SWEEPS_MAX, LinkSums, fixpoint
 from stages.link_arrays import CHANGED, WAYS, LinkChanges, LinkTable, Reader, reads_whole
 from stages.links_in_memory import HeldGraph, OutLinks
-from stages.nodes import Nodes, array_of
+from stages.nodes import Bools, Floats, Int64s, Nodes, array_of
 from stages.spanning_forest import once
-
-__all__ = ["ERROR_MIN", "ResidualsArrow"]
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
 
 ONE = 1 << 44
 """Units of a score of 1."""
@@ -94,8 +87,6 @@ class ResidualsArrow(TranslateRun):
     Args:
         damping: See above; in (0, 1).
         error: Largest mean over all nodes of the difference between a score and the right one.
-        node: Type of a node.
-        changes: Whether edges are the changes of a view.
 
     Attributes:
         pushed, swept: Largest error of a score after pushes and after sweeps, in units.
@@ -107,11 +98,7 @@ class ResidualsArrow(TranslateRun):
     )
 
     def __init__(
-        self,
-        damping: float = 0.85,
-        error: float = 1e-6,
-        node: str = "BIGINT",
-        changes: bool = True,
+        self, damping: float = 0.85, error: float = 1e-6, node: str = "BIGINT", changes: bool = True
     ) -> None:
         if not 0 < damping < 1:
             self._refuse("damping", damping, "a number between 0 and 1")
@@ -160,12 +147,7 @@ class ResidualsArrow(TranslateRun):
 
 
 class _Run:
-    """The scores of the nodes that a run meets; arrays are indexed by the number of a node.
-
-    Args:
-        author: Says what nodes get and give.
-        tables: What the run gives.
-    """
+    """The scores of the nodes that a run meets; arrays are indexed by the number of a node."""
 
     def __init__(self, author: ResidualsArrow, tables: Any) -> None:
         self._author, self._tables = author, tables
@@ -205,8 +187,7 @@ class _Run:
     def relink(self, changed: LinkChanges) -> bool:
         """Give each link of the nodes whose links changed what is due to it.
 
-        Returns:
-            Whether it was done; else so many nodes would have to push that sweeps cost less.
+        Return whether that was done; else so many nodes would push that sweeps cost less.
         """
         node, other, sign = self.count(changed)
         givers = np.unique(node)
@@ -230,8 +211,7 @@ class _Run:
     def push(self) -> bool:
         """Add residuals to scores, and pass them on, until none is above the threshold.
 
-        Returns:
-            Whether it came to that; else so many nodes have to push that sweeps cost less.
+        Return whether it came to that; else so many nodes have to push that sweeps cost less.
         """
         for _ in range(PUSHES_MAX):
             pushers, moved = self._pushers()
@@ -294,7 +274,6 @@ class _Run:
         raise self._unending(SWEEPS_MAX)
 
     def _all_links(self, changed: LinkChanges) -> HeldGraph:
-        """Read all links, and bring them to what they are now."""
         if self.links.is_whole:
             _, _, node = self.links.every()
             return self._arranged(node, self.links.other)
@@ -323,7 +302,6 @@ class _Run:
                 out.remember(self._held, self._held.bytes)
 
     def write(self, out: Any) -> None:
-        """Keep what changed."""
         there, ids = self._there, self.nodes.ids
         new = there & ~self._was_there
         changed = there & (new | (self._now[1:] != self._old[1:]).any(axis=0))
@@ -364,7 +342,6 @@ class _Run:
         return np.asarray((self._old[2:] > 0).any(axis=0))
 
     def _base(self, numbers: Int64s) -> Int64s:
-        """Return what nodes get by themselves, in units."""
         base = np.asarray(self._author.base(self.nodes.ids[numbers]), np.float64)
         return np.rint(base * ONE).astype(np.int64)
 
@@ -416,13 +393,11 @@ class _Run:
 
 
 def _moved(changed: LinkChanges) -> tuple[LinkChanges, LinkChanges]:
-    """Return the links that came, and those that went."""
     had, has = changed.had_mine > 0, changed.mine > 0
     return changed.at(has & ~had), changed.at(had & ~has)
 
 
 def _whole(shares: Any) -> Floats:
-    """Return what nodes give, in units."""
     return np.rint(np.asarray(shares, np.float64) * ONE)
 
 

@@ -13,8 +13,6 @@ from typing import Any
 from cbp import Schema
 from cbp.errors import DefinitionError, Mistake
 
-__all__ = ["SourceNode"]
-
 _BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 
@@ -58,7 +56,6 @@ class SourceNode:
         self._name = name
 
     def __get__(self, stage: Any, owner: type | None = None) -> Any:
-        """Return the node."""
         if stage is None:
             return self
         if self._name not in vars(stage):
@@ -66,11 +63,7 @@ class SourceNode:
         return vars(stage)[self._name]
 
     def __set__(self, stage: Any, value: Any) -> None:
-        """Keep the node.
-
-        Raises:
-            DefinitionError: It is of another type than nodes are.
-        """
+        """Keep the node; raise `DefinitionError` if it is of another type than nodes are."""
         if not isinstance(value, list | tuple | set | frozenset | dict):
             _require_node(stage, value)
         vars(stage)[self._name] = value

@@ -18,16 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["ForestSearch", "best_of", "once", "spans", "united"]
-
-Bools = npt.NDArray[np.bool_]
-Int64s = npt.NDArray[np.int64]
+from stages.nodes import Bools, Int64s
 
 _SCAN_SHARE = 8
 """Finding the nodes that are left costs as much as looking at this many times fewer links."""
-
 
 _SAMPLED = 2
 """Links for each node that are looked at first, of a graph with many more."""
@@ -41,12 +36,7 @@ def spans(starts: Int64s, sizes: Int64s) -> Int64s:
 
 
 def united(many: int, left: Int64s, right: Int64s) -> Int64s:
-    """Return the least node of each node's component.
-
-    Args:
-        many: Number of nodes.
-        left, right: The ends of each link, in any direction.
-    """
+    """Return the least node of each node's component; links are given in any direction."""
     label = np.arange(many)
     some = len(left) // (_SAMPLED * max(1, many))
     if some > 1:  # a few links unite most nodes, so that of all links few are left
@@ -85,12 +75,8 @@ class ForestSearch:
     def grow(self, is_in: Bools, is_left: Bools) -> tuple[Int64s, Int64s]:
         """Return the nodes that paths of wanted nodes reach, and the neighbor of each.
 
-        A node is attached to the least of its neighbors on the previous level, from whichever
-        side a level is searched.
-
-        Args:
-            is_in: Which nodes are in the forest; found nodes are added.
-            is_left: Which nodes are wanted.
+        A node is attached to the least of its neighbors on the previous level, from whichever side
+        a level is searched. `is_left` says which nodes are wanted; found ones are added to `is_in`.
         """
         found, under = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         least = np.full(len(is_in), len(is_in))
@@ -130,11 +116,7 @@ def once(numbers: Int64s, many: int) -> Int64s:
 def best_of(label: Int64s, many: int, values: Any, *, largest: bool) -> tuple[Any, Bools]:
     """Return the best value of each label, and which labels have one.
 
-    Args:
-        label: The label of each value, below `many`.
-        many: Number of labels.
-        values: Values of any type that has an order.
-        largest: Whether the largest value is the best one.
+    Labels are below `many`; values have any type with an order.
     """
     every, rank = np.unique(values, return_inverse=True)
     rank = len(every) - 1 - rank if largest else rank

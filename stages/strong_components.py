@@ -13,21 +13,12 @@ in Shiloach and Vishkin's components (1982).
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["strong_components"]
-
-Int64s = npt.NDArray[np.int64]
+from stages.nodes import Int64s
 
 
 def strong_components(many: int, src: Int64s, dst: Int64s) -> Int64s:
-    """Return for each node the least node that it reaches and is reached from.
-
-    Args:
-        many: Number of nodes, which are 0, 1, ...
-        src: Where each edge begins.
-        dst: Where it ends.
-    """
+    """Return for each node, of 0 to `many`, the least that it reaches and is reached from."""
     rank = np.random.default_rng(many).permutation(many)
     src, dst, part = rank[src], rank[dst], np.arange(many)
     while len(src):

@@ -16,7 +16,6 @@ import os
 import ssl
 import stat
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,8 +57,7 @@ def read_token_file(file: Path) -> str | None:
 def file_values(name: str | None) -> dict[str, Any]:
     """Return the values of the file that `CBP_CONFIG` names, YAML or TOML; empty without a name.
 
-    Raises:
-        DefinitionError: Rule `settings_file_invalid`, naming the file and what is wrong with it.
+    The `DefinitionError` (`settings_file_invalid`) names the file and what is wrong with it.
     """
     if not name:
         return {}
@@ -78,8 +76,7 @@ def file_values(name: str | None) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        message = "expected `name: value` pairs"
-        raise _wrong_settings(path, message)
+        raise _wrong_settings(path, "expected `name: value` pairs")
     return values
 
 
@@ -98,12 +95,9 @@ ROOT = Path("cbp-data")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a service, and the credential for it.
+    """The address of a service, and the bearer token for it.
 
-    Attributes:
-        url: Such as `http://127.0.0.1:8420`.
-        token: Sent as a bearer token.
-        verify: The authorities whose certificates are accepted; `True` means the system's.
+    `verify` are the authorities whose certificates are accepted; `True` means the system's.
     """
 
     url: str
@@ -112,22 +106,37 @@ class Address:
 
 
 def find_address(url: str | None = None, token: str | None = None) -> Address:
-    """Return the address of the service, as the commands find it.
-
-    Args:
-        url: Replaces the address that the environment names.
-        token: Replaces the token that the environment names.
+    """Return the address of the service, as the commands find it, unless it is given.
 
     Raises:
         TokenMissingError: If there is no token yet.
         DefinitionError: If the settings file, the token file or a certificate cannot be used.
     """
-    values = _Values(os.environ, file_values(os.environ.get("CBP_CONFIG")))
-    found = url or _url(values)
+    file = file_values(os.environ.get("CBP_CONFIG"))
+
+    def text(name: str, default: str = "") -> str:
+        value = os.environ.get(f"CBP_{name.upper()}", file.get(name))
+        return default if value is None else str(value)
+
+    def path(name: str) -> Path | None:
+        return Path(given) if (given := text(name)) else None
+
+    ca, tls_cert = path("ca"), path("tls_cert")
+    if not url:
+        host, port = text("host", HOST), int(text("port", str(PORT)))
+        advertised = text("advertise_url")
+        url = url_of(host, port, uses_tls=bool(ca or tls_cert), advertise_url=advertised)
     verify: ssl.SSLContext | bool = True
-    if found.startswith("https://"):
-        verify = trusted_authorities(ca=values.path("ca"), tls_cert=values.path("tls_cert"))
-    return Address(found.rstrip("/"), token or _token(values), verify)
+    if url.startswith("https://"):
+        verify = trusted_authorities(ca=ca, tls_cert=tls_cert)
+    token = token or text("token")
+    if not token:
+        root = (path("root") or ROOT).expanduser().absolute()
+        token_file = (path("token_file") or root / "token").expanduser().absolute()
+        token = read_token_file(token_file)
+        if token is None:
+            raise TokenMissingError(token_file)
+    return Address(url.rstrip("/"), token, verify)
 
 
 def url_of(host: str, port: int, *, uses_tls: bool, advertise_url: str) -> str:
@@ -141,49 +150,10 @@ def url_of(host: str, port: int, *, uses_tls: bool, advertise_url: str) -> str:
     return f"{'https' if uses_tls else 'http'}://{shown}:{port}"
 
 
-@dataclass(frozen=True)
-class _Values:
-    """Values by their names: those of the environment before those of the file."""
-
-    environment: Mapping[str, str]
-    file: Mapping[str, Any]
-
-    def text(self, name: str, default: str = "") -> str:
-        value = self.environment.get(f"CBP_{name.upper()}", self.file.get(name))
-        return default if value is None else str(value)
-
-    def path(self, name: str) -> Path | None:
-        text = self.text(name)
-        return Path(text) if text else None
-
-
-def _url(values: _Values) -> str:
-    return url_of(
-        values.text("host", HOST),
-        int(values.text("port", str(PORT))),
-        uses_tls=bool(values.path("ca") or values.path("tls_cert")),
-        advertise_url=values.text("advertise_url"),
-    )
-
-
-def _token(values: _Values) -> str:
-    if token := values.text("token"):
-        return token
-    root = (values.path("root") or ROOT).expanduser().absolute()
-    given = values.path("token_file")
-    file = root / "token" if given is None else given.expanduser().absolute()
-    found = read_token_file(file)
-    if found is None:
-        raise TokenMissingError(file)
-    return found
-
-
 def trusted_authorities(*, ca: Path | None, tls_cert: Path | None) -> ssl.SSLContext:
     """Return the authorities: those of the system, of `ca`, and the service's own certificate.
 
-    Args:
-        ca: PEM file of further authorities.
-        tls_cert: The service's own certificate; ignored if it is on another machine.
+    `tls_cert` is ignored if it is on another machine.
 
     Raises:
         DefinitionError: Rule `ca_invalid` if a file has no certificate.

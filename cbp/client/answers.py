@@ -32,13 +32,11 @@ class Dataflow(Answer):
 
     Attributes:
         desired: `running`, `paused`, `draining` or `drained`, as an operator wants it.
-        state: `ok`, `retrying`, `paused`, `stopped` or `broken`.
-        queued_increments: Increments that wait in front of its stages.
+        state: `ok`, `retrying`, `paused`, `stopped` or `broken`; `problem` says why.
         lag_seconds: Age of the oldest unprocessed increment; `None` if there is none.
-        problem: Why it is retrying, stopped or broken; `None` if it is not.
         problem_code: `stages`, `outside` (failures outside its stages alone) or `unreadable`.
-        quarantined: Maps each source to its files in quarantine; a source without any is left out.
-        rejected: Maps each source to its records that were rejected, in the same way.
+        quarantined, rejected: Maps each source to its files in quarantine, and to its records that
+            were rejected; a source without any is left out.
         set_aside: Maps each stage to its records that are set aside, in the same way.
     """
 
@@ -109,11 +107,9 @@ class DataflowDetail(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataflowFreshness(Answer):
-    """Whether one dataflow is up to date.
+    """Whether one dataflow is up to date; `left` is the remaining work, in words.
 
-    Attributes:
-        state: `up_to_date`, `catching_up` (goes on by itself) or `stuck` (an operator is needed).
-        left: The remaining work, in words; empty if it is up to date.
+    `state` is `up_to_date`, `catching_up` (goes on by itself) or `stuck` (an operator is needed).
     """
 
     dataflow: str
@@ -169,12 +165,10 @@ class Claim(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided(Answer):
-    """What was decided about a file in quarantine.
+    """What was decided about a file in quarantine, the `claim`.
 
-    Attributes:
-        claim: The file that was refused.
-        readmitted: The file under which it is taken in; `None` if it is not admitted.
-        repeated: Whether an earlier request had made the same decision.
+    `readmitted` is the file under which it is taken in, if it is. `repeated` says whether an
+    earlier request had made the same decision.
     """
 
     claim: Claim
@@ -278,12 +272,9 @@ class SetAside(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenBack(Answer):
-    """The outcome for the records that a stage had set aside.
+    """How many records that a stage had set aside were applied; `left` ones fail again.
 
-    Attributes:
-        records: Number of records that were applied.
-        left: Number of records that fail again, and stay set aside.
-        epoch, run: The epoch that applied them, and its run; `None` for a dry run.
+    `epoch` and `run` applied them; `None` for a dry run.
     """
 
     stage: str
@@ -295,13 +286,9 @@ class GivenBack(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(Answer):
-    """The progress of a job.
+    """The progress of a job: of its current `step`, `done` out of `total`, in a `unit`.
 
-    Attributes:
-        step: The current step.
-        done, total: Progress of the step, and its size; 0 if unknown.
-        unit: What `done` and `total` count.
-        error: Why it failed, as the service's problem document.
+    `total` is 0 if it is unknown. `error` is why it failed, as the service's problem document.
     """
 
     id: str
@@ -326,11 +313,10 @@ class Rollback(Answer):
     """A roll-back.
 
     Attributes:
-        epochs: Maps each stage to its next epoch after the roll-back.
-        undone: Maps each stage to the number of its epochs that were undone.
+        epochs, undone: Maps each stage to its next epoch after the roll-back, and to the number of
+            its epochs that were undone.
         dropped: Maps each source to the number of its increments that are not read again.
-        left_out: Maps each source to the numbers of its increments that the request named to be
-            left out.
+        left_out: Maps each source to the increments that the request named to be left out.
     """
 
     generation: int
@@ -355,9 +341,8 @@ class RollbackJob(Job):
 class RollbackPlan(Answer):
     """The effects of a roll-back; `queued` maps `stage.input` to the increments that wait then.
 
-    Attributes:
-        comes_back: Maps each source to its increments that an earlier roll-back removed, and
-            that this one applies again, since it goes back further.
+    `comes_back` maps each source to its increments that an earlier roll-back removed, and that this
+    one applies again, since it goes back further.
     """
 
     rollback: Rollback
@@ -369,11 +354,9 @@ class RollbackPlan(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced(Answer):
-    """What the replacement of a file would change.
+    """What the replacement of a file would change: records that it adds and takes back.
 
-    Attributes:
-        records_came, records_gone: Number of added records, and of records taken back.
-        groups: Maps each stage that reads the source to its number of groups with such a record.
+    `groups` maps each stage that reads the source to its number of groups with such a record.
     """
 
     records_came: int
@@ -383,11 +366,10 @@ class Replaced(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction(Answer):
-    """A correction of records of a state.
+    """A correction of records of a state, in an epoch of the stage that leads the run.
 
     Attributes:
         keys: Number of corrected keys.
-        epoch: Epoch of the stage that leads the run.
         undone: Whether a roll-back has undone it.
         file: Parquet file with the corrected records, in the dataflow's folder.
     """
@@ -437,11 +419,10 @@ class TableVerdict(Answer):
 
     Attributes:
         kind: How it is compared: `state`, `view`, `records`, `history`, `changes`, `set_aside`.
-        status: `open`, `equal`, `undecided`, `differs` or `left_out`.
+        status: `open`, `equal`, `undecided`, `differs` or `left_out` (`because`).
         records: Records compared, counted on both sides.
         differing: The first keys that differ.
         differences: Number of differing keys that are stored; `Client.differences` returns them.
-        because: Why the table is not compared.
         within: How closely records must agree, as declared; `""` means exactly.
         since: First epoch that was repeated; `None` if all epochs were recomputed from scratch.
     """
@@ -458,7 +439,7 @@ class TableVerdict(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification(Answer):
+class Verification(Job):
     """A comparison of every table with a recomputation.
 
     Attributes:
@@ -466,21 +447,13 @@ class Verification(Answer):
             `timed_out`, `cancelled` or `failed`.
         epochs: Maps each stage to the last epoch that is compared.
         suspect: First stage with a table that differs; `""` if there is none.
-        error: Why it failed.
     """
 
-    id: str
     dataflow: str
     split: str
     engine: str
     status: str
-    ended: bool
-    step: str
-    done: int
-    total: int
-    unit: str
     began_at: datetime | None
-    seconds: float
     epochs: dict[str, int] | None
     tables: list[TableVerdict]
     suspect: str
@@ -504,10 +477,8 @@ class Difference(Answer):
 class TableDifference(Answer):
     """The difference between a table and its rebuilt version.
 
-    Attributes:
-        before, after: Number of records in the present table, and in the new one.
-        added, gone, changed: Number of such records; `None` if the table was not compared.
-        because: Why the table was not compared; `""` if it was.
+    `before` and `after` are the numbers of records. Without a comparison, `because` says why, and
+    the numbers of records that were added, gone and changed are `None`.
     """
 
     table: str
@@ -527,7 +498,7 @@ class RebuildJob(Job):
         status: `building`, `ready`, `swapping`, `swapped`, `cancelled` or `failed`.
         tables: The differences, once it is ready.
         exact: Whether old and new tables had applied the same input when they were compared.
-        by, ended_by: The person who asked for it, and the person who swapped or cancelled it.
+        by, ended_by: Who asked for it, and who swapped or cancelled it.
         again_at: Time of the next attempt, while a fault such as a full disk stops it.
     """
 

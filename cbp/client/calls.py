@@ -26,11 +26,7 @@ with their media type."""
 
 
 class Calls:
-    """Base of the groups of client methods.
-
-    Attributes:
-        rest: Sends any request, by its path.
-    """
+    """Base of the groups of client methods; `rest` sends any request, by its path."""
 
     rest: RestClient
 
@@ -74,16 +70,18 @@ def times(since: When, until: When) -> dict[str, str | None]:
     return {"since": instant(since), "until": instant(until)}
 
 
-def body_of_document(document: Document) -> tuple[bytes, str]:
-    """Return a document as bytes, and their media type."""
+def body_of_document(document: Document) -> dict[str, Any]:
+    """Return the `content` of a request that sends a document, and its `content_type`."""
     if isinstance(document, tuple):
-        return document
-    if isinstance(document, Mapping):
-        return json.dumps(document).encode(), "application/json"
-    if isinstance(document, Path):
-        kind = "json" if document.suffix.lower() == ".json" else "yaml"
-        return document.read_bytes(), f"application/{kind}"
-    return document.encode(), "application/yaml"
+        content, kind = document
+    elif isinstance(document, Mapping):
+        content, kind = json.dumps(document).encode(), "application/json"
+    elif isinstance(document, Path):
+        is_json = document.suffix.lower() == ".json"
+        content, kind = document.read_bytes(), f"application/{'json' if is_json else 'yaml'}"
+    else:
+        content, kind = document.encode(), "application/yaml"
+    return {"content": content, "content_type": kind}
 
 
 def key_parameters(key: Mapping[str, Any]) -> Query:
@@ -106,11 +104,7 @@ def _text(value: Any) -> str:
 
 
 def stage_and_name(table: str) -> tuple[str, str]:
-    """Return the two parts of `stage.name`.
-
-    Raises:
-        ValueError: If the text has another form.
-    """
+    """Return the two parts of `stage.name`; raise `ValueError` for another form."""
     stage, dot, name = table.partition(".")
     if not (dot and stage and name):
         message = f"expected 'stage.name', such as 'count.counts'; got {table!r}"

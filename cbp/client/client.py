@@ -30,11 +30,8 @@ class UpkeepCalls(Calls):
     ) -> Document:
         """Make a token; only this answer shows its `secret`.
 
-        Args:
-            name: Name of the token.
-            scope: What it may do: `viewer`, `operator` or `admin`.
-            expires_days: Days until it expires; `None` means never.
-            dataflows: The only dataflows that it may access; by default all.
+        Its scope is `viewer`, `operator` or `admin`. `expires_days` of `None` means never; by
+        default it may access all dataflows.
         """
         wanted = {"name": name, "scope": scope, "expires_days": expires_days}
         return self._said("tokens", value=wanted | {"dataflows": list(dataflows) or None})
@@ -81,13 +78,7 @@ class UpkeepCalls(Calls):
         poll_seconds: float = 0.2,
         report: Callable[[Document], object] = lambda answer: None,
     ) -> Document:
-        """Read all files of a dataflow, and return the damaged ones once that is done.
-
-        Args:
-            name: Name of the dataflow.
-            poll_seconds: Pause between two polls.
-            report: Called with the progress after each poll.
-        """
+        """Read all files of a dataflow, and return the damaged ones once that is done."""
         path = ("dataflows", name, "scrub")
         answer = self._said(*path)
         while not answer["ended"]:
@@ -118,16 +109,9 @@ class Client(DataflowCalls, RecordCalls, RunCalls, UpkeepCalls):
     ten seconds. Only requests that are safe to repeat are: reads, and requests with an idempotency
     key, such as those of `register`, `drop` and `roll_back`. Safe to use by one thread at a time.
 
-    Args:
-        url: Address of the service, such as `http://127.0.0.1:8420`; by default the one that
-            the commands use.
-        token: By default the one that the commands use: `CBP_TOKEN`, or the token file.
-        answer_seconds: How long an answer may take.
-        retries: How often, and with which pauses, a request is sent.
-        transport: Replaces the network in tests.
-
-    Attributes:
-        rest: Sends requests for which this class has no method, by path.
+    Address, such as `http://127.0.0.1:8420`, and token are by default those that the commands use.
+    `rest` sends requests for which this class has no method, by path. `transport` replaces the
+    network in tests.
 
     Raises:
         TokenMissingError: If there is no token.
@@ -156,11 +140,9 @@ class Client(DataflowCalls, RecordCalls, RunCalls, UpkeepCalls):
         return made
 
     def __enter__(self) -> Self:
-        """Return the client."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the connections."""
         self.close()
 
     def close(self) -> None:

@@ -29,7 +29,10 @@ _IDLE = ("stopped", "paused")
 
 
 class DataflowCalls(Calls):
-    """Methods that show and operate dataflows."""
+    """Methods that show and operate dataflows.
+
+    A `reason` is stored permanently, with the name of the person who asks (`by`).
+    """
 
     def dataflows(self) -> Pages[Dataflow]:
         """Return every dataflow, by name."""
@@ -39,8 +42,7 @@ class DataflowCalls(Calls):
         """Return one dataflow with its sources and stages.
 
         Raises:
-            ResourceMissingError: If there is no dataflow of this name; raised by all methods
-                with a name.
+            ResourceMissingError: If there is none of this name; raised by all methods with a name.
         """
         return self._got(DataflowDetail, "dataflows", name)
 
@@ -57,8 +59,7 @@ class DataflowCalls(Calls):
         Raises:
             RequestRefusedError: Code `dataflow_invalid`; `details["mistakes"]` lists every one.
         """
-        content, kind = body_of_document(document)
-        return self._posted(Validation, "dataflows", "validate", content=content, content_type=kind)
+        return self._posted(Validation, "dataflows", "validate", **body_of_document(document))
 
     def register(self, document: Document) -> DataflowDetail:
         """Register a dataflow; repeating the call with the same document changes nothing.
@@ -68,10 +69,8 @@ class DataflowCalls(Calls):
             ConflictRefusedError: Code `already_exists` if the name has another document; then
                 use `change`.
         """
-        content, kind = body_of_document(document)
-        return self._posted(
-            DataflowDetail, "dataflows", content=content, content_type=kind, idempotency_key=_key()
-        )
+        sent = body_of_document(document)
+        return self._posted(DataflowDetail, "dataflows", idempotency_key=_key(), **sent)
 
     def change(
         self,
@@ -88,7 +87,6 @@ class DataflowCalls(Calls):
         """Replace a dataflow by a new version; return the changes that the service reports.
 
         Args:
-            name: Name of the dataflow.
             document: The new version.
             keep: Stages whose state is kept although their code changed.
             rebuild: Stages that start again with all retained input.
@@ -101,22 +99,21 @@ class DataflowCalls(Calls):
         Raises:
             ConflictRefusedError: If the dataflow is at another version, or the change is refused.
         """
-        content, kind = body_of_document(document)
         query = {
             "keep": list(keep),
             "rebuild": list(rebuild),
             "retained": list(retained),
-            "beside": str(beside).lower(),
+            "beside": beside,
             "expected_version": expected_version,
-            "dry_run": str(dry_run).lower(),
+            "dry_run": dry_run,
         }
-        answer = self.rest.put("dataflows", name, content=content, content_type=kind, query=query)
-        assert isinstance(answer, dict)
+        sent = body_of_document(document)
+        answer: dict[str, Any] = self.rest.put("dataflows", name, query=query, **sent)
         return answer
 
     def delete(self, name: str, *, purge: bool = False) -> None:
         """Delete a dataflow; its tables are kept, unless `purge` removes them permanently."""
-        self.rest.delete("dataflows", name, purge=str(purge).lower())
+        self.rest.delete("dataflows", name, purge=purge)
 
     def pause(self, name: str, stage: str | None = None) -> Dataflow:
         """Start no more runs of a dataflow, or of one stage; runs in progress finish."""
@@ -166,35 +163,17 @@ class DataflowCalls(Calls):
     ) -> Claim:
         """Send a file to a source; it is durable on return, and taken in soon after.
 
-        A file with the name and content of an accepted one is not applied again.
-
-        Args:
-            name: Name of the dataflow.
-            source: Name of the source.
-            content: The file, or its bytes.
-            file: Name under which it is stored; required for bytes, by default the name of the
-                file.
-            advance: Called with the number of bytes that were read since its last call.
-
-        Raises:
-            ValueError: If bytes have no name.
+        A file with the name and content of an accepted one is not applied again. `file` is the name
+        under which it is stored, by default that of the file; bytes need one. `advance` is called
+        with the number of bytes that were read since its last call.
         """
         named = file or (content.name if isinstance(content, Path) else "")
         if not named:
             message = "give a file name for these bytes, as in drop(..., file='monday.jsonl')"
             raise ValueError(message)
-        return self._posted(
-            Claim,
-            "dataflows",
-            name,
-            "sources",
-            source,
-            "files",
-            content=body_of(content, advance),
-            content_type="application/octet-stream",
-            query={"name": named},
-            idempotency_key=_key(),
-        )
+        path, query = _of_source(name, source, "files"), {"name": named}
+        sent = _sent(content, advance)
+        return self._posted(Claim, *path, query=query, idempotency_key=_key(), **sent)
 
     def replace(
         self,
@@ -209,51 +188,30 @@ class DataflowCalls(Calls):
     ) -> Claim:
         """Replace an accepted file by another one; the differences are applied soon after.
 
-        Args:
-            name: Name of the dataflow.
-            source: Name of the source.
-            content: The new file, or its bytes.
-            file: The name of the accepted file.
-            reason: Stored permanently.
-            by: Name of the person who asks for it.
-            rebuild: Accept the file although some stages cannot apply it. These stages stop
-                until you begin a `rebuild` of the current version and swap it in.
+        With `rebuild`, the file is accepted although some stages cannot apply it. These stages stop
+        until you begin a `rebuild` of the current version and swap it in.
 
         Raises:
             ConflictRefusedError: Code `replace_refused` if a stage cannot apply the correction.
         """
-        return self._posted(
-            Claim,
-            *_of_source(name, source, "replacements"),
-            content=body_of(content),
-            content_type="application/octet-stream",
-            query={"name": file, "reason": reason, "by": by, "rebuild": rebuild},
-            idempotency_key=_key(),
-        )
+        path = _of_source(name, source, "replacements")
+        query = {"name": file, "reason": reason, "by": by, "rebuild": rebuild}
+        return self._posted(Claim, *path, query=query, idempotency_key=_key(), **_sent(content))
 
     def plan_replace(
         self, name: str, source: str, content: Path | bytes, *, file: str, rebuild: bool = False
     ) -> Replaced:
         """Show the effects of `replace`, with the same arguments and errors."""
-        return self._posted(
-            Replaced,
-            *_of_source(name, source, "replacements"),
-            "preview",
-            content=body_of(content),
-            content_type="application/octet-stream",
-            query={"name": file, "rebuild": rebuild},
-        )
+        path, query = _of_source(name, source, "replacements"), {"name": file, "rebuild": rebuild}
+        return self._posted(Replaced, *path, "preview", query=query, **_sent(content))
 
     def retract(
         self, name: str, source: str, *, file: str, reason: str, by: str = "", rebuild: bool = False
     ) -> Claim:
         """Take back all records of an accepted file; arguments and errors as for `replace`."""
-        return self._posted(
-            Claim,
-            *_of_source(name, source, "retractions"),
-            query={"name": file, "reason": reason, "by": by, "rebuild": rebuild},
-            idempotency_key=_key(),
-        )
+        path = _of_source(name, source, "retractions")
+        query = {"name": file, "reason": reason, "by": by, "rebuild": rebuild}
+        return self._posted(Claim, *path, query=query, idempotency_key=_key())
 
     def plan_retract(self, name: str, source: str, *, file: str, rebuild: bool = False) -> Replaced:
         """Show the effects of `retract`, with the same arguments and errors."""
@@ -288,12 +246,8 @@ class DataflowCalls(Calls):
         """Admit a file in quarantine, once; return the claim under which it is taken in.
 
         Args:
-            name: Name of the dataflow.
-            source: Name of the source.
             claim: The file, as returned by `claims(name, status="quarantined")`, or its id.
             mended: A corrected file, or its bytes; `None` admits the file unchanged.
-            reason: Kept with the file.
-            by: Name of the person who asks for it.
             rebuild: Whether a refused replacement or retraction is admitted although some stages
                 cannot apply it; these wait for a rebuild, as for `replace`.
 
@@ -330,22 +284,16 @@ class DataflowCalls(Calls):
         rebuild: bool = False,
     ) -> Decided:
         """Readmit, discard or restore a file, and return both claims; as for `readmit`."""
-        path = ("dataflows", name, "sources", source, "quarantine")
-        content = None if mended is None else body_of(mended)
-        as_it_is = action == "readmit" and content is None
+        id_ = claim if isinstance(claim, str) else claim.id
+        as_it_is = action == "readmit" and mended is None
+        asked = {"as_it_is": as_it_is or None, "rebuild": rebuild or None}
         return self._posted(
             Decided,
-            *path,
-            claim if isinstance(claim, str) else claim.id,
+            *_of_source(name, source, "quarantine"),
+            id_,
             action,
-            content=content,
-            content_type=None if content is None else "application/octet-stream",
-            query={
-                "reason": reason,
-                "by": by,
-                "as_it_is": "true" if as_it_is else None,
-                "rebuild": "true" if rebuild else None,
-            },
+            query={"reason": reason, "by": by, **asked},
+            **({} if mended is None else _sent(mended)),
         )
 
     def increments(
@@ -377,12 +325,8 @@ class DataflowCalls(Calls):
     ) -> None:
         """Wait until these files are taken in and no work is left.
 
-        Args:
-            name: Name of the dataflow.
-            claims: Files, as returned by `drop`; it does not wait for files in quarantine.
-            seconds: How long to wait; `None` means without a limit.
-            poll_seconds: Pause between two polls.
-            report: Called with the remaining work after each poll.
+        It does not wait for files in quarantine. `seconds` of `None` means without a limit;
+        `report` is called with the remaining work after each poll.
 
         Raises:
             StagesStoppedError: If only stages that do not start have work left.
@@ -397,7 +341,6 @@ class DataflowCalls(Calls):
             clock.wait(poll_seconds)
 
     def _unsettled(self, name: str, claims: Sequence[Claim]) -> dict[str, str]:
-        """Return the files that are neither accepted nor refused yet."""
         waited = {one.id: one for one in claims if one.status in _UNSETTLED}
         left: dict[str, str] = {}
         for source in {one.source for one in waited.values()}:
@@ -433,3 +376,10 @@ def _key() -> str:
 
 def _of_source(name: str, source: str, what: str) -> tuple[str, ...]:
     return ("dataflows", name, "sources", source, what)
+
+
+def _sent(
+    content: Path | bytes, advance: Callable[[int], object] = lambda count: None
+) -> dict[str, Any]:
+    """Return a file as the content of a request; `advance` as for `FileContent`."""
+    return {"content": body_of(content, advance), "content_type": "application/octet-stream"}

@@ -1,17 +1,4 @@
-"""Errors between a client and the service.
-
-ServiceProblemError            the service refused; `error_code` says why, and never changes
-AccessRefusedError           401, 403: no token, or one that may not do this
-ResourceMissingError         404, 410: there is none of this name, or no longer
-ConflictRefusedError         409, 412: not as things stand now
-RequestRefusedError          other 4xx: the request itself is wrong
-ServiceBusyError             429, 503: not now; repeated by the client before it is raised
-ServiceFailedError           other 5xx: the service failed
-ServiceUnreachableError        nothing answers
-TokenMissingError              there is no token to send
-StagesStoppedError             what was waited for does not come: its stages do not start
-WaitEndedError                 what was waited for did not come in time
-"""
+"""Errors between a client and the service: it refuses, does not answer, or is not done in time."""
 
 from __future__ import annotations
 
@@ -22,31 +9,23 @@ from typing import Any
 from cbp.errors import CbpError, OperatingError
 
 
-class ServiceUnreachableError(OperatingError):
+class ServiceUnreachableError(OperatingError, code="service_unreachable"):
     """Nothing answers at the service's address."""
 
-    code = "service_unreachable"
-
     def __init__(self, url: str, why: str) -> None:
-        super().__init__(
+        message = (
             f"the service does not answer at {url} ({why}). Start the service with `cbp serve`. "
-            "If it runs on another port, set CBP_PORT",
-            url=url,
-            cause=why,
+            "If it runs on another port, set CBP_PORT"
         )
+        super().__init__(message, url=url, cause=why)
 
 
-class ServiceProblemError(CbpError):
+class ServiceProblemError(CbpError, code="service_problem"):
     """The service refused a request; carries the service's problem document.
 
-    Attributes:
-        error_code: The service's name for the error, which never changes.
-        status: The HTTP status.
-        message: What is wrong and what to do, for people.
-        details: Names and figures of the error, as JSON values.
+    `error_code` is the service's name for the error, which never changes. The message says what is
+    wrong and what to do, and `details` has names and figures, as JSON values.
     """
-
-    code = "service_problem"
 
     def __init__(self, document: Mapping[str, Any], status: int) -> None:
         message = document.get("message") or document.get("detail") or f"HTTP status {status}"
@@ -75,10 +54,8 @@ class RequestRefusedError(ServiceProblemError):
     """The request itself is wrong; repeating it changes nothing."""
 
 
-class ServiceBusyError(ServiceProblemError):
+class ServiceBusyError(ServiceProblemError, retryable=True):
     """The service cannot do this now; try again later."""
-
-    retryable = True
 
 
 class ServiceFailedError(ServiceProblemError):
@@ -103,48 +80,37 @@ def problem_of(document: Mapping[str, Any], status: int) -> ServiceProblemError:
     return kind(document, status)
 
 
-class TokenMissingError(OperatingError):
+class TokenMissingError(OperatingError, code="token_missing", retryable=False):
     """There is no token to send."""
 
-    code = "token_missing"
-    retryable = False
-
     def __init__(self, file: Path) -> None:
-        super().__init__(
+        message = (
             f"there is no token to send: {file} does not exist. The service creates this file "
             "when it first starts (`cbp serve`). If the token is in another file, set CBP_ROOT or "
-            "CBP_TOKEN_FILE",
-            token_file=str(file),
+            "CBP_TOKEN_FILE"
         )
+        super().__init__(message, token_file=str(file))
 
 
-class StagesStoppedError(OperatingError):
+class StagesStoppedError(OperatingError, code="stages_stopped", retryable=False):
     """Dropped files are not applied: the stages that should apply them do not start."""
-
-    code = "stages_stopped"
-    retryable = False
 
     def __init__(self, dataflow: str, stages: Mapping[str, str]) -> None:
         reasons = "; ".join(f"{name} ({why})" for name, why in stages.items())
-        super().__init__(
+        message = (
             f"these stages of {dataflow!r} have queued input, but do not start: {reasons}. "
-            f"`cbp status {dataflow}` shows the details",
-            dataflow=dataflow,
-            stages=dict(stages),
+            f"`cbp status {dataflow}` shows the details"
         )
+        super().__init__(message, dataflow=dataflow, stages=dict(stages))
 
 
-class WaitEndedError(OperatingError):
+class WaitEndedError(OperatingError, code="wait_ended"):
     """The awaited result did not arrive in time; the work continues."""
-
-    code = "wait_ended"
 
     def __init__(self, dataflow: str, seconds: float, left: Mapping[str, str]) -> None:
         work = "; ".join(f"{name} {what}" for name, what in left.items())
-        super().__init__(
+        message = (
             f"{dataflow!r} still has work to do after {seconds:g} s: {work}. The service "
-            "continues this work; call wait() again to wait for its end",
-            dataflow=dataflow,
-            seconds=seconds,
-            left=dict(left),
+            "continues this work; call wait() again to wait for its end"
         )
+        super().__init__(message, dataflow=dataflow, seconds=seconds, left=dict(left))

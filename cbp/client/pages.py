@@ -33,20 +33,14 @@ Read = Callable[[str | None], tuple[list[T], str | None]]
 class Pages(Generic[T]):
     """A list of the service; each iteration reads it again from its beginning.
 
-    Args:
-        read: Returns the page at a cursor (`None` for the first page), and the cursor of the
-            next page.
+    `read` returns the page at a cursor (`None` for the first), and the cursor of the next one.
     """
 
     def __init__(self, read: Read[T]) -> None:
         self._read = read
 
     def __iter__(self) -> Iterator[T]:
-        """Yield the items; a page is read when its first item is needed.
-
-        Raises:
-            ServiceProblemError: What the service refuses; so do all methods.
-        """
+        """Yield the items; a page is read when its first item is needed."""
         for page in self.pages():
             yield from page
 
@@ -92,10 +86,9 @@ _DECIMAL = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult(Answer):
-    """The rows of one SELECT, all of one snapshot.
+    """The rows of one SELECT, in its order, all of one snapshot; each value is JSON.
 
     Attributes:
-        rows: Rows in the query's order, each with one JSON value per column.
         at: Time of the last publication in the snapshot; UTC.
         epochs: Maps each stage to its last epoch in the snapshot; -1 if there is none.
         tables: The tables that the query read.

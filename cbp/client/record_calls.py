@@ -55,11 +55,7 @@ class RecordCalls(Calls):
         epoch: int | None = None,
         stage: str | None = None,
     ) -> Rows:
-        """Return all records of a state or view, named `stage.state`, in the order of key hashes.
-
-        Raises:
-            ValueError: If `table` has no dot.
-        """
+        """Return all records of a state or view, `stage.state`, in the order of key hashes."""
         of, state = stage_and_name(table)
         query = _moment(at, epoch, stage)
         return self.rows("dataflows", name, "state", of, state, "records", query=query)
@@ -76,15 +72,8 @@ class RecordCalls(Calls):
     ) -> list[dict[str, Any]]:
         """Return the records of one key of a state or view; none if it has no such key.
 
-        A column with the name of an argument of this method can be given through `rest` only.
-
-        Args:
-            name: Name of the dataflow.
-            table: The state, as `stage.state`.
-            at: Reads the records that were current at this time.
-            epoch: Reads the records that were current after this epoch.
-            stage: The stage that `epoch` refers to.
-            key: Column of the key to its value; `None` is null.
+        `key` maps each of its columns to a value; `None` is null. A column with the name of an
+        argument of this method can be given through `rest` only.
 
         Raises:
             ValueError: If `table` has no dot, or there is no key.
@@ -116,14 +105,8 @@ class RecordCalls(Calls):
     ) -> Rows:
         """Return the current record per key of a state, a view or an output, in the order of keys.
 
-        Args:
-            name: Name of the dataflow.
-            table: `stage.state` or `stage.output`.
-            by: Key columns, for an output that declares no key.
-            at: Reads the records that were current at this time.
-            epoch: Reads the records that were current after this epoch.
-            stage: The stage that `epoch` refers to.
-            where: Only records that have these values.
+        `by` are the key columns, for an output that declares no key. Only records with the values
+        of `where` are returned.
         """
         query = key_parameters(where) + [("_by", column) for column in by]
         query += _moment(at, epoch, stage, prefix="_")
@@ -166,36 +149,21 @@ class RecordCalls(Calls):
     ) -> Correction:
         """Correct records of a state or view, named `stage.state`, as an epoch of its own.
 
-        It is published when this returns.
-
-        Args:
-            name: Name of the dataflow.
-            table: The state, as `stage.state`.
-            corrections: What to correct; see `Corrections`.
-            reason: Reason, stored permanently.
-            by: Name of the person who asks for it.
+        It is published when this returns. The reason is stored permanently.
 
         Raises:
             RequestRefusedError: A key or a value is not valid; `details["mistakes"]` lists all
                 mistakes.
-            ValueError: If `table` has no dot.
         """
-        return self._posted(
-            Correction,
-            *_corrections(name, table),
-            content=_corrections_body(corrections),
-            content_type="application/json",
-            query={"reason": reason, "by": by},
-            idempotency_key=str(uuid4()),  # a repeated request corrects only once
-        )
+        path, asked = _corrections(name, table), {"reason": reason, "by": by}
+        once = str(uuid4())  # a repeated request corrects only once
+        sent = _corrections_sent(corrections)
+        return self._posted(Correction, *path, query=asked, idempotency_key=once, **sent)
 
     def plan_edit(self, name: str, table: str, corrections: Corrections) -> CorrectionPreview:
         """Show the effects of `edit`, with the same arguments and errors."""
-        content = _corrections_body(corrections)
-        path = _corrections(name, table)
-        return self._posted(
-            CorrectionPreview, *path, "preview", content=content, content_type="application/json"
-        )
+        path, sent = _corrections(name, table), _corrections_sent(corrections)
+        return self._posted(CorrectionPreview, *path, "preview", **sent)
 
     def corrections(
         self, name: str, *, since: When = None, until: When = None
@@ -216,10 +184,13 @@ def _corrections(name: str, table: str) -> tuple[str, ...]:
     return ("dataflows", name, "state", *stage_and_name(table), "corrections")
 
 
-def _corrections_body(corrections: Corrections) -> Any:
-    if isinstance(corrections, Path):
-        return body_of(corrections)
-    return json.dumps({"corrections": list(corrections)}).encode()
+def _corrections_sent(corrections: Corrections) -> dict[str, Any]:
+    content = (
+        body_of(corrections)
+        if isinstance(corrections, Path)
+        else json.dumps({"corrections": list(corrections)}).encode()
+    )
+    return {"content": content, "content_type": "application/json"}
 
 
 def _query(

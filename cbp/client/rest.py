@@ -47,12 +47,8 @@ _PIECE_BYTES = 1 << 20
 class Retries:
     """How often a repeatable request is sent if nothing answers or the service is busy.
 
-    Attributes:
-        attempts: Number of attempts in all; 1 means that nothing is repeated.
-        pause_seconds: Pause before the second attempt; each further pause is twice as long. A
-            `Retry-After` of the service replaces the pause.
-        pause_seconds_max: The longest pause.
-        sleep: Replaces the clock in tests.
+    `attempts` of 1 means that nothing is repeated. Each pause but the first is twice as long as the
+    one before. A `Retry-After` of the service replaces it. `sleep` replaces the clock in tests.
     """
 
     attempts: int = 1
@@ -68,10 +64,8 @@ class Retries:
 class FileContent:
     """A file as the body of a request, read in pieces; each attempt begins at its start.
 
-    Args:
-        path: The file.
-        advance: Called with the size of each piece that was sent; with a negative number if the
-            file is sent again.
+    `advance` is called with the size of each piece that was sent; with a negative number if the
+    file is sent again.
     """
 
     def __init__(self, path: Path, advance: Callable[[int], object] = lambda count: None) -> None:
@@ -96,22 +90,14 @@ _REPEATABLE = bytes | FileContent | None
 def body_of(
     content: Path | bytes, advance: Callable[[int], object] = lambda count: None
 ) -> FileContent | bytes:
-    """Return a file or bytes as the body of a request; a file is not read into memory.
-
-    `advance` as for `FileContent`.
-    """
+    """Return a file or bytes as the body of a request; a file is not read into memory."""
     return FileContent(content, advance) if isinstance(content, Path) else content
 
 
 class RestClient:
     """Calls the REST interface; a context manager that closes its connections.
 
-    Args:
-        address: Address of the service, with the token.
-        transport: Replaces the network in tests.
-        answer_seconds: How long an answer may take.
-        retries: How often a repeatable request is sent.
-        clock: The clock by which it waits for the service.
+    An answer may take `answer_seconds`. `transport` replaces the network in tests.
     """
 
     def __init__(
@@ -123,8 +109,7 @@ class RestClient:
         retries: Retries = Retries(),
         clock: Clock = MACHINE,
     ) -> None:
-        self._url, self.clock = address.url, clock
-        self._retries = retries
+        self._url, self.clock, self._retries = address.url, clock, retries
         self._http = httpx.Client(
             base_url=f"{address.url}{PREFIX}",
             headers={"Authorization": f"Bearer {address.token}", USER_HEADER: _user()},
@@ -135,11 +120,9 @@ class RestClient:
         )
 
     def __enter__(self) -> Self:
-        """Return the client."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the connections."""
         self.close()
 
     def close(self) -> None:
@@ -149,9 +132,8 @@ class RestClient:
     def get(self, *path: str, **query: Any) -> Any:
         """Send a GET, and return the answer.
 
-        Args:
-            path: Parts of the path after `/api/v1`; quoted here.
-            query: Parameters; those with the value `None` are left out.
+        The parts of the path after `/api/v1` are quoted here; parameters with the value `None` are
+        left out.
         """
         return self._send("GET", path, params=_given(query))
 
@@ -160,21 +142,13 @@ class RestClient:
         return self._answered("GET", path, params=_given(query)).text
 
     def get_file(self, *path: str, query: list[tuple[str, str]]) -> tuple[str, str | None]:
-        """Send a GET for a page of a list as a file; return its text, and the next page's cursor.
-
-        The cursor is `None` if no page follows.
-        """
+        """Send a GET for a page of a list as a file; return its text, and the next one's cursor."""
         response = self._answered("GET", path, params=query)
         return response.text, response.headers.get(CURSOR_HEADER)
 
     @contextmanager
     def stream_lines(self, *path: str, **query: Any) -> Iterator[Iterator[str]]:
-        """Send a GET, and yield the lines of its answer as they arrive.
-
-        Raises:
-            ServiceUnreachableError: If nothing arrives for a minute, or the connection breaks.
-            ServiceProblemError: If the service refuses.
-        """
+        """Send a GET, and yield the lines of its answer as they arrive, one a minute at least."""
         with self._stream(path, query) as response:
             yield response.iter_lines()
 
@@ -210,8 +184,7 @@ class RestClient:
         idempotency_key: str | None = None,
     ) -> Any:
         """Send a POST, and return the answer."""
-        named = {"Content-Type": content_type, "Idempotency-Key": idempotency_key}
-        sent = _given(named)
+        sent = _given({"Content-Type": content_type, "Idempotency-Key": idempotency_key})
         return self._send("POST", path, content=content, headers=sent, params=_given(query or {}))
 
     def post_json(self, *path: str, value: Any) -> Any:

@@ -31,7 +31,12 @@ J = TypeVar("J", RollbackJob, GiveBackJob)
 
 
 class RunCalls(Calls):
-    """Methods that show, cancel, retry and undo runs."""
+    """Methods that show, cancel, retry and undo runs.
+
+    Those that wait look every `poll_seconds`, and call `report` with the progress each time. The
+    service continues even if this process ends meanwhile. A `reason` is stored permanently, with
+    the name of the person who asks (`by`).
+    """
 
     def runs(
         self,
@@ -45,16 +50,8 @@ class RunCalls(Calls):
         until: When = None,
     ) -> Pages[Run]:
         """Return runs, newest first; `status` is `INTENDED`, `COMMITTED` or `FAILED`."""
-        return self.list_of(
-            Run,
-            "runs",
-            dataflow=dataflow,
-            stage=stage,
-            status=status,
-            epoch=epoch,
-            error_code=error_code,
-            **times(since, until),
-        )
+        chosen = {"stage": stage, "status": status, "epoch": epoch, "error_code": error_code}
+        return self.list_of(Run, "runs", dataflow=dataflow, **chosen, **times(since, until))
 
     def run(self, run: str) -> Run:
         """Return one run."""
@@ -111,20 +108,15 @@ class RunCalls(Calls):
     ) -> Rollback:
         """Take tables, queues and epochs back to an earlier moment, and continue from there.
 
-        Returns once that is done. The service continues even if this process ends meanwhile.
+        Returns once that is done.
 
         Args:
-            name: Name of the dataflow.
             to: The `position` of a moment, a stage and its last epoch to keep (`count:57`), a
                 time (in UTC if it has no zone), or the increment to apply next (`urls/3`).
-            reason: Reason, stored permanently.
-            by: Name of the person who asks for it.
             drop_later: Do not read again what arrived after that moment.
             without: Files that are not read again: each a file's name, `source/name`, or an
                 increment as `source/number`.
             pause: Leave the dataflow paused.
-            poll_seconds: Pause between two polls.
-            report: Called with the progress after each poll.
 
         Raises:
             ConflictRefusedError: If the dataflow cannot be rolled back to this moment.
@@ -134,7 +126,7 @@ class RunCalls(Calls):
             **_where(to, drop_later=drop_later, without=without),
             "reason": reason,
             "by": by,
-            "pause": str(pause).lower(),
+            "pause": pause,
         }
         path = ("dataflows", name, "rollback")
         begun = self.rest.post(*path, query=asked, idempotency_key=str(uuid4()))
@@ -156,24 +148,13 @@ class RunCalls(Calls):
         It is a roll-back to the moment before the increment arrived, or before its stage wrote it;
         `plan_roll_back(name, "urls/3")` shows what that undoes. Arguments as for `roll_back`.
         """
-        begun = self.rest.post(
-            "dataflows",
-            name,
-            "increments",
-            flow,
-            str(index),
-            "replay",
-            query={"reason": reason, "by": by},
-            idempotency_key=str(uuid4()),
-        )
+        path = ("dataflows", name, "increments", flow, str(index), "replay")
+        asked = {"reason": reason, "by": by}
+        begun = self.rest.post(*path, query=asked, idempotency_key=str(uuid4()))
         return self._rolled_back(name, begun["id"], poll_seconds, report)
 
     def _rolled_back(
-        self,
-        name: str,
-        job: str,
-        poll_seconds: float,
-        report: Callable[[RollbackJob], object],
+        self, name: str, job: str, poll_seconds: float, report: Callable[[RollbackJob], object]
     ) -> Rollback:
         path = ("dataflows", name, "rollback")
         ended = self._ended(RollbackJob, path, job, poll_seconds, report)
@@ -211,16 +192,8 @@ class RunCalls(Calls):
     ) -> GivenBack:
         """Give back the records that a stage has set aside, in order, in an epoch of their own.
 
-        Returns once that is done. The service continues even if this process ends meanwhile.
-
-        Args:
-            name: Name of the dataflow.
-            stage: Name of the stage.
-            reason: Reason, stored permanently.
-            by: Name of the person who asks for it.
-            dry_run: Call the code, return which records would fail again, and change nothing.
-            poll_seconds: Pause between two polls.
-            report: Called with the progress after each poll.
+        Returns once that is done. `dry_run` calls the code, returns which records would fail again,
+        and changes nothing.
 
         Raises:
             ResourceMissingError: If nothing is set aside.
@@ -231,7 +204,6 @@ class RunCalls(Calls):
         else:
             asked = {"reason": reason, "by": by}
             begun = self.rest.post(*path, query=asked, idempotency_key=str(uuid4()))
-
         job = self._ended(GiveBackJob, path, begun["id"], poll_seconds, report)
         if job.given_back is None:
             raise _failure(job.error)
@@ -251,16 +223,12 @@ class RunCalls(Calls):
         """Recompute a dataflow from its kept input, and compare every table; see its `status`.
 
         Returns once it has ended, with any result. An exception in `report`, or an interrupt,
-        cancels it.
+        cancels it. After `seconds_max` it ends as `timed_out`.
 
         Args:
-            name: Name of the dataflow.
             split: Whether to read increments as they arrived, or all input in one batch.
             engine: `reference` shares no code with runs; it is slow, and holds all in memory.
             twice: Recompute twice even if nothing differs.
-            seconds_max: Time after which it ends as `timed_out`.
-            poll_seconds: Pause between two polls.
-            report: Called with the progress after each poll.
         """
         asked = {"split": split, "engine": engine, "twice": twice, "seconds_max": seconds_max}
         answer = self.rest.post_json("dataflows", name, "verifications", value=asked)
@@ -284,12 +252,7 @@ class RunCalls(Calls):
         return self._posted(Verification, "verifications", verification, "cancel")
 
     def verifications(
-        self,
-        name: str,
-        *,
-        error_code: str | None = None,
-        since: When = None,
-        until: When = None,
+        self, name: str, *, error_code: str | None = None, since: When = None, until: When = None
     ) -> Pages[Verification]:
         """Return the last verifications of a dataflow, newest first."""
         chosen = {"error_code": error_code, **times(since, until)}
@@ -314,23 +277,18 @@ class RunCalls(Calls):
         """Build all tables again while the current ones stay; `swap` then shows the new tables.
 
         Returns once they are ready, with the differences, or once the rebuild was cancelled.
-        The service continues even if this process ends meanwhile.
 
         Args:
-            name: Name of the dataflow.
             document: The version to build; by default the present one.
             seed: Files to read instead of removed input, each as `source=path` on the service's
                 machine: a Parquet file, a folder of such files, or a Delta table.
-            poll_seconds: Pause between two polls.
-            report: Called with the progress after each poll.
 
         Raises:
             ConflictRefusedError: A rebuild is already under way, or input is no longer kept.
         """
-        content, kind = (None, None) if document is None else body_of_document(document)
-        path = ("dataflows", name, "rebuilds")
+        sent = {} if document is None else body_of_document(document)
         query = {"seed": list(seed)}
-        begun = self.rest.post(*path, content=content, content_type=kind, query=query)
+        begun = self.rest.post("dataflows", name, "rebuilds", query=query, **sent)
         return self.follow_rebuild(name, begun["id"], poll_seconds=poll_seconds, report=report)
 
     def swap(
@@ -356,18 +314,12 @@ class RunCalls(Calls):
         return int(self.rest.post("dataflows", name, "rebuilds", "back")["version"])
 
     def rebuilds(
-        self,
-        name: str,
-        *,
-        error_code: str | None = None,
-        since: When = None,
-        until: When = None,
+        self, name: str, *, error_code: str | None = None, since: When = None, until: When = None
     ) -> list[RebuildJob]:
         """Return the rebuilds of a dataflow, newest first."""
         chosen = {"error_code": error_code, **times(since, until)}
         answer = self.rest.get("dataflows", name, "rebuilds", **chosen)
-        items = answer["items"]
-        return [answer_of(RebuildJob, one) for one in items]
+        return [answer_of(RebuildJob, one) for one in answer["items"]]
 
     def follow_rebuild(
         self,
@@ -379,10 +331,7 @@ class RunCalls(Calls):
     ) -> RebuildJob:
         """Wait until a rebuild, such as one begun by `change`, is ready or has ended."""
         path = ("dataflows", name, "rebuilds", rebuild)
-        while True:
-            job = answer_of(RebuildJob, self.rest.get(*path))
-            if job.ended or job.status not in _REBUILDING:
-                break
+        while not (job := self._got(RebuildJob, *path)).ended and job.status in _REBUILDING:
             report(job)
             self.rest.clock.wait(poll_seconds)
         if job.error is not None:
@@ -397,8 +346,7 @@ class RunCalls(Calls):
         poll_seconds: float,
         report: Callable[[J], object],
     ) -> J:
-        """Look at a job until it has ended."""
-        while not (job := answer_of(kind, self.rest.get(*path, "jobs", id_))).ended:
+        while not (job := self._got(kind, *path, "jobs", id_)).ended:
             report(job)
             self.rest.clock.wait(poll_seconds)
         return job
@@ -415,6 +363,5 @@ def _failure(error: Any) -> Exception:
 
 
 def _where(to: int | str | datetime, *, drop_later: bool, without: Sequence[str]) -> dict[str, Any]:
-    """Return the query parameters of a roll-back."""
     moment = instant(to) if isinstance(to, datetime) else str(to)
-    return {"to": moment, "drop_later": str(drop_later).lower(), "without": list(without)}
+    return {"to": moment, "drop_later": drop_later, "without": list(without)}

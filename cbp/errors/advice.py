@@ -19,100 +19,71 @@ Columns = Mapping[str, Sequence[str]]
 _EMITTED = re.compile(r"^out\.([^.( ]+)(?:\.remote)?\(")
 _MISSING = re.compile(r"missing \d+ required positional arguments?: (.*)$")
 
-_BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
-    (
-        TypeError,
-        r"(unsupported operand|not supported between).*NoneType",
+_BY_TEXT: Mapping[tuple[type[Exception], str], str] = {
+    (TypeError, r"(unsupported operand|not supported between).*NoneType"): (
         "a column without NOT NULL can be None: skip records in which it is None, as in "
-        "`if row.n is not None`, or declare the column NOT NULL",
+        "`if row.n is not None`, or declare the column NOT NULL"
     ),
     (
         TypeError,
         r"unsupported operand.*('decimal\.Decimal' and 'float'|'float' and 'decimal\.Decimal')",
-        "a DECIMAL is not a float: write Decimal('1.5') instead of 1.5, or float(value)",
-    ),
-    (
-        Inexact,
-        r"",
+    ): ("a DECIMAL is not a float: write Decimal('1.5') instead of 1.5, or float(value)"),
+    (Inexact, r""): (
         "the result has more than the 38 digits that a DECIMAL can hold, and rounding must be "
-        "explicit: write `with decimal.localcontext(traps=[]): value = round(value, 2)`",
+        "explicit: write `with decimal.localcontext(traps=[]): value = round(value, 2)`"
     ),
-    (
-        TypeError,
-        r"offset-naive and offset-aware",
+    (TypeError, r"offset-naive and offset-aware"): (
         "a TIMESTAMP is a time in UTC, but the other time has no time zone: add one, as in "
-        "value.replace(tzinfo=UTC). For the current time use group.run.time",
+        "value.replace(tzinfo=UTC). For the current time use group.run.time"
     ),
-    (
-        TypeError,
-        r"^unhashable type: '(list|dict|set|Row)'",
+    (TypeError, r"^unhashable type: '(list|dict|set|Row)'"): (
         "a list, a dict or a set cannot be the key of a dict or an element of a set: write "
-        "tuple(value)",
+        "tuple(value)"
     ),
-    (
-        TypeError,
-        r"^tuple indices must be integers or slices, not str",
-        "the columns of a record or a key are attributes: write row.url, not row['url']",
+    (TypeError, r"^tuple indices must be integers or slices, not str"): (
+        "the columns of a record or a key are attributes: write row.url, not row['url']"
     ),
     (
         TypeError,
         r"^(object of type 'flow' has no len|'flow' object is not (subscriptable|reversible))",
+    ): (
         "a flow of a group is an iterator: put its records into a list, as in rows = "
-        "list(group.urls)",
+        "list(group.urls)"
     ),
-    (
-        AttributeError,
-        r"^'flow' object has no attribute",
+    (AttributeError, r"^'flow' object has no attribute"): (
         "a flow of a group is an iterator of records, and only a record has columns: write `for "
-        "row in group.urls`, or `rows = list(group.urls)`",
+        "row in group.urls`, or `rows = list(group.urls)`"
     ),
-    (
-        AttributeError,
-        r"^'(function|method)' object has no attribute",
-        "emit a record by calling the function, as in out.totals(url=key.url)",
+    (AttributeError, r"^'(function|method)' object has no attribute"): (
+        "emit a record by calling the function, as in out.totals(url=key.url)"
     ),
-    (
-        AttributeError,
-        r"^'NoneType' object has no attribute",
+    (AttributeError, r"^'NoneType' object has no attribute"): (
         "a column without NOT NULL can be None: skip records in which it is None, as in "
-        "`if row.n is not None`, or declare the column NOT NULL",
+        "`if row.n is not None`, or declare the column NOT NULL"
     ),
     (
         TypeError,
         r"^'group' object is not (iterable|subscriptable)|^object of type 'group' has no len",
-        "iterate over a flow of the group, as in `for row in group.urls`",
+    ): ("iterate over a flow of the group, as in `for row in group.urls`"),
+    (TypeError, r"^'out' object is not (callable|subscriptable)"): (
+        "to emit a record, call an output or a state of `out`, as in out.totals(url=key.url)"
     ),
-    (
-        TypeError,
-        r"^'out' object is not (callable|subscriptable)",
-        "to emit a record, call an output or a state of `out`, as in out.totals(url=key.url)",
+    (TypeError, r"^(Input|Output|State|View|Loopback|Lookup)\.__init__\(\) missing .*'schema'"): (
+        "declare the columns with their types, as in Output('url STRING, n BIGINT')"
     ),
-    (
-        TypeError,
-        r"^(Input|Output|State|View|Loopback|Lookup)\.__init__\(\) missing .*'schema'",
-        "declare the columns with their types, as in Output('url STRING, n BIGINT')",
+    (AttributeError, r"^can't set attribute"): (
+        "a record cannot be changed: emit a new one, as in out.totals(**{**row._asdict(), 'n': 1})"
     ),
-    (
-        AttributeError,
-        r"^can't set attribute",
-        "a record cannot be changed: emit a new one, as in out.totals(**{**row._asdict(), 'n': 1})",
+    (RuntimeError, r"changed size during iteration"): (
+        "iterate over a copy, as in `for one in list(values)`"
     ),
-    (
-        RuntimeError,
-        r"changed size during iteration",
-        "iterate over a copy, as in `for one in list(values)`",
-    ),
-    (RecursionError, r"", "a function recurses endlessly, or too deeply: write a loop"),
-)
+    (RecursionError, r""): ("a function recurses endlessly, or too deeply: write a loop"),
+}
+"""What to do, by the kind of an exception and a pattern of its text."""
 
 
 def advice(exc: BaseException, text: str, columns: Columns) -> str:
-    """Return advice on an exception; empty if its text suffices, or no advice is known.
-
-    Args:
-        exc: Raised in an author's code.
-        columns: What the author could emit there.
-    """
+    """Return advice on an exception; empty if its text suffices, or no advice is known."""
     if isinstance(exc, ModuleNotFoundError):
         package = (exc.name or "PACKAGE").partition(".")[0]
         return (
@@ -129,7 +100,7 @@ def advice(exc: BaseException, text: str, columns: Columns) -> str:
         )
     if isinstance(exc, TypeError) and (emitted := _EMITTED.match(text)):
         return _call(emitted[1], text, columns)
-    for kind, pattern, what in _BY_TEXT:
+    for (kind, pattern), what in _BY_TEXT.items():
         if isinstance(exc, kind) and re.search(pattern, text):
             return what
     return ""
@@ -146,7 +117,6 @@ def _absolute(name: object) -> str:
 
 
 def _call(name: str, text: str, columns: Columns) -> str:
-    """Return how a record of an output or a state is emitted."""
     names = columns.get(name)
     if not names or "argument" not in text:
         return ""

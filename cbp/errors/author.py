@@ -12,7 +12,7 @@ from typing import Any
 from cbp.errors.base import CbpError
 
 
-class AuthorCodeError(CbpError):
+class AuthorCodeError(CbpError, code="author_code_failed"):
     """An author's function raised, or emitted a record that its output does not declare.
 
     Details:
@@ -23,46 +23,30 @@ class AuthorCodeError(CbpError):
         records: the increment of the first record of each input, and its position in the increment.
         cause: the exception's type and text.
 
-    Attributes:
-        group: Key of the group that failed, in the process that called it; `None` if no single
-            group failed, or if another process reported the error.
-        places: Maps inputs to the place of the first record of the call; also known only in
-            that process.
+    `group`, the key of the group that failed, and `places` of the first record of each input are
+    known only in the process that called the code.
     """
 
-    code = "author_code_failed"
     group: tuple[Any, ...] | None = None
     places: Mapping[str, int] = {}
 
     def __init__(self, *, stage: str, function: str, place: str, cause: str, **more: Any) -> None:
         key = more.get("key")
         for_key = f" for key {key}" if key is not None else ""
-        super().__init__(
-            f"stage {stage!r}: {function} failed at {place}{for_key}: {cause}",
-            stage=stage,
-            function=function,
-            place=place,
-            cause=cause,
-            **more,
-        )
+        message = f"stage {stage!r}: {function} failed at {place}{for_key}: {cause}"
+        super().__init__(message, stage=stage, function=function, place=place, cause=cause, **more)
 
 
-class SetAsideFullError(AuthorCodeError):
+class SetAsideFullError(AuthorCodeError, code="set_aside_full"):
     """A stage would set aside more records than it may, so it stops."""
 
-    code = "set_aside_full"
 
-
-class AuthorProcessError(AuthorCodeError):
+class AuthorProcessError(AuthorCodeError, code="author_ended_process"):
     """An author's code crashed the process that called it, as code in C can."""
 
-    code = "author_ended_process"
 
-
-class AuthorUnsendableError(AuthorCodeError):
+class AuthorUnsendableError(AuthorCodeError, code="author_unsendable"):
     """A translator holds something that cannot be sent to the process that runs its stage."""
-
-    code = "author_unsendable"
 
 
 class AuthorMisuse(Exception):
@@ -73,86 +57,60 @@ class AuthorMisuse(Exception):
         self.leaf = leaf
 
 
-class RecordsReturnedError(AuthorCodeError):
+class RecordsReturnedError(AuthorCodeError, code="records_returned"):
     """A `translate` returned a value; records that are not emitted are lost."""
 
-    code = "records_returned"
 
-
-class InputReadTwiceError(AuthorCodeError):
+class InputReadTwiceError(AuthorCodeError, code="input_read_twice"):
     """A flow of a group was iterated again after its last record had been read."""
 
-    code = "input_read_twice"
 
-
-class RunContextHiddenError(AuthorCodeError):
+class RunContextHiddenError(AuthorCodeError, code="run_context_hidden"):
     """A translator read `group.run` where the check of its code cannot see that."""
 
-    code = "run_context_hidden"
 
-
-class StateKeyForeignError(AuthorCodeError):
+class StateKeyForeignError(AuthorCodeError, code="state_key_foreign"):
     """A group emitted state of another key without `.remote`."""
 
-    code = "state_key_foreign"
 
-
-class StateKeptRemoteError(AuthorCodeError):
+class StateKeptRemoteError(AuthorCodeError, code="state_kept_remote"):
     """A record was emitted with `.remote` for a state that is kept (`keep=True`)."""
 
-    code = "state_kept_remote"
 
-
-class StateExpiresRemoteError(AuthorCodeError):
+class StateExpiresRemoteError(AuthorCodeError, code="state_expires_remote"):
     """A record was emitted with `.remote` for a state that expires."""
 
-    code = "state_expires_remote"
 
-
-class ViewKeyTwiceError(AuthorCodeError):
+class ViewKeyTwiceError(AuthorCodeError, code="view_key_twice"):
     """A group emitted two records of one key of a view."""
 
-    code = "view_key_twice"
 
-
-class OutputKeyForeignError(AuthorCodeError):
+class OutputKeyForeignError(AuthorCodeError, code="output_key_foreign"):
     """A group emitted a record of another key than its own to an output with a key."""
 
-    code = "output_key_foreign"
 
-
-class OutputKeyTwiceError(AuthorCodeError):
+class OutputKeyTwiceError(AuthorCodeError, code="output_key_twice"):
     """A group emitted two records of one key of an output in one epoch."""
 
-    code = "output_key_twice"
 
-
-class LookupSeveralError(AuthorCodeError):
+class LookupSeveralError(AuthorCodeError, code="lookup_several"):
     """A look-up for one record found several."""
 
-    code = "lookup_several"
 
-
-class ViewRemoteError(AuthorCodeError):
+class ViewRemoteError(AuthorCodeError, code="view_remote"):
     """A record of a view was emitted by another group than its own, or with `.remote`."""
 
-    code = "view_remote"
 
-
-class AuthorStateError(AuthorCodeError):
+class AuthorStateError(AuthorCodeError, code="author_state_changed"):
     """A translator or its class was changed after `__init__`: values kept there are lost."""
 
-    code = "author_state_changed"
 
-
-class DecisionInvalidError(AuthorCodeError):
+class DecisionInvalidError(AuthorCodeError, code="decision_invalid"):
     """A Runnable returned an invalid decision; its stage stops until the code is fixed.
 
     The caller of the Runnable fills in `stage`, `function` and `place`, since a rule does not
     know which stage it decides for.
     """
-
-    code = "decision_invalid"
 
     def __init__(
         self,
@@ -175,57 +133,46 @@ class DecisionInvalidError(AuthorCodeError):
         return error
 
 
-class MemoInvalidError(DecisionInvalidError):
+class MemoInvalidError(DecisionInvalidError, code="memo_not_serialisable"):
     """A memo holds a value that JSON cannot store, so it would be lost with the process."""
 
-    code = "memo_not_serialisable"
-
     def __init__(self, path: str, kind: str) -> None:
-        super().__init__(
+        message = (
             f"JSON cannot store {path} ({kind}): use None, booleans, finite numbers, strings, "
-            "lists, and dicts with strings as keys",
-            path=path,
-            kind=kind,
+            "lists, and dicts with strings as keys"
         )
+        super().__init__(message, path=path, kind=kind)
 
 
-class AlignmentError(DecisionInvalidError):
+class AlignmentError(DecisionInvalidError, code="alignment_backwards"):
     """An aligned input's framing keys go backwards, or have no order."""
 
-    code = "alignment_backwards"
     index: int | None = None
     """The number of the late frame, for the process that found it."""
 
     def __init__(self, input_: str, *, key: int | str, before: int | str, of: str = "") -> None:
         behind = f"{before!r} of input {of!r}" if of else f"{before!r}"
-        super().__init__(
+        message = (
             f"input {input_!r} has framing key {key!r} after {behind}. The framing keys of aligned "
-            "inputs must be all numbers or all strings, and must not decrease",
-            input=input_,
-            framing_key=key,
-            before=before,
+            "inputs must be all numbers or all strings, and must not decrease"
         )
+        super().__init__(message, input=input_, framing_key=key, before=before)
 
 
-class FramingKeyError(DecisionInvalidError):
+class FramingKeyError(DecisionInvalidError, code="framing_key_invalid"):
     """A FrameBy function returned a value that is not a framing key."""
-
-    code = "framing_key_invalid"
 
     def __init__(self, value: object) -> None:
         kind, shown = type(value).__name__, repr(value)[:200]
-        super().__init__(
+        message = (
             f"expected a number, a string, a date or a time as the framing key, but got {shown} "
-            f"of type {kind}",
-            function="frame_by",
-            value=shown,
+            f"of type {kind}"
         )
+        super().__init__(message, function="frame_by", value=shown)
 
 
-class FramesScatteredError(DecisionInvalidError):
+class FramesScatteredError(DecisionInvalidError, code="frames_scattered"):
     """The framing key changes too often within an increment; most frames would be slices."""
-
-    code = "frames_scattered"
 
     def __init__(self, stage: str, input_: str, place: str, *, increment: str, most: int) -> None:
         super().__init__(
@@ -239,40 +186,28 @@ class FramesScatteredError(DecisionInvalidError):
         )
 
 
-class IncrementAbsentError(DecisionInvalidError):
+class IncrementAbsentError(DecisionInvalidError, code="increment_absent"):
     """A Runnable reads an increment that is not queued, or from an input that does not exist."""
 
-    code = "increment_absent"
 
-
-class RemovalRefusedError(DecisionInvalidError):
+class RemovalRefusedError(DecisionInvalidError, code="removal_refused"):
     """A Runnable removes increments without a run, or increments that are not queued."""
 
-    code = "removal_refused"
 
-
-class DestinationInvalidError(AuthorCodeError):
+class DestinationInvalidError(AuthorCodeError, code="destination_invalid"):
     """A RouteBy function returned a value that is not a destination."""
 
-    code = "destination_invalid"
 
-
-class RouteKeyError(DestinationInvalidError):
+class RouteKeyError(DestinationInvalidError, code="route_key_invalid"):
     """A RouteBy function returned a value that is not a key of its stage."""
 
-    code = "route_key_invalid"
 
-
-class RouteFlowError(DestinationInvalidError):
+class RouteFlowError(DestinationInvalidError, code="route_flow_unknown"):
     """A RouteBy function returned an `All(...)` that names a flow the stage does not have."""
 
-    code = "route_flow_unknown"
 
-
-class AnswerLateError(AuthorCodeError):
+class AnswerLateError(AuthorCodeError, code="answer_late"):
     """A FrameBy or Runnable function did not answer the controller in time; its stage stops."""
-
-    code = "answer_late"
 
     def __init__(
         self, *, stage: str, function: str, place: str, seconds: float, setting: str
@@ -288,18 +223,15 @@ class AnswerLateError(AuthorCodeError):
         )
 
 
-class CycleUndrainedError(AuthorCodeError):
+class CycleUndrainedError(AuthorCodeError, code="cycle_undrained"):
     """A cycle keeps running without new input; the cycle is reported, and continues."""
-
-    code = "cycle_undrained"
 
     def __init__(self, *, cycle: Sequence[str], turns: int, **code: str) -> None:
         shown = " -> ".join((*cycle, cycle[0]))
         cause = f"the cycle {shown} does not drain: it ran {turns} epochs without new input"
-        super().__init__(cause=cause, cycle=list(cycle), turns=turns, **code)
-        writer = f"{code['function']} ({code['place']}) of stage {code['stage']!r}"
-        self.message = (
-            f"{cause}. {writer} still writes to the cycle: make this function emit nothing once "
-            f"results no longer change. To stop the cycle, run `cbp pause DATAFLOW {code['stage']}`"
+        message = (
+            f"{cause}. {code['function']} ({code['place']}) of stage {code['stage']!r} still "
+            "writes to the cycle: make this function emit nothing once results no longer change. "
+            f"To stop the cycle, run `cbp pause DATAFLOW {code['stage']}`"
         )
-        self.args = (self.message,)
+        CbpError.__init__(self, message, **code, cause=cause, cycle=list(cycle), turns=turns)

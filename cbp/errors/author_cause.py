@@ -26,9 +26,9 @@ from cbp.errors.message_limits import shortened
 def is_authors(exc: BaseException) -> bool:
     """Return whether the author's code raised an exception.
 
-    A `KeyboardInterrupt` is the author's only if a Python statement raised it; otherwise it
-    came from a signal. Statements of the process's handler of SIGINT (Spark's driver has one)
-    do not count. Our own exceptions that represent a dead process have `ends_process` set.
+    A `KeyboardInterrupt` is the author's only if a Python statement raised it, but not one of the
+    process's handler of SIGINT (Spark's driver has one); otherwise it came from a signal. Our own
+    exceptions that represent a dead process have `ends_process` set.
     """
     if isinstance(exc, KeyboardInterrupt):
         return _raised_by_statement(exc.__traceback__)
@@ -47,12 +47,7 @@ def _raised_by_statement(trace: TracebackType | None) -> bool:
 
 
 def text_of(thing: object, write: Callable[[object], str] = str) -> str:
-    """Return the text of an author's object, or the exception that its class raised instead.
-
-    Args:
-        thing: An exception, or a value.
-        write: `str` or `repr`.
-    """
+    """Return the text of an author's object, or the exception that its class raised instead."""
     try:
         return write(thing)
     except BaseException as exc:
@@ -64,8 +59,7 @@ def text_of(thing: object, write: Callable[[object], str] = str) -> str:
 def author_line(exc: BaseException, place: str) -> str:
     """Return the innermost line of the author's file in a traceback, as `file.py:12`.
 
-    Args:
-        place: `file.py:12` of the function; returned if its file is not in the traceback.
+    That is `place` itself, `file.py:12` of the function, if its file is not in the traceback.
     """
     file = place.rpartition(":")[0]
     frames = traceback.walk_tb(exc.__traceback__)
@@ -77,11 +71,8 @@ def author_cause(exc: BaseException, place: str = "", columns: Columns | None = 
     """Return the exception's type and text, the helper that raised it, and advice.
 
     For an unknown name, the text lists the existing names. For an exception without a text, it
-    has the line of code. The middle of a long text is cut out.
-
-    Args:
-        place: `file.py:12` of the function that was called.
-        columns: What the author could emit there.
+    has the line of code. The middle of a long text is cut out. `columns` are what the author could
+    emit at `place`, the function that was called.
     """
     if isinstance(exc, AuthorMisuse):
         return shortened(str(exc))

@@ -14,10 +14,22 @@ from cbp.errors.masks import hide_secrets
 
 
 class CbpError(Exception):
-    """An error that this library raises on purpose; the base class of all of them."""
+    """An error that this library raises on purpose; the base class of all of them.
+
+    A subclass names its `code`, and whether it is `retryable` if its base class is not the same:
+
+        class DiskFullError(OperatingError, code="disk_full"): ...
+    """
 
     code: ClassVar[str] = "cbp_error"
     retryable: ClassVar[bool] = False
+
+    def __init_subclass__(cls, code: str | None = None, retryable: bool | None = None) -> None:
+        super().__init_subclass__()
+        if code is not None:
+            cls.code = code
+        if retryable is not None:
+            cls.retryable = retryable
 
     def __init__(self, message: str, **details: Any) -> None:
         self.message: str = hide_secrets(message)
@@ -29,10 +41,8 @@ class CbpError(Exception):
         return {"error_code": self.code, "message": self.message, "details": dict(self.details)}
 
 
-class InvariantError(CbpError):
+class InvariantError(CbpError, code="invariant_broken"):
     """Our own bug, or corrupt data: the stage stops and no record is skipped."""
-
-    code = "invariant_broken"
 
 
 def format_unknown(name: str, found: object, known: int) -> InvariantError:
@@ -46,9 +56,7 @@ def format_unknown(name: str, found: object, known: int) -> InvariantError:
 def error_from_dict(kind: str, value: Mapping[str, Any]) -> CbpError:
     """Rebuild an error that another process sent as `as_dict()`.
 
-    Args:
-        kind: Name of the error's class. An unknown name gives an `InvariantError`.
-        value: `{"message", "details"}`.
+    `kind` is the name of its class. An unknown name gives an `InvariantError`.
     """
     error = _class_of(kind).__new__(_class_of(kind))
     CbpError.__init__(error, value["message"], **value["details"])

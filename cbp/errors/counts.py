@@ -4,12 +4,7 @@ from __future__ import annotations
 
 
 def format_count(number: int, noun: str, nouns: str = "") -> str:
-    """Return a number with its noun.
-
-    Args:
-        noun: The singular, perhaps with its verb, as in "file is".
-        nouns: The plural; `""` means `noun` and an "s".
-    """
+    """Return a number with its noun, such as "file is"; the plural has an "s" unless given."""
     return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
 
 

@@ -18,40 +18,28 @@ from dataclasses import dataclass
 from cbp.errors.base import InvariantError
 from cbp.errors.counts import format_count
 
+_LOG_FOLDERS = ("_intentions", "_corrections", "_punctuations", "_description")
 _AREAS = re.compile(
     r"/?(?P<dataflow>[^/_.][^/]*)/(?:"
     r"(?P<area>state|flows)/(?P<name>[A-Za-z_]\w*\.[A-Za-z_]\w*)(?P<below>/.*)?"
     r"|(?P<aside>set_aside)/(?P<by>[A-Za-z_]\w*)(?P<under>/.*)?"
     r"|(?P<source>sources)/(?P<of>[^/]+)(?P<part>/(?:_(?:log|objects)(?:/.*)?|\d[^/]*))?"
-    r"|(?P<log>_intentions|_corrections|_punctuations|_description)(?:/(?P<rest>.*))?)$"
+    rf"|(?P<log>{'|'.join(_LOG_FOLDERS)})(?:/(?P<rest>.*))?)$"
 )
-_PARTS = frozenset(
-    [
-        "state",
-        "flows",
-        "set_aside",
-        "sources",
-        "_intentions",
-        "_corrections",
-        "_punctuations",
-        "_description",
-    ]
-)
-_LOGS = ("/_delta_log/",)
+_PARTS = {"state", "flows", "set_aside", "sources", *_LOG_FOLDERS}
 _NO_FILE = "the file does not exist"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The owner of a path in a dataflow's folder.
+    """The owner of a path in a dataflow's folder; a field is `""` if there is none.
 
     Attributes:
         kind: `state`, `output`, `set aside`, `source`, `source log`, `source objects`,
             `table log`, `record`, `position`, `generation`, `correction`, `punctuation`,
-            `description` or `priorities`; `""` if unknown.
-        dataflow: Name of the dataflow; `""` if the path does not name it.
+            `description` or `priorities`.
         name: The table (`stage.state` or `stage.output`), the source or the stage.
-        stage: The stage that owns it; `""` if no stage does.
+        stage: The stage that owns it.
     """
 
     kind: str
@@ -109,10 +97,10 @@ def place_of(path: str) -> Place:
     if (area := match["area"]) is not None:
         name = match["name"]
         kind = "state" if area == "state" else "output"
-        kind = "table log" if (match["below"] or "").startswith(_LOGS) else kind
+        kind = "table log" if (match["below"] or "").startswith("/_delta_log/") else kind
         return Place(kind, dataflow, name, name.partition(".")[0])
     if (stage := match["by"]) is not None:
-        is_log = (match["under"] or "").startswith(_LOGS)
+        is_log = (match["under"] or "").startswith("/_delta_log/")
         return Place("table log" if is_log else "set aside", dataflow, stage, stage)
     if match["of"] is not None:
         part = match["part"] or ""
@@ -161,33 +149,24 @@ def _record_place(dataflow: str, rest: str) -> Place:
     return Place("record", dataflow, first, first)
 
 
-class FileDamagedError(InvariantError):
+class FileDamagedError(InvariantError, code="file_damaged"):
     """A file's content differs from what was written."""
-
-    code = "file_damaged"
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path} is damaged: {why}. {_next(path)}", **_details(path, why))
 
 
-class FileLostError(FileDamagedError):
+class FileLostError(FileDamagedError, code="file_lost"):
     """A file is missing, although something still refers to it."""
-
-    code = "file_lost"
 
     def __init__(self, path: str, why: str = _NO_FILE) -> None:
         because = "" if why == _NO_FILE else f": {why}"
-        InvariantError.__init__(
-            self,
-            f"{path} is missing, but still needed{because}. {_next(path)}",
-            **_details(path, why),
-        )
+        message = f"{path} is missing, but still needed{because}. {_next(path)}"
+        InvariantError.__init__(self, message, **_details(path, why))
 
 
-class IncrementDamagedError(FileDamagedError):
+class IncrementDamagedError(FileDamagedError, code="increment_damaged"):
     """An increment's file is missing, damaged or has another number of rows."""
-
-    code = "increment_damaged"
 
     def __init__(self, increment: str, *, expected: int, found: int | str) -> None:
         has = f"but has {found}" if isinstance(found, int) else f"but cannot be read: {found}"

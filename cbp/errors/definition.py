@@ -51,10 +51,8 @@ class Mistake:
         return mapping
 
 
-class DefinitionError(CbpError):
+class DefinitionError(CbpError, code="definition_invalid"):
     """A definition is wrong; carries its mistakes, the first one as `mistake`."""
-
-    code = "definition_invalid"
 
     def __init__(self, mistake: Mistake, *more: Mistake) -> None:
         self.mistake, self.mistakes = mistake, (mistake, *more)
@@ -73,37 +71,23 @@ def _line(described: Mapping[str, Any]) -> str:
     return f"{described['where']}: {described['message']}{at}"
 
 
-def _line_of(mistake: Mapping[str, Any]) -> str:
-    place = f" ({mistake['place']})" if mistake["place"] else ""
-    return f"{mistake['where']}: {mistake['message']}{place}"
-
-
-class DataflowInvalidError(CbpError):
+class DataflowInvalidError(CbpError, code="dataflow_invalid"):
     """A dataflow has mistakes; lists the first `MISTAKES_MAX`, each with its place."""
 
-    code = "dataflow_invalid"
-
-    def __init__(self, dataflow: str, mistakes: Sequence[Mistake]) -> None:
+    def __init__(
+        self, dataflow: str, mistakes: Sequence[Mistake], *, said: str = "", advice: str = ""
+    ) -> None:
         name, self.mistakes = shortened(dataflow, _NAME_MAX), tuple(mistakes)
         descriptions = [mistake.to_json() for mistake in self.mistakes[:MISTAKES_MAX]]
-        more = len(self.mistakes) > MISTAKES_MAX
-        count = (
-            f"more than {MISTAKES_MAX} mistakes"
-            if more
-            else format_count(len(descriptions), "mistake")
-        )
-        details: dict[str, Any] = {"dataflow": name, "mistakes": descriptions}
-        if more:
-            details["mistakes_max"] = MISTAKES_MAX
-        self._lines = "; ".join(map(_line_of, descriptions))
-        super().__init__(f"dataflow {name!r} has {count}: {self._lines}", **details)
+        count, more = format_count(len(descriptions), "mistake"), {}
+        if len(self.mistakes) > MISTAKES_MAX:
+            count, more = f"more than {MISTAKES_MAX} mistakes", {"mistakes_max": MISTAKES_MAX}
+        said = said or f"dataflow {name!r} has {count}"
+        lines = "; ".join(map(_line, descriptions))
+        super().__init__(f"{said}: {lines}{advice}", dataflow=name, mistakes=descriptions, **more)
 
     def add_places(self, place_of: Callable[[Mistake], tuple[int, int]]) -> None:
-        """Add line and column to every reported mistake.
-
-        Args:
-            place_of: Returns the line and the column of a mistake, counted from 1.
-        """
+        """Add line and column, counted from 1, to every reported mistake."""
         places = map(place_of, self.mistakes)
         self.mistakes = tuple(
             replace(mistake, line=line, column=column)
@@ -113,48 +97,37 @@ class DataflowInvalidError(CbpError):
         self.details = {**self.details, "mistakes": shown}
 
 
-class ChangeRefusedError(DataflowInvalidError):
+class ChangeRefusedError(DataflowInvalidError, code="change_refused"):
     """A new version would lose records or change their meaning; nothing was changed."""
 
-    code = "change_refused"
-
     def __init__(self, dataflow: str, mistakes: Sequence[Mistake]) -> None:
-        super().__init__(dataflow, mistakes)
-        self.message = f"the new version of {dataflow!r} is refused: {self._lines}"
-        self.args = (self.message,)
+        super().__init__(dataflow, mistakes, said=f"the new version of {dataflow!r} is refused")
 
 
-class CodeNotLoadedError(CbpError):
+class CodeNotLoadedError(CbpError, code="code_not_loaded"):
     """A worker has loaded other code than the service; the code was not called."""
-
-    code = "code_not_loaded"
 
     def __init__(
         self, module: str, name: str, sent: str, loaded: str, difference: str = ""
     ) -> None:
-        super().__init__(
+        message = (
             f"a worker and the service have loaded different code of {module}.{name} "
             f"({difference or 'its code'}). Either the file was changed after the service started, "
             "or it differs on the worker's machine. Restore the file, or restart the service and "
-            "register the document again",
-            module=module,
-            name=name,
-            sent=sent,
-            loaded=loaded,
+            "register the document again"
         )
+        super().__init__(message, module=module, name=name, sent=sent, loaded=loaded)
 
 
-class CodeDriftedError(DataflowInvalidError):
+class CodeDriftedError(DataflowInvalidError, code="code_drifted"):
     """The loaded translators have other code, tables, keys or inputs than the registered ones."""
 
-    code = "code_drifted"
-
     def __init__(self, dataflow: str, version: int, mistakes: Sequence[Mistake]) -> None:
-        super().__init__(dataflow, mistakes)
-        self.message = (
-            f"the loaded code differs from version {version} of {dataflow!r}: {self._lines}. "
-            "Register the document again (`cbp register FILE --plan` shows the effects), or "
-            "restore the old code: undo the change of the file, or reinstall the old package and "
-            "restart the service"
+        super().__init__(
+            dataflow,
+            mistakes,
+            said=f"the loaded code differs from version {version} of {dataflow!r}",
+            advice=". Register the document again (`cbp register FILE --plan` shows the effects), "
+            "or restore the old code: undo the change of the file, or reinstall the old package "
+            "and restart the service",
         )
-        self.args = (self.message,)

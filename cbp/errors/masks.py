@@ -27,10 +27,8 @@ _ANY_USER_INFO = re.compile(r"://(.*)@", re.DOTALL)
 class Masker:
     """Masks secrets in JSON values: by the name of a field, in addresses, and by value.
 
-    Args:
-        secrets: Values that must not appear anywhere, such as a token.
-        length_min: Shortest length, in characters, of a secret that is masked by value. Shorter
-            ones occur in ordinary words, so masking them would make texts unreadable.
+    Secrets of fewer than `length_min` characters are not masked by value: they occur in ordinary
+    words, so masking them would make texts unreadable.
     """
 
     def __init__(self, secrets: Iterable[str], *, length_min: int = 1) -> None:
@@ -42,8 +40,7 @@ class Masker:
         """Return a text without its secrets."""
         for secret in self._secrets:
             text = text.replace(secret, MASK)
-        masked: str = mask_credentials(text)
-        return masked
+        return str(mask_credentials(text))
 
     def secrets_in(self, value: Any) -> Any:
         """Return a value without its secrets, found by value only; a tuple stays a tuple."""
@@ -84,8 +81,8 @@ _of_process = Masker(())
 def keep_secret(secrets: Iterable[str], *, length_min: int = 1) -> None:
     """From now on leave these values out of every error of this process.
 
-    An error of an author's code or of a library can quote an address. Errors are stored,
-    listed, sent and printed, so they are masked when they are made.
+    An error of an author's code or of a library can quote an address; it is stored, listed and
+    sent, so it is masked when it is made.
     """
     global _of_process
     _of_process = Masker(secrets, length_min=length_min)

@@ -1,7 +1,6 @@
 """Limits on the length of error messages: shortened texts, shortened lists, fewer mistakes.
 
-A wrong value can be as large as a document, and occur in it many times. A message that repeated
-all of it would be larger than the document itself.
+A wrong value can be as large as a document, and occur in it many times.
 
 Guaranteed: `shortened` returns at most `most` characters
 (tests/controller/registry/test_documents.py).

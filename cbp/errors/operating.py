@@ -15,53 +15,35 @@ from cbp.errors.base import CbpError
 from cbp.errors.counts import format_count
 
 
-class OperatingError(CbpError):
+class OperatingError(CbpError, code="operating_failure", retryable=True):
     """The environment failed: another attempt later, or after a repair, can succeed."""
 
-    code = "operating_failure"
-    retryable = True
     bounded: ClassVar[bool] = False
-    """Whether a run that fails with this error is retried only a bounded number of times.
-
-    True for errors that the run itself can have caused.
-    """
+    """Whether a failed run is retried a bounded number of times: it can itself be the cause."""
 
 
-class LogConflictError(OperatingError):
+class LogConflictError(OperatingError, code="log_conflict", retryable=False):
     """Another controller wrote the log entry that this one was about to write."""
 
-    code = "log_conflict"
-    retryable = False
-
     def __init__(self, path: str) -> None:
-        super().__init__(
-            f"another controller wrote {path}. So this controller no longer leads, and stops",
-            path=path,
-        )
+        message = f"another controller wrote {path}. So this controller no longer leads, and stops"
+        super().__init__(message, path=path)
 
 
-class LeaseLostError(OperatingError):
+class LeaseLostError(OperatingError, code="lease_lost"):
     """This controller does not lead, or does not know whether it still does."""
 
-    code = "lease_lost"
-
     def __init__(self, epoch: int | None, why: str) -> None:
-        super().__init__(
-            f"nothing was written, because this controller {_standing(epoch)}: {why}",
-            epoch=epoch,
-            why=why,
-        )
+        message = f"nothing was written, because this controller {_standing(epoch)}: {why}"
+        super().__init__(message, epoch=epoch, why=why)
 
 
-class DiskFullError(OperatingError):
+class DiskFullError(OperatingError, code="disk_full"):
     """No space was left while writing; nothing was published."""
 
-    code = "disk_full"
-
     def __init__(self, path: str) -> None:
-        super().__init__(
-            f"no space left on the device that holds {path}; free some space there", path=path
-        )
+        message = f"no space left on the device that holds {path}; free some space there"
+        super().__init__(message, path=path)
 
     @staticmethod
     def is_disk_full(exc: OSError) -> bool:
@@ -71,103 +53,81 @@ class DiskFullError(OperatingError):
         return any(os.strerror(code) in str(exc) for code in (errno.ENOSPC, errno.EDQUOT))
 
 
-class SparkJobError(OperatingError):
+class SparkJobError(OperatingError, code="spark_job_failed"):
     """Spark could not do a run's job, perhaps because of the run: a worker may have died."""
 
-    code = "spark_job_failed"
     bounded = True
 
     def __init__(self, run: str, text: str) -> None:
         super().__init__(f"the Spark job of run {run} failed: {text}", run=run)
 
 
-class WorkerEndedError(OperatingError):
+class WorkerEndedError(OperatingError, code="worker_ended"):
     """A Python worker ended without an answer, so no line of author's code is known."""
 
-    code = "worker_ended"
     bounded = True
 
     def __init__(self, run: str, *, stages: Sequence[str], cause: str = "") -> None:
         reason = f" ({cause})" if cause else ""
         ran = f"stage{'s' if len(stages) > 1 else ''} {', '.join(stages)}"
-        super().__init__(
+        message = (
             f"run {run} failed: the Python worker that ran {ran} ended without an "
             f"answer{reason}. Either the code of a stage ended the process "
             "(os._exit, or a crash in C), or the machine killed the process, for example because "
-            "memory ran out: see the system log",
-            run=run,
-            stages=[*stages],
-            cause=cause,
+            "memory ran out: see the system log"
         )
+        super().__init__(message, run=run, stages=[*stages], cause=cause)
 
 
-class SparkLostError(OperatingError):
+class SparkLostError(OperatingError, code="spark_lost"):
     """Spark does not answer, or has stopped; no run is the cause."""
 
-    code = "spark_lost"
-
     def __init__(self, text: str) -> None:
-        super().__init__(
+        message = (
             f"Spark no longer answers: {text}. The service retries runs until Spark answers again. "
-            "If Spark's process has ended, restart the service",
-            cause=text,
+            "If Spark's process has ended, restart the service"
         )
+        super().__init__(message, cause=text)
 
 
-class SparkUnstartedError(OperatingError):
+class SparkUnstartedError(OperatingError, code="spark_unstarted"):
     """Spark could not be started; the next run starts it again."""
 
-    code = "spark_unstarted"
-
     def __init__(self, text: str) -> None:
-        super().__init__(
+        message = (
             f"Spark could not be started: {text}. Spark needs Java 17 or newer (JAVA_HOME). To "
             "download Delta's jars, its first start also needs network access. `cbp doctor` checks "
-            "both",
-            cause=text,
+            "both"
         )
+        super().__init__(message, cause=text)
 
 
-class EngineStartingError(OperatingError):
+class EngineStartingError(OperatingError, code="engine_starting"):
     """The engine is starting; requests that do not need it are answered meanwhile."""
 
-    code = "engine_starting"
-
     def __init__(self, waits_for: str) -> None:
-        super().__init__(
-            f"the service is not ready, since it waits for {waits_for}", waits_for=waits_for
-        )
+        message = f"the service is not ready, since it waits for {waits_for}"
+        super().__init__(message, waits_for=waits_for)
 
 
-class AddressSpaceError(OperatingError):
+class AddressSpaceError(OperatingError, code="address_space_bounded", retryable=False):
     """A process has too little address space to read the records that a task has spilled."""
 
-    code = "address_space_bounded"
-    retryable = False
-
     def __init__(self, size: int) -> None:
-        super().__init__(
+        message = (
             f"a task spilled {size:,} bytes of an input to disk, but the address space of its "
             "process is too small to read them back. Raise spark.executor.pyspark.memory, or "
-            "remove that setting and limit executors by spark.executor.memoryOverhead",
-            bytes=size,
-            setting="spark.executor.pyspark.memory",
+            "remove that setting and limit executors by spark.executor.memoryOverhead"
         )
+        super().__init__(message, bytes=size, setting="spark.executor.pyspark.memory")
 
 
-class RunTooLargeError(OperatingError):
+class RunTooLargeError(OperatingError, code="run_too_large", retryable=False):
     """A loop within a run, or the one call of a whole run, would hold too many bytes.
 
-    Args:
-        most: The limit in bytes.
-        holds: The bytes that it would hold.
-        superstep: The superstep in which a loop of messages reached the limit, from 1; `None`
-            for the call of a whole run.
-        on_disk: Whether these are bytes in temporary files, not in memory.
+    `superstep` is the one in which a loop of messages reached the limit, from 1; `None` for the
+    call of a whole run. With `on_disk`, the bytes are in temporary files, not in memory.
     """
-
-    code = "run_too_large"
-    retryable = False
 
     def __init__(
         self,
@@ -209,121 +169,89 @@ class RunTooLargeError(OperatingError):
         )
 
 
-class RunCancelledError(OperatingError):
+class RunCancelledError(OperatingError, code="run_cancelled"):
     """The run was cancelled before it was prepared."""
-
-    code = "run_cancelled"
 
     def __init__(self, run: str) -> None:
         super().__init__(f"run {run} was cancelled", run=run)
 
 
-class RunStackUnseenError(OperatingError):
+class RunStackUnseenError(OperatingError, code="run_stack_unseen", retryable=False):
     """The stack of a run cannot be shown, because Spark executes it, and not resident workers."""
 
-    code = "run_stack_unseen"
-    retryable = False
-
     def __init__(self, run: str) -> None:
-        super().__init__(
+        message = (
             f"run {run} is a Spark job, and the service cannot ask Spark's processes for their "
             "stacks. For SQL, and while Spark plans a job, open Spark's own web page: Executors, "
             "Thread Dump. For code in Python, run `py-spy dump --pid PID` on the machine of each "
             "executor, for the processes named cbp.engine.spark.daemon. Or let the workers write "
             "their stacks into the output of their executor: set "
             "spark.python.worker.tracebackDumpIntervalSeconds to 10 in CBP_SPARK_CONF, and "
-            "restart the service",
-            run=run,
+            "restart the service"
         )
+        super().__init__(message, run=run)
 
 
-class RunGaveWayError(OperatingError):
+class RunGaveWayError(OperatingError, code="run_gave_way"):
     """A long run was cancelled, so that another dataflow could run; its epoch runs again.
 
-    Args:
-        seconds: How long it ran.
-        to: The dataflow that waited for a slot.
+    It had run for `seconds` while the dataflow `to` waited for a slot.
     """
 
-    code = "run_gave_way"
-
     def __init__(self, run: str, *, stage: str, seconds: float, to: str) -> None:
-        super().__init__(
+        message = (
             f"run {run} of {stage!r} had not ended after {seconds:.0f} s while {to!r} waited for "
             "a slot, so the run was cancelled. Nothing is lost: its epoch runs again with at most "
             "half of the engine's slots, while other dataflows can use the rest. If the run hangs, "
             "fix the translator. If the run has much to do, use smaller increments or more slots, "
-            "or raise CBP_SLOW_RUN_SECONDS",
-            run=run,
-            stage=stage,
-            seconds=seconds,
-            to=to,
+            "or raise CBP_SLOW_RUN_SECONDS"
         )
+        super().__init__(message, run=run, stage=stage, seconds=seconds, to=to)
 
 
-class DataflowBusyError(OperatingError):
+class DataflowBusyError(OperatingError, code="dataflow_busy"):
     """A dataflow is busy and cannot be changed now; nothing was changed."""
 
-    code = "dataflow_busy"
-
     def __init__(self, dataflow: str, why: str) -> None:
-        super().__init__(
-            f"{dataflow!r} is busy: {why}; try again later", dataflow=dataflow, why=why
-        )
+        message = f"{dataflow!r} is busy: {why}; try again later"
+        super().__init__(message, dataflow=dataflow, why=why)
 
 
-class CorrectionUnfinishedError(OperatingError):
+class CorrectionUnfinishedError(OperatingError, code="correction_unfinished"):
     """A correction is recorded, but not complete yet; it must not be sent again."""
 
-    code = "correction_unfinished"
-
     def __init__(self, dataflow: str, stage: str) -> None:
-        super().__init__(
+        message = (
             f"the correction of {dataflow}.{stage} was recorded, but could not be completed now. "
             "Do not send it again: the service completes it. `cbp status` shows why this takes "
-            f"longer, and `cbp edit {dataflow} --list` shows the correction once it is complete",
-            dataflow=dataflow,
-            stage=stage,
+            f"longer, and `cbp edit {dataflow} --list` shows the correction once it is complete"
         )
+        super().__init__(message, dataflow=dataflow, stage=stage)
 
 
-class DataflowFailedError(OperatingError):
+class DataflowFailedError(OperatingError, code="dataflow_failed"):
     """An unforeseen failure in one dataflow; the other dataflows continue."""
 
-    code = "dataflow_failed"
-
     def __init__(self, dataflow: str, *, doing: str, cause: str, place: str) -> None:
-        super().__init__(
+        message = (
             f"{dataflow!r} could not be {doing}: {cause} (at {place}). Other dataflows are not "
             "affected, and the service retries this one; to retry at once, run `cbp resume "
             f"{dataflow}`. The service's log has the traceback. `cbp doctor` looks for damaged "
-            "files",
-            dataflow=dataflow,
-            doing=doing,
-            cause=cause,
-            place=place,
+            "files"
         )
+        super().__init__(message, dataflow=dataflow, doing=doing, cause=cause, place=place)
 
 
-class RollbackImpossibleError(OperatingError):
+class RollbackImpossibleError(OperatingError, code="rollback_impossible"):
     """A dataflow cannot be rolled back to the requested point; nothing was changed."""
 
-    code = "rollback_impossible"
-
     def __init__(self, dataflow: str, why: str, **more: Any) -> None:
-        super().__init__(
-            f"{dataflow!r} cannot be rolled back to that point: {why}",
-            dataflow=dataflow,
-            why=why,
-            **more,
-        )
+        message = f"{dataflow!r} cannot be rolled back to that point: {why}"
+        super().__init__(message, dataflow=dataflow, why=why, **more)
 
 
-class ReplaceRefusedError(OperatingError):
+class ReplaceRefusedError(OperatingError, code="replace_refused", retryable=False):
     """A file cannot be replaced or retracted; nothing was changed."""
-
-    code = "replace_refused"
-    retryable = False
 
     def __init__(
         self, dataflow: str, source: str, why: str, stages: Mapping[str, str] | None = None
@@ -334,62 +262,49 @@ class ReplaceRefusedError(OperatingError):
             "swapped in"
         )
         offered = stages and all(reader.startswith("stages.") for reader in stages)
-        super().__init__(
+        message = (
             f"no file of source {source!r} of {dataflow!r} can be replaced: {why}. Instead, remove "
             f"the file with `cbp rollback {dataflow} --to POINT --without FILE`, and then drop the "
-            f"corrected file{rebuild if offered else ''}",
-            dataflow=dataflow,
-            source=source,
-            why=why,
-            stages=dict(stages or {}),
+            f"corrected file{rebuild if offered else ''}"
+        )
+        super().__init__(
+            message, dataflow=dataflow, source=source, why=why, stages=dict(stages or {})
         )
 
 
-class ReplacementUnfollowedError(OperatingError):
+class ReplacementUnfollowedError(OperatingError, code="replacement_unfollowed", retryable=False):
     """A stage cannot apply a replaced file; it waits until its tables are rebuilt."""
 
-    code = "replacement_unfollowed"
-    retryable = False
-
     def __init__(self, dataflow: str, stage: str, why: str) -> None:
-        super().__init__(
+        message = (
             f"stage {stage!r} cannot apply a file that was replaced or retracted: {why}. Its "
             "tables stay as they are, and newer input waits, until you rebuild all tables from the "
-            f"current files with `cbp rebuild {dataflow}`",
-            dataflow=dataflow,
-            stage=stage,
-            why=why,
+            f"current files with `cbp rebuild {dataflow}`"
         )
+        super().__init__(message, dataflow=dataflow, stage=stage, why=why)
 
 
-class RecordsAbsentError(OperatingError):
+class RecordsAbsentError(OperatingError, code="records_absent", retryable=False):
     """Records that a replacement removes are not among the kept records."""
-
-    code = "records_absent"
-    retryable = False
 
     def __init__(self, stage: str, input_: str, records: int, increments: Sequence[int]) -> None:
         numbers = ", ".join(map(str, increments))
         one = len(increments) == 1
         removing = f"increment {numbers} removes" if one else f"increments {numbers} remove"
-        super().__init__(
+        message = (
             f"stage {stage!r}, input {input_!r}: {removing} "
             f"{format_count(records, 'record')} that no earlier increment has. A roll-back "
             "dropped the earlier increments, or they are no longer kept. Nothing was changed. "
             "Undo the replacement with `cbp rollback DATAFLOW --to POINT --without FILE`, or "
-            f"rebuild the stage with `cbp backfill DATAFLOW {stage}`",
-            stage=stage,
-            input=input_,
-            records=records,
-            increments=list(increments),
+            f"rebuild the stage with `cbp backfill DATAFLOW {stage}`"
+        )
+        super().__init__(
+            message, stage=stage, input=input_, records=records, increments=list(increments)
         )
 
 
-class RebuildIncompleteError(OperatingError):
+class RebuildIncompleteError(OperatingError, code="rebuild_incomplete", retryable=False):
     """Some dataflows could not be rebuilt from their folders; the others were rebuilt."""
-
-    code = "rebuild_incomplete"
-    retryable = False
 
     def __init__(self, rebuilt: Sequence[str], failed: Mapping[str, CbpError]) -> None:
         causes = "; ".join(f"{name}: {error.message}" for name, error in failed.items())
@@ -402,80 +317,58 @@ class RebuildIncompleteError(OperatingError):
         )
 
 
-class TimeLimitError(OperatingError):
+class TimeLimitError(OperatingError, code="time_limit", retryable=False):
     """An author's code took longer than the operator allows; its stage stops."""
 
-    code = "time_limit"
-    retryable = False
-
     def __init__(self, what: str, seconds: float, *, code: str) -> None:
-        super().__init__(
+        message = (
             f"{what} did not end within {seconds:g} s and was abandoned: {code} hangs, or needs "
-            "more time. Fix the code, or raise CBP_RUN_SECONDS_MAX; then run `cbp resume DATAFLOW`",
-            what=what,
-            seconds=seconds,
-            code=code,
+            "more time. Fix the code, or raise CBP_RUN_SECONDS_MAX; then run `cbp resume DATAFLOW`"
         )
+        super().__init__(message, what=what, seconds=seconds, code=code)
 
 
-class SparkSettingError(OperatingError):
+class SparkSettingError(OperatingError, code="spark_setting_unsafe", retryable=False):
     """Spark runs with a setting under which a retried stage can produce different records."""
 
-    code = "spark_setting_unsafe"
-    retryable = False
-
     def __init__(self, setting: str, *, found: str, expected: str) -> None:
-        super().__init__(
+        message = (
             f"Spark runs with {setting}={found}, but the engine needs {expected}: with another "
             "value, a retried Spark stage could lose or duplicate records. Remove the setting "
             "from Spark's options, and do not start a Spark session before the service starts its "
-            "own",
-            setting=setting,
-            found=found,
-            expected=expected,
+            "own"
         )
+        super().__init__(message, setting=setting, found=found, expected=expected)
 
 
-class SparkUnauthenticatedError(OperatingError):
+class SparkUnauthenticatedError(OperatingError, code="spark_unauthenticated", retryable=False):
     """A cluster's master would be used without a secret."""
 
-    code = "spark_unauthenticated"
-    retryable = False
-
     def __init__(self, master: str, why: str) -> None:
-        super().__init__(
+        message = (
             f"the Spark master {master} is refused: {why}. Without a secret, anyone who reaches a "
             "port of the driver or of an executor could run code. Give master, workers and "
             "service the same secret: SPARK_SECRET_FILE of deploy/entrypoint.sh, or "
             "spark.authenticate=true and spark.authenticate.secret in spark-defaults.conf of "
             "each. YARN and Kubernetes generate a secret themselves, unless spark.authenticate is "
-            "false",
-            master=master,
-            why=why,
+            "false"
         )
+        super().__init__(message, master=master, why=why)
 
 
-class NotFoundError(OperatingError):
+class NotFoundError(OperatingError, code="not_found", retryable=False):
     """A name, key or table does not exist.
 
-    Args:
-        kind: What does not exist, such as `dataflow`.
-        hint: What exists instead, or what to do; `""` for nothing.
+    `kind` is such as `dataflow`; `hint` says what exists instead, or what to do.
     """
-
-    code = "not_found"
-    retryable = False
 
     def __init__(self, kind: str, name: str, *, hint: str = "") -> None:
         more = f"; {hint}" if hint else ""
         super().__init__(f"there is no {kind} {name!r}{more}", kind=kind, name=name)
 
 
-class AlreadyExistsError(OperatingError):
+class AlreadyExistsError(OperatingError, code="already_exists", retryable=False):
     """A name is taken already."""
-
-    code = "already_exists"
-    retryable = False
 
     def __init__(self, kind: str, name: str) -> None:
         step = "choose another name, or change the existing one"
@@ -484,34 +377,26 @@ class AlreadyExistsError(OperatingError):
         super().__init__(f"there is a {kind} {name!r} already; {step}", kind=kind, name=name)
 
 
-class DataflowsTooManyError(OperatingError):
+class DataflowsTooManyError(OperatingError, code="dataflows_too_many", retryable=False):
     """The service has reached its limit of dataflows."""
 
-    code = "dataflows_too_many"
-    retryable = False
-
     def __init__(self, name: str, *, most: int) -> None:
-        super().__init__(
+        message = (
             f"{name!r} was not registered: this service already has {most} dataflows, which is "
-            "its limit. Delete a dataflow, or raise CBP_DATAFLOWS_MAX and restart the service",
-            name=name,
-            most=most,
+            "its limit. Delete a dataflow, or raise CBP_DATAFLOWS_MAX and restart the service"
         )
+        super().__init__(message, name=name, most=most)
 
 
-class FlowUnframedError(OperatingError):
+class FlowUnframedError(OperatingError, code="flow_unframed", retryable=False):
     """A flow was to be closed, but no stage reads it in frames."""
 
-    code = "flow_unframed"
-    retryable = False
-
     def __init__(self, flow: str, framed: Sequence[str]) -> None:
-        super().__init__(
+        message = (
             f"no stage reads the flow {flow!r} in frames, so there is no frame to close; flows "
-            f"that are read in frames: {', '.join(framed) or 'none'}",
-            flow=flow,
-            framed=list(framed),
+            f"that are read in frames: {', '.join(framed) or 'none'}"
         )
+        super().__init__(message, flow=flow, framed=list(framed))
 
 
 def _standing(epoch: int | None) -> str:

@@ -12,7 +12,7 @@ special form. `build` raises one error that lists every mistake.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -54,9 +54,7 @@ class StageFlows:
 class DataflowBuilder:
     """Collects sources, stages and sinks; not thread-safe.
 
-    Args:
-        name: Name of the dataflow.
-        publish: When the tables show the results of runs. Default: after every epoch.
+    `publish` says when the tables show the results of runs; by default, after every epoch.
     """
 
     def __init__(self, name: str, *, publish: PublishPolicy = EVERY_EPOCH) -> None:
@@ -85,21 +83,13 @@ class DataflowBuilder:
     ) -> Flow:
         """Declare a flow that is fed from outside, and return its handle.
 
-        `duplicates` applies to a file with the content of an accepted file, but another name:
-        `"accept"` takes it as data, `"skip"` leaves it out, `"quarantine"` moves it to
-        quarantine. `on_bad_records` decides about a file with some wrong records; see
-        `cbp.model.source.bad_records`. `batch` is the number of waiting files that become one
-        increment. Without it each file is an increment, except in a backlog, if the stages
-        depend only on the final state. `location` is a prefix of a bucket, such as
-        `"s3://bucket/orders/"`, whose objects are taken in like dropped files. `same_name`
-        applies to a file with the name of an accepted file, but other content: `"quarantine"`
-        moves it to quarantine, `"add"` takes it as data, `"replace"` takes back the records of
-        the earlier file. Files whose names end in one of `unfinished` are incomplete, and stay
-        where they are. With `nested`, files in folders below the drop folder are taken in, too.
+        The options are those of a source in a document; see `cbp.sdk.document`, and for
+        `on_bad_records` `cbp.model.source.bad_records`. `duplicates` applies to a file with the
+        content of an accepted file, but another name: `"accept"` takes it as data, `"skip"` leaves
+        it out, `"quarantine"` moves it to quarantine. `same_name` applies to a file with the name
+        of an accepted file, but other content: `"quarantine"`, `"add"` or `"replace"`.
         """
-        if name in self._sources:
-            message = "two sources have this name; rename one"
-            self._mistakes.append(Mistake("name_twice", f"sources.{name}", message))
+        self._require_new("sources", name, self._sources)
         try:
             parsed = Schema.parse(schema, where=f"sources.{name}.schema")
             self._sources[name] = SourceNode(
@@ -138,44 +128,37 @@ class DataflowBuilder:
     ) -> StageFlows:
         """Add a stage, wire its inputs to flows, and return handles to its outputs.
 
+        `wiring` maps each input name to the flow that it reads. An input can have the name of an
+        option: if you pass a flow to that parameter, it is wired.
+
         Args:
             buckets: Number of hash partitions of its groups and state; a power of two.
             fuse: Whether the stage can run together with its neighbours, as one job.
             any_order: Whether a group's result depends only on its records, not on their order
                 and epochs, so that it can be recomputed if a file of a source is replaced.
                 `cbp.testing.check_any_order` tests it.
-            on_error: `"stop"`, or `"set_aside"`: records on which the code fails are set aside
-                (`cbp.model.dataflow.set_aside`).
-            set_aside_max: Largest number of records that can be set aside; beyond it the stage
-                stops. `None` means 1,000.
-            **wiring: Maps each input name to the flow that it reads. An input can have the name
-                of an option: if you pass a flow to that parameter, it is wired.
+            on_error: `"stop"`, or `"set_aside"`: records on which the code fails are set aside,
+                up to `set_aside_max` (by default 1,000; `cbp.model.dataflow.set_aside`).
         """
-        options = {
+        options: dict[str, Any] = {
             "buckets": buckets,
             "fuse": fuse,
             "any_order": any_order,
             "on_error": on_error,
             "set_aside_max": set_aside_max,
         }
-        for option, given in options.items():
+        for option, given in [*options.items()]:
             if isinstance(given, Flow) or (option == "any_order" and isinstance(given, str)):
-                wiring[option] = given
+                wiring[option] = options.pop(option)
+        most: int | None = None
         try:
             most = read_on_error(
-                "stop" if isinstance(on_error, Flow) else on_error,
-                None if isinstance(set_aside_max, Flow) else set_aside_max,
+                options.pop("on_error", "stop"), options.pop("set_aside_max", None)
             )
         except ValueError as exc:
-            most, where = None, f"stages.{name}.on_error"
+            where = f"stages.{name}.on_error"
             self._mistakes.append(Mistake("on_error_invalid", where, str(exc)))
-        buckets = BUCKETS_DEFAULT if isinstance(buckets, Flow) else buckets
-        fuse = True if isinstance(fuse, Flow) else fuse
-        any_order = any_order is True
-        if name in self._stages:
-            self._mistakes.append(
-                Mistake("name_twice", f"stages.{name}", "two stages have this name; rename one")
-            )
+        self._require_new("stages", name, self._stages)
         wired = {i: self._flow(name, i, flow) for i, flow in wiring.items()}
         try:
             spec = spec_of(translator)
@@ -183,15 +166,14 @@ class DataflowBuilder:
             self._mistakes.extend(error.mistakes)
             return StageFlows(name, ())
         self._stages[name] = StageNode(
-            name,
-            spec,
-            MappingProxyType(wired),
-            buckets=buckets,
-            fuse=fuse,
-            any_order=any_order,
-            set_aside_max=most,
+            name, spec, MappingProxyType(wired), set_aside_max=most, **options
         )
         return StageFlows(name, tuple(output.name for output in spec.outputs))
+
+    def _require_new(self, kind: str, name: str, known: Collection[str]) -> None:
+        if name in known:
+            message = f"two {kind} have this name; rename one"
+            self._mistakes.append(Mistake("name_twice", f"{kind}.{name}", message))
 
     def _flow(self, stage: str, input_: str, given: object) -> str:
         """Return the name of the flow wired to an input; note a mistake if it is not a flow."""
@@ -228,34 +210,22 @@ class DataflowBuilder:
 
         Args:
             to: `"parquet"`, `"csv"`, `"delta"` or `"webhook"`.
-            flow: The flow whose increments are published. Give this or `view`.
-            view: The view that is mirrored.
+            flow, view: The flow whose increments are published, or the view that is mirrored.
             path: The folder that it writes, absolute or below the service's first sink folder.
             url: The address to which a webhook posts.
             secret: Name of the secret that signs a webhook's requests.
             begin: `"beginning"` means from the oldest kept increment; `"now"` from the next one.
-            paused: Whether it begins paused.
         """
-        if name in self._sinks:
-            message = "two sinks have this name; rename one"
-            self._mistakes.append(Mistake("name_twice", f"sinks.{name}", message))
-        flow = flow.name if isinstance(flow, Flow) else flow
-        view = view.name if isinstance(view, Flow) else view
-        self._sinks[name] = SinkNode(name, to, flow, view, path, url, secret, begin, paused)
+        self._require_new("sinks", name, self._sinks)
+        reads = _name_of(flow), _name_of(view)
+        self._sinks[name] = SinkNode(name, to, *reads, path, url, secret, begin, paused)
 
     def keep(self, output: Flow | str, wish: RetentionWish) -> None:
-        """Set how long increments of a stage's output are kept once all readers have read them.
-
-        Increments of other outputs are kept forever. For a source, pass `keep` to `source`.
-        """
-        self._retention_wishes[output.name if isinstance(output, Flow) else output] = wish
+        """Set how long increments of a stage's output are kept once read; by default forever."""
+        self._retention_wishes[_name_of(output)] = wish
 
     def build(self) -> Dataflow:
-        """Check the dataflow and return it.
-
-        Raises:
-            DataflowInvalidError: With every mistake and its place.
-        """
+        """Return the checked dataflow; raise `DataflowInvalidError` with every mistake."""
         wishes: dict[str, dict[str, RetentionWish]] = {}
         for flow, wish in self._retention_wishes.items():
             stage, _, output = flow.partition(".")
@@ -282,3 +252,7 @@ class DataflowBuilder:
         if self._mistakes:
             raise DataflowInvalidError(self._name, self._mistakes)
         return dataflow
+
+
+def _name_of(flow: Flow | str) -> str:
+    return flow.name if isinstance(flow, Flow) else flow

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -40,8 +40,10 @@ from cbp.model.dataflow.stage import (
 )
 from cbp.model.flow.schema import Schema, is_name
 from cbp.model.flow.signed_changes import changes_schema
+from cbp.sdk.code_reads import names_attribute, reads_run, reads_run_table
 from cbp.sdk.declare import Aggregate, Input, Loopback, Output, State, View, place_of
 from cbp.sdk.form_mistakes import (
+    FormMistake,
     aggregate_mistakes,
     microsteps_mistakes,
     nesting_mistakes,
@@ -55,42 +57,13 @@ from cbp.sdk.form_mistakes import (
 from cbp.sdk.input_compiler import input_spec
 from cbp.sdk.lookups import Lookup, changes_input, lookup_mistakes, lookup_spec
 from cbp.sdk.option_reader import OptionReader
-from cbp.sdk.state_compiler import StateCompiler, expiry_mistakes
-from cbp.sdk.timer_checks import names_attribute, outer_mistakes, reads_run, reads_run_table
-
-
-def latest_by_mistakes(
-    declared: Output, schema: Schema, key: Sequence[str], latest_by: Sequence[str]
-) -> Iterator[tuple[str, str]]:
-    """Yield (code, message) for each mistake in the `latest_by` of an output."""
-    if declared.latest_by is None:
-        return
-    if not key or declared.history:
-        why = "a history" if declared.history else "an output without a key"
-        message = (
-            f"latest_by chooses one record of a key, but in {why} every record counts; remove "
-            "latest_by"
-        )
-        yield "latest_by_invalid", message
-    for column in latest_by:
-        if column in key:
-            yield (
-                "latest_by_invalid",
-                f"latest_by names {column!r}, which is part of the key, so all records of a key "
-                "have the same value; name another column",
-            )
-        elif schema[column].type.arguments:
-            message = (
-                f"latest_by names {column!r}, which is {schema[column].type}, and such values have "
-                "no order; name another column"
-            )
-            yield "latest_by_invalid", message
+from cbp.sdk.state_compiler import StateCompiler, expiry_mistakes, outer_mistakes
 
 
 def shared_key_mistakes(
     outputs: Sequence[OutputSpec], inputs: Sequence[InputSpec], key: Schema | None
-) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, code, message) for each output in which several groups may emit one key."""
+) -> Iterator[FormMistake]:
+    """Yield a mistake for each output in which several groups may emit one key."""
     single = next((one.name for one in inputs if one.route_by is None), None)
     steps = max((one.supersteps for one in inputs), default=1)
     for output in outputs:
@@ -136,27 +109,23 @@ _SHOWN = 100
 class Compiler:
     """Compiles the declarations of one instance to a `TranslatorSpec`; call `spec` once."""
 
-    def __init__(
-        self, stage: Any, *, form: Form, reserved: tuple[str, ...], record_wise: bool
-    ) -> None:
-        self._stage, self._form, self._reserved = stage, form, reserved
-        self._record_wise = record_wise
+    def __init__(self, stage: Any) -> None:
+        self._refuse_hidden(stage)
+        self._stage = stage
+        self._form: Form = stage.form
+        self._record_wise: bool = stage.record_wise
         self._name = type(stage).__name__
         self._translate: Callable[..., object] = stage.translate
         function = type(stage).translate
         ours = inspect.unwrap(function).__module__.startswith(__package__)
         self._place = place_of(type(stage) if ours else function)
-        self._declared = ours and form == "sql"
+        self._declared = ours and self._form == "sql"
         self._options = OptionReader(type(stage), self._place)
         self._found: list[Mistake] = []
 
     @staticmethod
-    def refuse_hidden(stage: Any) -> None:
-        """Refuse a declaration that hides an attribute of all translators, such as `spec`.
-
-        Raises:
-            DefinitionError: With the name of that declaration.
-        """
+    def _refuse_hidden(stage: Any) -> None:
+        """Refuse a declaration that hides an attribute of all translators, such as `spec`."""
         for name in _RESERVED:
             if isinstance(getattr(stage, name, None), Declaration):
                 message = f"the name {name!r} is reserved in every translator; use another name"
@@ -168,8 +137,7 @@ class Compiler:
         """Return the plain values.
 
         Raises:
-            DefinitionError: For every mistake that is not caused by another one, with class,
-                attribute and place.
+            DefinitionError: For every mistake that is not caused by another one.
         """
         with self._noting():
             self._check_function()
@@ -180,7 +148,7 @@ class Compiler:
             message = "the translator has no input from outside; declare at least one Input"
             self._note("input_missing", "", message)
         if self._found:  # without all inputs there is no key, which states and look-ups need
-            self._read(declarations, State | Lookup, lambda n, d: self._schema(n, d.schema))
+            self._read(declarations, State | Lookup, lambda n, d: self._options.schema(n, d.schema))
         self._require_none()
         self._check_form(inputs, declarations)
         self._require_none()
@@ -189,24 +157,21 @@ class Compiler:
         inputs = (*inputs, *(changes_input(spec) for spec in lookups if spec.wake))
         states: tuple[StateSpec, ...] = ()
         if key:
-            compiler = StateCompiler(self._options, self._form, key)
+            compiler = StateCompiler(self._options, key)
             states = self._read(declarations, State, compiler.spec)
         self._check_kept_inputs(inputs, states)
         wrong_steps = [*supersteps_mistakes(inputs, states), *nesting_mistakes(inputs)]
-        shared_keys = [] if wrong_steps else shared_key_mistakes(outputs, inputs, key)
+        self._note_all(wrong_steps or shared_key_mistakes(outputs, inputs, key))
         aggregates = {n: d for n, d in declarations.items() if isinstance(d, Aggregate)}
         loops = any(spec.loopback and spec.supersteps != 1 for spec in inputs)
         remote = names_attribute(self._stage, "remote")
-        wrong = [
-            *aggregate_mistakes(aggregates, inputs, loops=loops),
-            *microsteps_mistakes(inputs, outputs, states, aggregates, writes_remote=remote),
-        ]
-        for name, code, message in (*wrong_steps, *shared_keys, *wrong):
-            self._note(code, name, message)
+        self._note_all(aggregate_mistakes(aggregates, inputs, loops=loops))
+        self._note_all(
+            microsteps_mistakes(inputs, outputs, states, aggregates, writes_remote=remote)
+        )
         if self._form == "groupwise":
             self._check_emitted(states)
-        for name, code, message in outer_mistakes(states):
-            self._note(code, name, message)
+        self._note_all(outer_mistakes(states))
         if key:
             states += self._hidden_timers(states, inputs, key, declarations)
         runnable = self._runnable(inputs)
@@ -228,15 +193,7 @@ class Compiler:
             lookups=lookups,
             ways=ways if isinstance(ways := getattr(self._stage, "ways", ""), str) else "",
             writes_remote=remote,
-            aggregates=tuple(
-                AggregateSpec(
-                    name,
-                    one.how,
-                    None if one.ends_below is None else float(one.ends_below),
-                    one.ends or "",
-                )
-                for name, one in aggregates.items()
-            ),
+            aggregates=tuple(_aggregate(name, one) for name, one in aggregates.items()),
             notes=self._form == "run" and names_attribute(self._stage, "note"),
         )
 
@@ -265,7 +222,7 @@ class Compiler:
         """Return whether the translator is given its run, as `group.run`."""
         if any(state.timers for state in states):
             return True
-        if self._stage.record_wise or "run" in declarations:
+        if self._record_wise or "run" in declarations:
             return False
         if self._form == "sql":
             return reads_run_table(self._stage, self._stage.queries.values())
@@ -278,12 +235,12 @@ class Compiler:
         return code if made_by is None else code + fingerprint(made_by)
 
     def _runnable(self, inputs: tuple[InputSpec, ...]) -> RunnableSpec:
-        """Return the rule or method that decides when the stage runs."""
         rule = getattr(self._stage, "runnable", None)
         if rule is None:
             # A stage that waited for its own messages before its first run would never run.
             # Nor does one wait for changes of what it looks up, which may never come.
-            waits = not any(spec.loopback for spec in inputs) and not self._wakes()
+            lookups = (d for d in self._attributes().values() if isinstance(d, Lookup))
+            waits = not any(spec.loopback for spec in inputs) and not any(d.wake for d in lookups)
             return RunnableSpec(RunAll() if waits else RunAny())
         if isinstance(rule, type) or not callable(rule):
             message = (
@@ -295,29 +252,19 @@ class Compiler:
         place = place_of(rule) if inspect.isroutine(rule) else place_of(type(self._stage))
         return RunnableSpec(rule, place)
 
-    def _wakes(self) -> bool:
-        return any(isinstance(d, Lookup) and d.wake for d in self._attributes().values())
-
     def _check_function(self) -> None:
         function = inspect.unwrap(type(self._stage).translate)
         if getattr(function, "__isabstractmethod__", False):
-            self._fail(
-                "translate_missing",
-                "translate",
-                "the translator has no translate of its own; define that method",
-            )
-        kinds = (
-            inspect.isgeneratorfunction,
-            inspect.iscoroutinefunction,
-            inspect.isasyncgenfunction,
-        )
-        if any(is_kind(function) for is_kind in kinds):
-            self._fail(
-                "translate_kind",
-                "translate",
-                "translate must be a plain function, without yield and await; emit records with "
-                "out.<output>(...)",
-            )
+            message = "the translator has no translate of its own; define that method"
+            self._fail("translate_missing", "translate", message)
+        if (
+            inspect.isgeneratorfunction(function)
+            or inspect.iscoroutinefunction(function)
+            or inspect.isasyncgenfunction(function)
+        ):
+            message = "translate must be a plain function, without yield and await"
+            advice = "emit records with out.<output>(...)"
+            self._fail("translate_kind", "translate", f"{message}; {advice}")
         form = "record" if self._record_wise else self._form
         if message := parameters_mistake(self._stage, form):
             self._fail("translate_parameters", "translate", message)
@@ -346,7 +293,9 @@ class Compiler:
         """Return the valid attributes; note the mistakes in the others."""
         declarations = {}
         for name, declared in self._attributes().items():
-            reserved = _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._reserved)
+            reserved = (
+                _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._stage.reserved)
+            )
             if not is_name(name) or name in reserved or keyword.iskeyword(name):
                 message = (
                     "this name is not allowed: use a-z, 0-9 and '_', begin with a letter, and use "
@@ -364,7 +313,7 @@ class Compiler:
         return declarations
 
     def _output(self, name: str, declared: Output | Loopback | View) -> OutputSpec:
-        schema = self._schema(name, declared.schema)
+        schema = self._options.schema(name, declared.schema)
         if isinstance(declared, Loopback):
             return OutputSpec(name, schema)
         if isinstance(declared, View):
@@ -375,12 +324,33 @@ class Compiler:
             )
         key = self._options.plain(name, "key", declared.key, schema)
         latest_by = self._options.plain(name, "latest_by", declared.latest_by, schema)
-        for code, message in latest_by_mistakes(declared, schema, key, latest_by):
-            self._fail(code, name, message)
+        if declared.latest_by is not None:
+            self._check_latest_by(name, declared, schema, key, latest_by)
         tolerance, not_compared = self._options.closeness(name, declared, schema, key)
         return OutputSpec(
             name, schema, key, declared.history, tolerance, not_compared, latest_by=latest_by
         )
+
+    def _check_latest_by(
+        self, name: str, declared: Output, schema: Schema, key: Sequence[str], by: Sequence[str]
+    ) -> None:
+        if not key or declared.history:
+            why = "a history" if declared.history else "an output without a key"
+            message = f"latest_by chooses one record of a key, but in {why} every record counts"
+            self._fail("latest_by_invalid", name, f"{message}; remove latest_by")
+        for column in by:
+            if column in key:
+                message = (
+                    f"latest_by names {column!r}, which is part of the key, so all records of a "
+                    "key have the same value; name another column"
+                )
+                self._fail("latest_by_invalid", name, message)
+            elif schema[column].type.arguments:
+                message = (
+                    f"latest_by names {column!r}, which is {schema[column].type}, and such values "
+                    "have no order; name another column"
+                )
+                self._fail("latest_by_invalid", name, message)
 
     def _hidden_timers(
         self,
@@ -389,33 +359,25 @@ class Compiler:
         key: Schema,
         names: Collection[str],
     ) -> tuple[StateSpec, ...]:
-        """Return the timers of the states that expire."""
-        wrong = [*expiry_mistakes(states, inputs, key=key, names=names)]
-        for name, code, message in wrong:
-            self._note(code, name, message)
-        if wrong:
+        if wrong := [*expiry_mistakes(states, inputs, key=key, names=names)]:
+            self._note_all(wrong)
             return ()
         return tuple(hidden_timers(state, key) for state in states if state.expire_ms)
 
     def _check_form(self, inputs: Sequence[InputSpec], declarations: Mapping[str, Any]) -> None:
-        """Refuse declarations that the form of the translator does not support."""
         if self._record_wise:
-            for name, code, message in record_wise_mistakes(inputs, declarations):
-                self._note(code, name, message)
+            self._note_all(record_wise_mistakes(inputs, declarations))
         if self._form == "run":
-            for name, code, message in run_mistakes(inputs, declarations):
-                self._note(code, name, message)
+            self._note_all(run_mistakes(inputs, declarations))
         if self._form == "sql":
             queries: Mapping[str, Any] | None = getattr(self._stage, "queries", {})
             if not queries and self._place == place_of(type(self._stage)):
                 queries = None
-            for name, code, message in sql_mistakes(inputs, declarations, queries):
-                self._note(code, name, message)
+            self._note_all(sql_mistakes(inputs, declarations, queries))
 
     def _check_kept_inputs(
         self, inputs: tuple[InputSpec, ...], states: tuple[StateSpec, ...]
     ) -> None:
-        """Refuse inputs that a stage with a kept state cannot have."""
         kept_state = next((spec.name for spec in states if spec.keep), None)
         for spec in inputs if kept_state else ():
             if spec.route_by is None or spec.has_several:
@@ -433,19 +395,19 @@ class Compiler:
         """
         grouped = [spec for spec in inputs if spec.route_by is not None]
         if self._form != "groupwise" and len(grouped) < len(inputs):
-            self._fail(
-                "route_by_missing",
-                next(spec.name for spec in inputs if spec.route_by is None),
+            message = (
                 "this form of translator works on groups, so every input needs route_by. To handle "
-                "each record by itself, derive from Translate or TranslateRecords",
+                "each record by itself, derive from Translate or TranslateRecords"
             )
+            single = next(spec.name for spec in inputs if spec.route_by is None)
+            self._fail("route_by_missing", single, message)
         if not grouped:
             self._check_without_groups(declarations)
             self._require_none()
             return None
         first = next((spec for spec in grouped if not spec.loopback), grouped[0])
         if self._stage.key is not None:
-            key = self._schema("key", self._stage.key)
+            key = self._options.schema("key", self._stage.key)
         elif isinstance(first.route_by, tuple):
             key = first.schema.select(first.route_by)
         else:
@@ -456,11 +418,9 @@ class Compiler:
             self._fail("key_missing", "key", message)
         for column in key.fields:
             if not column.type.can_be_key:
-                message = (
-                    f"a column of the key cannot be {column.type}; use a type such as STRING, "
-                    "BIGINT or TIMESTAMP"
-                )
-                self._note("key_type", column.name, message)
+                message = f"a column of the key cannot be {column.type}"
+                advice = "use a type such as STRING, BIGINT or TIMESTAMP"
+                self._note("key_type", column.name, f"{message}; {advice}")
         for spec in grouped:
             with self._noting():
                 self._check_route(spec, key)
@@ -484,15 +444,11 @@ class Compiler:
 
     def _check_route(self, spec: InputSpec, key: Schema) -> None:
         route = spec.route_by
-        types = (
-            route.types
-            if isinstance(route, Computed)
-            else tuple(spec.schema[c].type for c in route or ())
-        )
+        if isinstance(route, Computed):
+            types = route.types
+        else:
+            types = tuple(spec.schema[column].type for column in route or ())
         self._options.check_types(spec.name, types, key)
-
-    def _schema(self, name: str, text: str) -> Schema:
-        return self._options.schema(name, text)
 
     def _read(
         self, declarations: Mapping[str, Any], kind: Any, read: Callable[[str, Any], _T]
@@ -517,9 +473,18 @@ class Compiler:
         if self._found:
             raise DefinitionError(*self._found)
 
+    def _note_all(self, mistakes: Iterable[FormMistake]) -> None:
+        for name, code, message in mistakes:
+            self._note(code, name, message)
+
     def _note(self, code: str, name: str, message: str) -> None:
         with self._noting():
             self._fail(code, name, message)
 
     def _fail(self, code: str, name: str, message: str) -> NoReturn:
         self._options.fail(code, name, message)
+
+
+def _aggregate(name: str, declared: Aggregate) -> AggregateSpec:
+    least = None if declared.ends_below is None else float(declared.ends_below)
+    return AggregateSpec(name, declared.how, least, declared.ends or "")

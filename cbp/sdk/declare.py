@@ -50,8 +50,9 @@ def place_of(function: Callable[..., Any] | type) -> str:
 
 
 def place_of_attribute(class_: type, name: str) -> str:
-    """Return where a class or its base sets an attribute, as `file.py:12`; `""` if unknown."""
-    owner = next((base for base in class_.__mro__ if name in vars(base)), class_)
+    """Return where an author's class or its base sets an attribute; `""` if none does."""
+    authors = (base for base in class_.__mro__ if not base.__module__.startswith(__package__))
+    owner = next((base for base in authors if name in vars(base)), class_)
     try:
         with _ONE_PARSES:
             file, (lines, first) = inspect.getsourcefile(owner), inspect.getsourcelines(owner)
@@ -69,12 +70,9 @@ def route(function: Callable[[Any], Any], type_: str) -> Computed:
         Input("total DOUBLE", route_by=route(lambda r: All("ranks"), "BIGINT"))
         Loopback("src BIGINT, n INT", route_by=route(lambda m: Multicast(m.src), "BIGINT"))
 
-    Args:
-        function: Takes a record and returns a destination, or a list or set of destinations.
-            A destination is a key (a tuple if `type_` names several types), `ALL` or
-            `All("flow", ...)`. On a `Loopback` it can also be `Multicast(address)`. See
-            `cbp.model.dataflow.routing`.
-        type_: Types of the key, such as `"STRING"` or `"STRING, BIGINT"`.
+    The function takes a record and returns a destination, or a list or set of destinations: a key
+    (a tuple if `type_` names several types), `ALL` or `All("flow", ...)`; on a `Loopback` also
+    `Multicast(address)`. See `cbp.model.dataflow.routing`.
     """
     return replace(by(function, type_), many=True)
 
@@ -82,9 +80,8 @@ def route(function: Callable[[Any], Any], type_: str) -> Computed:
 def by(function: Callable[[Any], Any], type_: str) -> Computed:
     """Declare a routing or ordering key that a function computes from each record.
 
-    Args:
-        function: `record -> value`; a tuple of values if `type_` names several types.
-        type_: Types of the key, such as `"STRING"` or `"STRING, BIGINT"`.
+    `type_` has the types of the key, such as `"STRING"`. If it names several, as in
+    `"STRING, BIGINT"`, the function returns a tuple.
     """
     parts = Schema.parse(
         ", ".join(f"k{i} {t}" for i, t in enumerate(_split_types(type_))), where=type_
@@ -98,12 +95,9 @@ def framed(function: Callable[..., Any], *, memo: bool = False) -> FrameBy:
         Input("url STRING, at TIMESTAMP", frame_by=framed(lambda r: f"{r.at:%Y-%m-%d %H}"))
         Input("n BIGINT", frame_by=framed(lambda r, total: ..., memo=True))
 
-    Args:
-        function: `record -> key`. The records of each output increment are grouped by key.
-            With memo: `(record, memo) -> (key, memo)`, called once per record in order, so
-            that the keys `A A B A` give three increments. A key is a number, a text, a date
-            or a time.
-        memo: Whether the function has a memo. A memo holds JSON values and begins as `None`.
+    The records of each output increment are grouped by key: a number, a text, a date or a time.
+    With memo the function is `(record, memo) -> (key, memo)`, called once per record in order, so
+    that the keys `A A B A` give three increments. A memo holds JSON values and begins as `None`.
     """
     return FrameBy(function, memo, "", place_of(function))
 
@@ -121,10 +115,9 @@ def by_sql(
     Args:
         expression: A deterministic expression over the columns of one record, or one
             expression per column of the key.
-        type_: Types of the key. The expressions must have these types.
-        function: `record -> value`; must return the same value as the expression. Engines
-            without Spark (the test kit and `local`) call it. Without this function the dataflow
-            runs on Spark only.
+        type_: The types that the expressions have.
+        function: `record -> value`, the same value as that of the expression. Engines without
+            Spark (the test kit and `local`) call it. Without it the dataflow runs on Spark only.
     """
     texts = (expression,) if isinstance(expression, str) else tuple(expression)
     frame = sys._getframe(1)
@@ -181,15 +174,15 @@ class Input:
         close_idle_seconds: With `frame_by`: close the open increment after this many seconds
             without a record. 0 means never. A dataflow can override it.
         combine: `records -> records`. Reduces a list of records of one group before they are
-            shuffled, so that fewer are shuffled. The law: replacing any records of a group by
-            the result must not change the effect of `translate`, just as partial sums do not
-            change a sum. Every engine calls it, with any number of records of a group. It
-            returns at least one record, with the same columns and key. Not allowed with
-            `order_by`. `check_split` finds a combiner that breaks the law.
+            shuffled. The law: replacing any records of a group by the result must not change
+            the effect of `translate`, just as partial sums do not change a sum. Every engine
+            calls it, with any number of records of a group. It returns at least one record,
+            with the same columns and key. Not allowed with `order_by`. `check_split` finds a
+            combiner that breaks the law.
             Instead of a function: what to keep of some columns, as `{"n": "sum"}` (or `"min"`,
-            `"max"`). Records that are equal in all other columns become one, without a call of
-            Python. Sums are of whole numbers only; a sum too large for its column is left in
-            parts. A record with a null or a NaN in such a column stays unchanged.
+            `"max"`). Records that are equal in all other columns become one. Sums are of whole
+            numbers only; a sum too large for its column is left in parts. A record with a null
+            or a NaN in such a column stays unchanged.
         changes: How to read the changes of a view; required for an input that is wired to a view.
             `"signed"`: all of them; the schema may name their columns `change_type STRING` and
             `sign INT` (+1 for `insert` and `update_after`, -1 for `update_before` and `delete`).
@@ -213,12 +206,9 @@ class Loopback:
     next, unless the stage's Runnable prefers other inputs). The groups that it reaches are called.
     A loopback is not wired: it is connected to its own stage. On a loopback with `route(...)`,
     `out.associate(key, address)` binds a key to the address of a `Multicast` for the messages of
-    the same epoch.
+    the same epoch. `schema`, `route_by` (the receivers) and `order_by` are as in `Input`.
 
     Args:
-        schema: DDL of a message.
-        route_by: The receivers of a message; as in `Input`.
-        order_by: As in `Input`.
         combine: As in `Input`. With it, messages are shuffled like any other input. Without it,
             the task of a group reads them in place. In a loop within a run, messages are combined
             before they are sorted for their receivers.
@@ -233,8 +223,7 @@ class Loopback:
         inside: The name of another loopback, within whose loop this one is a loop of its own.
             While messages of this one are left, those of the outer one wait; so a message of
             the outer one arrives when this loop has come to rest. Loops can be nested to any
-            depth; a superstep reads the messages of the innermost loops that have any. What
-            earlier epochs left waits in the same way; inputs never wait.
+            depth. What earlier epochs left waits in the same way; inputs never wait.
         microsteps: Whether the order of messages does not matter: the states at the end of the
             loop are the same, however many messages a call gets, and whenever one arrives.
             (Messages of one group to another still arrive in their order.) If the loop has
@@ -269,11 +258,10 @@ class Aggregate:
 
     Args:
         how: `"sum"`, `"min"` or `"max"` of the numbers that the groups give.
-        ends_below: The loop ends after a superstep whose number is below this. The state is
-            then the result, and the messages of that superstep are dropped. The first
-            superstep, which reads the inputs, never ends the loop. If each changed group emits
-            1, `Aggregate("sum", ends_below=1)` ends the loop when nothing changes any more.
-            None means that the number does not end the loop.
+        ends_below: The loop ends after a superstep whose number is below this. The messages of
+            that superstep are dropped. The first superstep, which reads the inputs, never ends
+            the loop. If each changed group emits 1, `Aggregate("sum", ends_below=1)` ends the
+            loop when nothing changes any more. None means that the number does not end the loop.
         ends: The name of the loopback whose loop ends, and all loops inside it; the loops around
             it continue. Only supersteps that read messages of these loops end it. None means that
             all loops end.
@@ -350,8 +338,7 @@ class State:
         schema: DDL; holds the columns of the stage's key.
         grouping: `"inner"`: call only groups that have a record in some input. `"outer"`: also
             call every key that has state.
-        tolerance: As in `Output`; the key is compared exactly.
-        not_compared: As in `Output`.
+        tolerance, not_compared: As in `Output`; the key is compared exactly.
         route_by: The column, or comma-separated columns, that hold the key, in the key's order
             and with its types. Records are looked up and corrected by these columns. Default:
             the columns that have the names of the key's columns.
@@ -385,26 +372,19 @@ class View(State):
 
         top = View("site STRING, url STRING, score DOUBLE", key="site, url")
 
-    A group reads `group.<view>` and emits `out.<view>(...)` as for a `State`: records that it
-    emits are kept, and records that it does not emit again are removed. It emits at most one
-    record per key. The changes of an epoch are the flow `stage.<view>`, which other stages read
-    with `Input(..., changes="signed")` or `changes="after"`. A record that is emitted unchanged
-    is no change, and costs no I/O.
+    A group reads and emits it as a `State`, with or without `keep`; it emits at most one record per
+    key, and only those of its own key: a view has no `.remote`. The changes of an epoch are the
+    flow `stage.<view>`, which other stages read with `Input(..., changes="signed")` or
+    `changes="after"`. A record that is emitted unchanged is no change, and costs no I/O.
 
     Without `key` the view is a *bag*: a group may emit equal records, the table has each as
     often as it was emitted, and the changes are only inserts and deletes, one for each added or
-    removed record.
-
-    Only the group of a key emits its records: a view has no `.remote`.
-
-    With `keep=True` its records stay unless they are put or deleted, as in `State`: the group reads
-    `group.<view>.get(...)`, and the cost of a call depends on the records that it touches.
+    removed record. The columns of a bag are not nested.
 
     Args:
         schema: As in `State`. No column is named `change_type` or `sign`.
         key: The columns, separated by commas, that identify a record. They include those that
             hold the stage's key; without further columns, each group has at most one record.
-            Default: none, which makes it a bag; the columns of a bag are not nested.
         order_by: As in `State`. Default: the columns of `key` that are not the stage's.
         expire: As in `State`. Each record that expires is a `delete` in the changes.
     """

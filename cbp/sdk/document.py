@@ -3,73 +3,60 @@
     {"name": "word_counts",
      "sources": {"lines": {"schema": "text STRING", "format": "jsonl"}},
      "stages": {"count": {"translator": "count_per_key", "parameters": {"key": "word STRING"},
-                          "inputs": {"items": "split.words"}, "buckets": 8}}}
-
-A stage runs when its translator's Runnable says so, or when a rule of the document says so. The
-rule is given by name, with its arguments:
-
-    "runnable": "run_any"                  or      "runnable": {"align": {"inputs": ["a", "b"]}}
-
-Options of a stage:
-
-- `close_idle_seconds: {pages: 300}` closes the open frame of the framed input `pages` after 300
-  seconds without a record.
-- `run_seconds_max: 600` is the time limit of the stage's runs, in seconds.
-- `any_order: true` says that the answer of a group depends on its records alone, whatever their
-  order, so that a replaced file can be followed (`cbp.model.dataflow.replacement_obstacles`).
-- `on_error: set_aside` sets aside what the author's code fails on, up to `set_aside_max: 1000`
-  records (`cbp.model.dataflow.set_aside`). Without it the stage stops.
-- `keep: {totals: {hours: 48}}` sets how long increments of the output `totals` are kept once all
-  readers have read them. `hours: 0` lets them go at once. Outputs without `keep` are kept for good;
-  messages that only their own stage reads go once they were read.
-
-Option of a source: `keep: {hours: 48, bytes: 10000000000}` sets how long its increments are kept
-once all readers have read them, and the bytes that all kept increments may have (0 means any). The
-service's settings decide what is left out. `keep: {until: snapshot}` keeps an increment only until
-a snapshot of the state replaces it: a kept position to which a roll-back can return. Then files
-cannot be replaced, and stages not rebuilt, further back than that.
-
-Another one: `batch: {files: 1000, bytes: 1000000}` puts files that wait into one increment, up to
-these numbers; `batch: {}` takes what waits, up to 1,000 files or 64 MiB. With `seconds: 5` the
-first of them waits this long for more. Without `batch`, every file is an increment, and so an epoch
-of the stages that read it; but a backlog (32 files that wait, or more) is taken together, if its
-stages count on the final state only. `batch: {files: 1}` keeps every file apart.
-
-A third one: `location: "s3://bucket/orders/"` takes in the objects below a prefix of a bucket, as
-if they were dropped. The service's settings say which locations are allowed.
-
-`same_name: add` takes in a file that has the name of an accepted one but other content. Without it
-such a file goes to quarantine. With `same_name: replace` it replaces the earlier one: its records
-are taken back, if all stages that read the source can apply that.
-`unfinished: [".part", ".wip"]` gives the ends of the names under
-which producers write, in place of the usual ones (`cbp.model.source.unfinished_names`).
-`nested: true` also takes in the files in folders below the drop folder.
-
-Option of the dataflow: `publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once
-(`cbp.model.run.publication`). Without it, every epoch is shown by itself.
-
-`sinks` publish flows and views outside of the dataflow's folder (`cbp.sdk.document`).
+                          "inputs": {"items": "split.words"}, "buckets": 8}},
+     "sinks": {"totals": {"flow": "count.totals", "to": "parquet", "path": "exports/totals"}}}
 
 A document only *names* translators; `resolve` turns a name and parameters into an instance. One
 pass finds all mistakes of a document; it ends once there are more than `MISTAKES_MAX`. A mapping
 cannot hold a key twice, so the parser passes the paths of duplicate keys in `duplicates`.
 
-Reads the sinks of a dataflow document.
+Options of a stage:
 
-    sinks:
-      totals: {flow: count.totals, to: parquet, path: exports/totals}
-      counts: {view: count.counts, to: delta, path: /data/warehouse/counts}
-      calls: {flow: count.totals, to: webhook, url: "https://hooks.example.com/cbp", secret: hook}
+- `runnable: run_any` or `runnable: {align: {inputs: [a, b]}}`: a rule that says when it runs, in
+  place of its translator's (`cbp.model.dataflow.runnable.RULES`).
+- `close_idle_seconds: {pages: 300}` closes the open frame of the input `pages` after 300 seconds
+  without a record; `run_seconds_max: 600` is the time limit of its runs.
+- `any_order: true` says that the answer of a group depends on its records alone, so that a replaced
+  file can be followed (`cbp.model.dataflow.replacement_obstacles`).
+- `on_error: set_aside` sets aside what the author's code fails on, up to `set_aside_max: 1000`
+  records (`cbp.model.dataflow.set_aside`). Without it the stage stops.
+- `keep: {totals: {hours: 48}}` sets how long increments of the output `totals` are kept once all
+  readers have read them. Outputs without `keep` are kept for good; messages that only their own
+  stage reads go once they were read.
 
-Options: `begin: now` publishes only what comes from now on; `paused: true` begins paused.
+Options of a source:
+
+- `keep: {hours: 48, bytes: 10000000000}`: the same, and the bytes that all kept increments may
+  have (0 means any). The service's settings decide what is left out. `keep: {until: snapshot}`
+  keeps an increment only until a kept position, to which a roll-back can return, replaces it. Then
+  files cannot be replaced, and stages not rebuilt, further back than that.
+- `batch: {files: 1000, bytes: 1000000}` puts files that wait into one increment, up to these
+  numbers; `batch: {}` takes what waits, up to 1,000 files or 64 MiB. With `seconds: 5` the first of
+  them waits this long for more. Without `batch`, every file is an increment, and so an epoch of the
+  stages that read it; but a backlog (32 files that wait, or more) is taken together, if its stages
+  count on the final state only. `batch: {files: 1}` keeps every file apart.
+- `location: "s3://bucket/orders/"` takes in the objects below a prefix of a bucket, as if they were
+  dropped; `nested: true` also the files in folders below the drop folder.
+- `same_name: add` takes in a file that has the name of an accepted one but other content, which
+  otherwise goes to quarantine; with `replace`, it replaces the earlier one.
+- `unfinished: [".part", ".wip"]` are the ends of the names under which producers write.
+
+Option of the dataflow: `publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once
+(`cbp.model.run.publication`). Without it, every epoch is shown by itself.
+
+A sink publishes a `flow` or a `view` to `parquet`, `csv`, `delta` (a `path`) or a `webhook` (a
+`url`, and the name of a `secret`). `begin: now` publishes only what comes from now on; `paused:
+true` begins paused.
 """
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
 from cbp.errors.message_limits import MISTAKES_MAX, listed
@@ -83,15 +70,15 @@ from cbp.model.dataflow.dataflow import (
 )
 from cbp.model.dataflow.node_mistakes import source_mistakes
 from cbp.model.dataflow.nodes import BUCKETS_DEFAULT, UNSAID, FileBatch, SourceNode, StageNode
+from cbp.model.dataflow.runnable import RULES, Rule
 from cbp.model.dataflow.set_aside import read_on_error
 from cbp.model.dataflow.sinks import SinkNode
-from cbp.model.dataflow.stage import SECONDS_MAX
+from cbp.model.dataflow.stage import SECONDS_MAX, RunnableSpec
 from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
 from cbp.model.source.bad_records import QUARANTINE_FILE, BadRecords
 from cbp.model.source.unfinished_names import UNFINISHED, parse_endings
-from cbp.sdk.rules import read_rule
 from cbp.sdk.translate import Declared
 
 Resolve = Callable[[str, Mapping[str, Any]], Declared]
@@ -101,21 +88,10 @@ _T = TypeVar("_T")
 _ANY_STAGE = ""
 """Is among the unread names if there were stages but none could be read."""
 
+_SINK_TEXTS = ("to", "flow", "view", "path", "url", "secret", "begin")
 _TOP = {"name", "sources", "stages", "sinks", "publish", "description"}
 _PUBLISH = {"epochs", "seconds"}
-_SOURCE = {
-    "schema",
-    "format",
-    "options",
-    "keep",
-    "duplicates",
-    "on_bad_records",
-    "batch",
-    "location",
-    "same_name",
-    "unfinished",
-    "nested",
-}
+_SOURCE = {one.name for one in fields(SourceNode)} - {"name", "cut_anywhere"}
 _BATCH = {"files", "bytes", "seconds"}
 _KEEP, _KEEP_INPUTS = {"hours", "bytes"}, {"hours", "bytes", "increments", "until"}
 _UNTIL_SNAPSHOT = RetentionWish(0.0, 0, 0)
@@ -124,21 +100,10 @@ _UNTIL_SNAPSHOT = RetentionWish(0.0, 0, 0)
 _KEEP_HOURS_MAX = 24 * 3660
 _BYTES_MAX = 1 << 62
 """Fits into an integer column of the store and of every reader."""
-_STAGE = {
-    "translator",
-    "parameters",
-    "inputs",
-    "buckets",
-    "fuse",
-    "runnable",
-    "limits",
-    "close_idle_seconds",
-    "run_seconds_max",
-    "keep",
-    "any_order",
-    "on_error",
-    "set_aside_max",
-}
+
+_POLICIES = {"close_idle_seconds", "run_seconds_max", "any_order", "on_error", "set_aside_max"}
+_STAGE = {"translator", "parameters", "inputs", "buckets", "fuse", "runnable", "limits", "keep"}
+_STAGE |= _POLICIES
 
 LATER_RULES = frozenset({"cycle_never_runs"})
 """Rules that grew stricter, so that a registered document may break them. It still opens."""
@@ -151,13 +116,11 @@ def dataflow_from_document(
     duplicates: Iterable[str] = (),
     without: Collection[str] = (),
 ) -> Dataflow:
-    """Read and check a document.
+    """Read and check a document: JSON values in the form that the module header describes.
 
-    Args:
-        document: JSON values in the form that the module header describes.
-        resolve: Returns the translator, or raises a `CbpError` with the reason.
-        duplicates: Paths of keys that occur twice in the text, such as `stages.count`.
-        without: Codes of rules to ignore, such as `LATER_RULES`.
+    `resolve` returns a translator, or raises a `CbpError` with the reason. `duplicates` are paths
+    of keys that occur twice in the text, such as `stages.count`; `without` are codes of rules to
+    ignore, such as `LATER_RULES`.
 
     Raises:
         DataflowInvalidError: With the first `MISTAKES_MAX` mistakes and their places.
@@ -267,26 +230,38 @@ class _Reader:
         return source
 
     def _sink(self, name: str, value: Any) -> SinkNode | None:
-        sink, mistakes = read_sink(name, self._mapping(f"sinks.{name}", value, SINK_FIELDS))
-        self.note(mistakes)
-        return sink
+        where = f"sinks.{name}"
+        given = self._mapping(where, value, {*_SINK_TEXTS, "paused"})
+        texts = {field: given[field] for field in given if field in _SINK_TEXTS}
+        wrong = [field for field, text in texts.items() if not isinstance(text, str)]
+        for field in wrong:
+            expected = f"expected a string, got {texts[field]!r}"
+            self._note("sink_invalid", f"{where}.{field}", expected)
+        paused = given.get("paused", False)
+        self._truth("sink_invalid", f"{where}.paused", paused)
+        if wrong or type(paused) is not bool:
+            return None
+        return SinkNode(name, paused=paused, **{"to": "", **texts})
+
+    def _read(self, code: str, where: str, read: Callable[[], _T], default: _T) -> _T:
+        """Return the result of `read`; note its `ValueError`, and return the default."""
+        try:
+            return read()
+        except ValueError as exc:
+            self._note(code, where, str(exc))
+            return default
 
     def _on_bad_records(self, where: str, value: Any) -> BadRecords:
         if value is None:
             return QUARANTINE_FILE
-        try:
-            return BadRecords.parse(value)
-        except ValueError as exc:
-            self._note("on_bad_records_invalid", f"{where}.on_bad_records", str(exc))
-            return QUARANTINE_FILE
+        at, policy = f"{where}.on_bad_records", QUARANTINE_FILE
+        return self._read("on_bad_records_invalid", at, lambda: BadRecords.parse(value), policy)
 
     def _unfinished(self, where: str, value: Any) -> tuple[str, ...]:
         """Read the ends of names of files that are not whole yet: `[".part", "~"]`."""
-        try:
-            return UNFINISHED if value is None else parse_endings(value)
-        except ValueError as exc:
-            self._note("unfinished_invalid", where, str(exc))
+        if value is None:
             return UNFINISHED
+        return self._read("unfinished_invalid", where, lambda: parse_endings(value), UNFINISHED)
 
     def _truth(self, code: str, where: str, value: Any, *, default: bool = False) -> bool:
         if type(value) is bool:
@@ -337,22 +312,22 @@ class _Reader:
         given = self._mapping(where, value, names)
         if "until" in given:
             return self._until(where, given)
-        hours, most, count = (given.get(name) for name in ("hours", "bytes", "increments"))
-        if hours is not None and not (_is_number(hours) and 0 <= hours <= _KEEP_HOURS_MAX):
-            expected = f"expected a number of hours from 0 to {_KEEP_HOURS_MAX}, got {hours!r}"
-            self._note("keep_invalid", f"{where}.hours", expected)
-            hours = None
-        if most is not None and not (type(most) is int and 0 <= most <= _BYTES_MAX):
-            expected = f"expected a number of bytes from 0 (no limit) to {_BYTES_MAX}, got {most!r}"
-            self._note("keep_invalid", f"{where}.bytes", expected)
-            most = None
-        if count is not None and not (type(count) is int and 0 <= count <= _BYTES_MAX):
-            expected = (
-                f"expected a number of increments from 0 (no limit) to {_BYTES_MAX}, got {count!r}"
-            )
-            self._note("keep_invalid", f"{where}.increments", expected)
-            count = None
-        return RetentionWish(None if hours is None else hours * 3600.0, most, count)
+        hours = self._amount(where, given, "hours", _KEEP_HOURS_MAX)
+        size = self._amount(where, given, "bytes", _BYTES_MAX)
+        count = self._amount(where, given, "increments", _BYTES_MAX)
+        return RetentionWish(None if hours is None else hours * 3600.0, size, count)
+
+    def _amount(self, where: str, given: Mapping[str, Any], name: str, most: int) -> Any:
+        """Read how much is kept; hours can have fractions, and 0 of the others is no limit."""
+        value = given.get(name)
+        is_hours = name == "hours"
+        is_number = _is_number(value) if is_hours else type(value) is int
+        if value is None or (is_number and 0 <= value <= most):
+            return value
+        least = "0" if is_hours else "0 (no limit)"
+        expected = f"expected a number of {name} from {least} to {most}, got {value!r}"
+        self._note("keep_invalid", f"{where}.{name}", expected)
+        return None
 
     def _until(self, where: str, given: Mapping[str, Any]) -> RetentionWish:
         """Read `{until: snapshot}`, which goes with no other option."""
@@ -378,12 +353,9 @@ class _Reader:
         rule = self._noted(lambda: read_rule(node.get("runnable"), f"{where}.runnable"))
         for input_, flow in wiring.items():
             if not isinstance(flow, str):
-                self._note(
-                    "flow_unknown",
-                    f"{where}.inputs.{input_}",
-                    f"expected the name of a flow, got {flow!r}",
-                )
-                wiring = {i: f for i, f in wiring.items() if isinstance(f, str)}
+                expected = f"expected the name of a flow, got {flow!r}"
+                self._note("flow_unknown", f"{where}.inputs.{input_}", expected)
+        wiring = {input_: flow for input_, flow in wiring.items() if isinstance(flow, str)}
         if not isinstance(reference, str):
             message = f"expected the name of a translator, got {reference!r}"
             self._note("translator_unknown", f"{where}.translator", message)
@@ -391,13 +363,10 @@ class _Reader:
         try:
             spec = self._resolve(reference, parameters).spec()
         except DefinitionError as error:
-            for mistake in error.mistakes:
-                self._note(
-                    mistake.code,
-                    f"{where}.translator",
-                    f"{mistake.where}: {mistake.message}",
-                    mistake.place,
-                )
+            self.note(
+                Mistake(one.code, f"{where}.translator", f"{one.where}: {one.message}", one.place)
+                for one in error.mistakes
+            )
             return None
         except CbpError as error:
             self._note(error.code, f"{where}.translator", error.message)
@@ -407,7 +376,7 @@ class _Reader:
         return StageNode(
             name,
             spec,
-            MappingProxyType(dict(wiring)),
+            MappingProxyType(wiring),
             reference,
             MappingProxyType(dict(parameters)),
             buckets,
@@ -418,19 +387,15 @@ class _Reader:
             self._seconds(f"{where}.run_seconds_max", node.get("run_seconds_max")),
             self._retention_wishes(f"{where}.keep", node.get("keep", {})),
             any_order=any_order,
-            set_aside_max=self._set_aside_max(where, node),
+            set_aside_max=self._read(
+                "on_error_invalid",
+                f"{where}.on_error",
+                lambda: read_on_error(node.get("on_error", "stop"), node.get("set_aside_max")),
+                None,
+            ),
         )
 
-    def _set_aside_max(self, where: str, node: Mapping[str, Any]) -> int | None:
-        """Read the policy for records on which the author's code fails: `on_error: set_aside`."""
-        try:
-            return read_on_error(node.get("on_error", "stop"), node.get("set_aside_max"))
-        except ValueError as exc:
-            self._note("on_error_invalid", f"{where}.on_error", str(exc))
-            return None
-
     def _retention_wishes(self, where: str, value: Any) -> Mapping[str, RetentionWish]:
-        """Read the retention of a stage's outputs: `{totals: {hours: 48}}`."""
         given = self._mapping(where, value)
         wishes = {name: self._keep(f"{where}.{name}", given[name]) for name in given}
         return MappingProxyType({name: wish for name, wish in wishes.items() if wish != NO_WISH})
@@ -464,7 +429,6 @@ class _Reader:
         return float(value)
 
     def _noted(self, read: Callable[[], _T]) -> _T | None:
-        """Return the result of `read`; if it raises, note the mistake and return `None`."""
         try:
             return read()
         except DefinitionError as error:
@@ -486,8 +450,8 @@ class _Reader:
                 self._note("field_unknown", f"{where}.{key}", message)
         return {key: item for key, item in value.items() if isinstance(key, str)}
 
-    def _note(self, code: str, where: str, message: str, place: str = "") -> None:
-        self.note([Mistake(code, where, message, place)])
+    def _note(self, code: str, where: str, message: str) -> None:
+        self.note([Mistake(code, where, message)])
 
 
 def _is_number(value: Any) -> bool:
@@ -542,29 +506,42 @@ def _follows(mistake: Mistake, dataflow: Dataflow, unread: set[str]) -> bool:
     return {**node.wiring, **node.lookups}[input_].partition(".")[0] in unread
 
 
-_TEXTS = ("to", "flow", "view", "path", "url", "secret", "begin")
-SINK_FIELDS = {*_TEXTS, "paused"}
+def read_rule(value: Any, where: str) -> RunnableSpec | None:
+    """Return the rule in a document; `None` if the document leaves it to the translator."""
+    return None if value is None else RunnableSpec(_rule(value, where), where)
 
 
-def read_sink(name: str, given: Mapping[str, Any]) -> tuple[SinkNode | None, list[Mistake]]:
-    """Return the sink that a document declares, and the mistakes in its values.
+def _rule(value: Any, where: str) -> Rule:
+    """Read a rule: its name in `RULES`, or a mapping from one name to its arguments.
 
-    Args:
-        name: The sink.
-        given: Its fields; fields outside `SINK_FIELDS` were reported already.
+    A rule inside a rule (`rule` of `static_table`) is written the same way.
     """
-    mistakes = list(_value_mistakes(name, given))
-    if mistakes:
-        return None, mistakes
-    texts = {field: given[field] for field in _TEXTS if field in given}
-    return SinkNode(name, paused=given.get("paused", False), **{"to": "", **texts}), []
+    if isinstance(value, str):
+        value = {value: {}}
+    if not isinstance(value, Mapping) or len(value) != 1:
+        message = (
+            f"expected one rule, such as run_any or {{count_window: {{size: 3}}}}, got {value!r}"
+        )
+        _refuse_rule("runnable_invalid", where, message)
+    ((name, arguments),) = value.items()
+    if name not in RULES:
+        near = difflib.get_close_matches(str(name), RULES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(RULES)}"
+        _refuse_rule("runnable_unknown", where, f"there is no rule {name!r}; {hint}")
+    takes = ", ".join(map(str, inspect.signature(RULES[name]).parameters.values()))
+    if not isinstance(arguments, Mapping):
+        message = f"expected a mapping of the arguments of {name} ({takes}), got {arguments!r}"
+        _refuse_rule("runnable_invalid", where, message)
+    given = {
+        key: _rule(argument, f"{where}.{name}.{key}") if key == "rule" else argument
+        for key, argument in arguments.items()
+    }
+    try:
+        rule: Rule = RULES[name](**given)
+    except (TypeError, ValueError) as error:
+        _refuse_rule("runnable_invalid", where, f"{name}: {error}; it takes ({takes})")
+    return rule
 
 
-def _value_mistakes(name: str, given: Mapping[str, Any]) -> Iterator[Mistake]:
-    for field, value in given.items():
-        if field in _TEXTS and not isinstance(value, str):
-            message = f"expected a string, got {value!r}"
-            yield Mistake("sink_invalid", f"sinks.{name}.{field}", message)
-    if not isinstance(given.get("paused", False), bool):
-        message = f"expected true or false, got {given['paused']!r}"
-        yield Mistake("sink_invalid", f"sinks.{name}.paused", message)
+def _refuse_rule(rule: str, where: str, message: str) -> NoReturn:
+    raise DefinitionError(Mistake(rule, where, message))

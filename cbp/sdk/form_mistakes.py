@@ -26,15 +26,11 @@ def record_wise_mistakes(
         message = "TranslateRecords cannot have a Loopback; derive from Translate"
         yield "", "record_wise_shape", message
     if len(inputs) != 1 or inputs[0].route_by is not None:
-        yield (
-            "",
-            "record_wise_shape",
-            (
-                "TranslateRecords needs exactly one Input, without route_by. For several inputs "
-                "derive from Translate, which also handles each record of an input without "
-                "route_by by itself"
-            ),
+        message = (
+            "TranslateRecords needs exactly one Input, without route_by. For several inputs derive "
+            "from Translate, which also handles each record of an input without route_by by itself"
         )
+        yield "", "record_wise_shape", message
     if any(isinstance(declared, State) for declared in declarations.values()):
         message = "TranslateRecords cannot have a State; derive from Translate"
         yield "", "record_wise_shape", message
@@ -85,11 +81,9 @@ def _no_aggregates(declarations: Mapping[str, Any], code: str, why: str) -> Iter
 def sql_mistakes(
     inputs: Sequence[InputSpec], declarations: Mapping[str, Any], queries: Mapping[str, Any] | None
 ) -> Iterator[FormMistake]:
-    """Find declarations that do not fit in a translator made of queries.
+    """Yield a mistake for each declaration that does not fit in a translator made of queries.
 
-    Args:
-        declarations: All declarations, by name.
-        queries: Its queries; empty if it has a `translate` instead, `None` if it has neither.
+    `queries` is empty if it has a `translate` instead, `None` if it has neither.
     """
     has_state = any(isinstance(declared, State) for declared in declarations.values())
     if has_state and isinstance(declarations.get("keys"), Input | State):
@@ -102,46 +96,40 @@ def sql_mistakes(
     for spec in inputs:
         in_python = isinstance(spec.route_by, Computed) or spec.combine is not None
         if spec.loopback or spec.order_by is not None or in_python:
-            yield (
-                spec.name,
-                "sql_shape",
-                (
-                    "an input of a stage in SQL must be routed by columns, and cannot be a "
-                    "Loopback or have order_by or combine. Compute the key in an earlier stage, or "
-                    "derive from Translate"
-                ),
+            message = (
+                "an input of a stage in SQL must be routed by columns, and cannot be a Loopback or "
+                "have order_by or combine. Compute the key in an earlier stage, or derive from "
+                "Translate"
             )
+            yield spec.name, "sql_shape", message
     why = "a stage in SQL has no loop: compute the number in a query, or derive from Translate"
     yield from _no_aggregates(declarations, "sql_shape", why)
     for name, declared in declarations.items():
         if isinstance(declared, State) and declared.order_by is not None:
             message = (
                 "a query gets its records in no particular order: remove order_by and sort in the "
-                "query"
+                "query, or derive from Translate"
             )
-            yield name, "sql_shape", f"{message}, or derive from Translate"
-    emitted = {
-        name for name, declared in declarations.items() if not isinstance(declared, Input | Lookup)
-    }
+            yield name, "sql_shape", message
+    read = {name for name, one in declarations.items() if isinstance(one, Input | Lookup)}
     if queries is None:
         message = "the translator has neither queries nor translate; define one of them"
         yield "queries", "translate_missing", message
-    for name in emitted if queries else ():
-        if name not in (queries or ()):
+    if not queries:
+        return
+    for name in declarations:
+        if name not in read and name not in queries:
             message = f"there is no query for {name!r}; add a SELECT as queries[{name!r}]"
             yield name, "query_missing", message
-    read = {one for one, d in declarations.items() if isinstance(d, Input | Lookup)}
-    kept = {one for one, d in declarations.items() if isinstance(d, State) and d.keep}
-    for name in queries or ():
-        if name in {f"{state}.delete" for state in kept}:
-            continue
-        if not is_name(name) or name in read:
-            yield (
-                "queries",
-                "query_name",
+    kept = (name for name, one in declarations.items() if isinstance(one, State) and one.keep)
+    deletes = {f"{name}.delete" for name in kept}
+    for name in queries:
+        if name not in deletes and (name in read or not is_name(name)):
+            message = (
                 f"a query cannot have the name {name!r}, which is the name of an input or not a "
-                "valid name; rename the query",
+                "valid name; rename the query"
             )
+            yield "queries", "query_name", message
 
 
 _PARAMETERS: Mapping[str, tuple[str, ...]] = {
@@ -166,13 +154,9 @@ def parameters_mistake(stage: Any, form: str) -> str:
 
 
 def unemitted_states(translate: Callable[..., Any], states: Collection[str]) -> Iterator[str]:
-    """Yield the states that a groupwise `translate` reads, but certainly never emits.
+    """Yield which of some states a groupwise `translate` reads, but certainly never emits.
 
-    If `out` or `group` is passed to another function, no state is yielded.
-
-    Args:
-        translate: The function of the class, with `self`.
-        states: The states in which a group keeps only records that it emits again.
+    None if `out` or `group` is passed to another function.
     """
     if not isinstance(translate, FunctionType) or translate.__code__.co_argcount != 4:
         return
@@ -189,8 +173,8 @@ SUPERSTEPS_MAX = 1_000_000
 
 def supersteps_mistakes(
     inputs: Sequence[InputSpec], states: Sequence[StateSpec]
-) -> Iterator[tuple[str, str, str]]:
-    """Yield name, code and message of each mistake in the supersteps of a translator."""
+) -> Iterator[FormMistake]:
+    """Yield the mistakes in the supersteps of a translator."""
     loopbacks = [spec for spec in inputs if spec.loopback]
     for spec in loopbacks:
         number = spec.supersteps
@@ -209,12 +193,31 @@ def supersteps_mistakes(
                 f"{first.name!r}; give all loopbacks the same number"
             )
             yield spec.name, "supersteps_differ", message
-    if any(spec.supersteps > 1 for spec in loopbacks):
-        yield from _unsupported(inputs, states)
+    if not any(spec.supersteps > 1 for spec in loopbacks):
+        return
+    code = "supersteps_unsupported"
+    for spec in inputs:
+        if spec.loopback and (spec.route_by is None or spec.has_several or spec.in_sql):
+            message = (
+                "with supersteps, a message has one receiver, which Python computes: declare "
+                "route_by with columns or by(...), not route(...) or by_sql(...), or use "
+                "supersteps=1"
+            )
+            yield spec.name, code, message
+        elif spec.route_by is None:
+            message = (
+                "records of an input without route_by have no group to which the same run could "
+                "send messages: declare route_by, or use supersteps=1"
+            )
+            yield spec.name, code, message
+    for state in states:
+        if state.expire_ms:
+            message = "records cannot expire between supersteps: remove expire, or use supersteps=1"
+            yield state.name, code, message
 
 
-def nesting_mistakes(inputs: Sequence[InputSpec]) -> Iterator[tuple[str, str, str]]:
-    """Yield name, code and message of each mistake in what loopbacks are `inside` of."""
+def nesting_mistakes(inputs: Sequence[InputSpec]) -> Iterator[FormMistake]:
+    """Yield the mistakes in what loopbacks are `inside` of."""
     loopbacks = {spec.name: spec for spec in inputs if spec.loopback}
     inside: dict[str, object] = {name: spec.inside for name, spec in loopbacks.items()}
     known = {name: one for name, one in inside.items() if isinstance(one, str) and one in loopbacks}
@@ -248,12 +251,8 @@ def nesting_mistakes(inputs: Sequence[InputSpec]) -> Iterator[tuple[str, str, st
 
 def aggregate_mistakes(
     aggregates: Mapping[str, Aggregate], inputs: Sequence[InputSpec], *, loops: bool
-) -> Iterator[tuple[str, str, str]]:
-    """Yield name, code and message of each mistake in aggregates.
-
-    Args:
-        loops: Whether a loopback has supersteps.
-    """
+) -> Iterator[FormMistake]:
+    """Yield the mistakes in aggregates; `loops` says whether a loopback has supersteps."""
     loopbacks = [spec.name for spec in inputs if spec.loopback]
     for name, declared in aggregates.items():
         if declared.how not in ("sum", "min", "max"):
@@ -300,11 +299,10 @@ def microsteps_mistakes(
     aggregates: Collection[str],
     *,
     writes_remote: bool,
-) -> Iterator[tuple[str, str, str]]:
-    """Yield name, code and message of each mistake in a loop whose order does not matter.
+) -> Iterator[FormMistake]:
+    """Yield the mistakes in a loop whose order does not matter.
 
-    Args:
-        writes_remote: Whether the translator's code names `.remote`.
+    `writes_remote` says whether the translator's code names `.remote`.
     """
     loopbacks = {spec.name: spec for spec in inputs if spec.loopback}
     given: dict[str, object] = {name: spec.microsteps for name, spec in loopbacks.items()}
@@ -325,20 +323,7 @@ def microsteps_mistakes(
                 "of this Loopback: give supersteps, such as supersteps=1000, or remove microsteps"
             )
             yield name, "microsteps_without_supersteps", message
-    yield from _bound_to_supersteps(
-        loopbacks, outputs, states, aggregates, writes_remote=writes_remote
-    )
-
-
-def _bound_to_supersteps(
-    loopbacks: Mapping[str, InputSpec],
-    outputs: Sequence[OutputSpec],
-    states: Sequence[StateSpec],
-    aggregates: Collection[str],
-    *,
-    writes_remote: bool,
-) -> Iterator[tuple[str, str, str]]:
-    """Yield what has a meaning only if all groups of a loop take each superstep together."""
+    # The rest has a meaning only if all groups of a loop take each superstep together.
     code = "microsteps_unsupported"
     for name, spec in loopbacks.items():
         if spec.order_by is not None:
@@ -380,27 +365,3 @@ def _bound_to_supersteps(
             "key: send the other group a message, or remove microsteps"
         )
         yield "", code, message
-
-
-def _unsupported(
-    inputs: Sequence[InputSpec], states: Sequence[StateSpec]
-) -> Iterator[tuple[str, str, str]]:
-    code = "supersteps_unsupported"
-    for spec in inputs:
-        if spec.loopback and (spec.route_by is None or spec.has_several or spec.in_sql):
-            message = (
-                "with supersteps, a message has one receiver, which Python computes: declare "
-                "route_by with columns or by(...), not route(...) or by_sql(...), or use "
-                "supersteps=1"
-            )
-            yield spec.name, code, message
-        elif spec.route_by is None:
-            message = (
-                "records of an input without route_by have no group to which the same run could "
-                "send messages: declare route_by, or use supersteps=1"
-            )
-            yield spec.name, code, message
-    for state in states:
-        if state.expire_ms:
-            message = "records cannot expire between supersteps: remove expire, or use supersteps=1"
-            yield state.name, code, message

@@ -23,8 +23,7 @@
             "totals": "SELECT url, sum(n) AS n FROM seen GROUP BY url",
         }
 
-Declarations, wiring, state, routing and the contents of the tables are the same as in the groupwise
-form (`cbp.sdk.translate`). So is the duty to be deterministic and free of side effects.
+All else is the same as in the groupwise form (`cbp.sdk.translate`), the tables included.
 """
 
 from __future__ import annotations
@@ -61,12 +60,11 @@ class TranslateArrow(Declared):
                 `groups.sizes(flow)` and `groups.ids(flow)` (the group of each record).
                 `groups.sums(flow, column)` adds a column up per group, null as 0. A look-up is
                 such a flow, too; one with `by=()` is a table of all records, without offsets.
-                A kept state (`keep=True`) is read only as far as the code reads it:
-                `groups.<state>.get(keys)` takes a table of keys (the columns of the stage's key
-                and of the second key) and returns a table of the existing records, in the order
-                of the keys; `groups.<state>.all()` returns all records, group by group, in
-                order. `groups.run` is the run, as in the groupwise form. Texts and bytes are
-                `large_string` and `large_binary`.
+                Of a kept state (`keep=True`), `groups.<state>.get(keys)` takes a table of keys (the
+                columns of the stage's key and of the second key) and returns a table of the
+                existing records, in the order of the keys; `groups.<state>.all()` returns all
+                records, group by group, in order. `groups.run` is the run, as in the groupwise
+                form. Texts and bytes are `large_string` and `large_binary`.
             out: One function per output and state, by name. It takes a table with the
                 declared columns: from pyarrow, pandas or Polars, or a dict of columns.
                 Numbers are converted only if nothing is lost. State can be emitted for any
@@ -80,9 +78,8 @@ class TranslateRun(Declared):
     """A vectorised translator that is called once for a whole run, and reaches records of any key.
 
     For loops: an algorithm on arrays follows records in one call, reads the records of its
-    state that it needs, and puts its results. It gets the whole input of the run. States and
-    views are kept (`keep=True`), since there are no groups whose records could be replaced. A
-    run has one task.
+    state that it needs, and puts its results. States and views are kept (`keep=True`), since there
+    are no groups whose records could be replaced. A run has one task.
 
         class Ages(TranslateRun):
             people = Input("name STRING, age BIGINT", route_by="name")
@@ -93,8 +90,7 @@ class TranslateRun(Declared):
                 ...
 
     Attributes:
-        ways: The algorithms that a run can choose, and how it chooses: a sentence for `cbp
-            explain`.
+        ways: The algorithms that a run can choose, and how: a sentence for `cbp explain`.
     """
 
     form: ClassVar[Form] = "run"
@@ -104,17 +100,18 @@ class TranslateRun(Declared):
     def translate(self, tables: Any, out: Any) -> str | None:
         """Turn all records of a run into changes of states and views.
 
+        The results must not depend on the order of records.
+
         Args:
             tables: `tables.<input>` is a table of all records of the input: records of one key
                 are in the order of the groupwise form, perhaps with other records in between.
-                `tables.<state>` reads a state or view as it was before the run. `find(keys)`
-                takes a table of keys (the columns of the stage's key and of the second key),
-                and returns the rows of the keys whose records exist, as an array, and a table
+                `tables.<state>` reads a state or view as it was before the run, in any order.
+                `find(keys)` takes a table of keys (the columns of the stage's key and of the second
+                key), and returns the rows of the keys whose records exist, as an array, and a table
                 of these records. `of(keys)` takes the columns of the stage's key alone, each
-                key once, and returns all records with these keys, in any order. `all()` reads
-                and returns all records, in any order; `size` is their number. `tables.run` is
-                the run, as in the groupwise form. The results must not depend on the order of
-                records. `tables.recall()` returns the value that `out.remember(value, size)` of
+                key once, and returns all records with these keys. `all()` returns all records;
+                `size` is their number. `tables.run` is the run, as in the groupwise form.
+                `tables.recall()` returns the value that `out.remember(value, size)` of
                 the previous run kept in memory, if all states are unchanged since that run.
                 Otherwise, for example after a restart or a roll-back, or in another process, it
                 returns `None`. You may change the value, and keep it again.
@@ -122,12 +119,10 @@ class TranslateRun(Declared):
                 records of any key, `out.<state>.delete(keys)` deletes some, and the last one of a
                 key counts. `out.remember(value, size)` keeps any value of about `size` bytes
                 that follows from the records of the states as this run leaves them.
-
                 `out.note(make)` records the progress of a long loop: if it is time, `make()` is
                 called, and the tables that it returns by name are kept until the run ends. If
                 the run is interrupted, the next attempt gets them as `tables.noted`, which is
-                empty otherwise. That attempt reads the same input and state, so it must repeat
-                everything except the work that led to the tables.
+                empty otherwise. It must repeat everything except the work that led to the tables.
 
         Returns:
             The algorithm that this run chose, in a few lower-case words, such as `anew`, for
@@ -139,15 +134,13 @@ class TranslateSql(Declared):
     """A translator in Spark SQL or DataFrames: one plan per epoch, executed in the JVM.
 
     A class with `queries` is planned in its first epoch, and later epochs mostly reuse the plan. A
-    class with its own `translate` has it called in every epoch.
-
-    Needs Spark. Inputs are routed by columns. The order of records has no meaning, in inputs as in
-    outputs.
+    class with its own `translate` has it called in every epoch. Needs Spark. Inputs are routed by
+    columns. The order of records has no meaning, in inputs as in outputs.
 
     Attributes:
         queries: One SELECT per output and state, by its name. FROM can name inputs, states (the
-            records that the called groups had before this epoch) and helper queries. A helper is
-            a query with another name. It must come before the queries that read it.
+            records that the called groups had before this epoch) and helper queries, which have
+            other names, and come before the queries that read them.
 
             FROM can also name the table `run`, which has one record: `epoch BIGINT`,
             `time TIMESTAMP`, and `frames MAP<STRING, ARRAY<STRING>>` with the labels of the frames

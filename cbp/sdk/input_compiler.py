@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import cast
+from typing import cast, get_args
 
 from cbp.model.author.code_fingerprint import Code, fingerprint
 from cbp.model.dataflow.stage import SECONDS_MAX, CombineSpec, Computed, InputSpec
 from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import Schema
+from cbp.model.flow.signed_changes import CHANGE_COLUMNS, ChangesRead
 from cbp.sdk.declare import Input, Loopback, place_of
 from cbp.sdk.option_reader import OptionReader
-from cbp.sdk.state_compiler import changes_mistakes
 
 _FRAMING_KINDS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP")
 """Types that a column in `frame_by` can have."""
@@ -25,11 +25,16 @@ _ORDERED = (*_SUMMED, *_FLOATS, "DATE", "TIMESTAMP")
 
 
 def input_spec(options: OptionReader, name: str, declared: Input | Loopback) -> InputSpec:
-    """Return the plain values of an input. Raises `DefinitionError`: for its first mistake."""
+    """Return the plain values of an input; raise `DefinitionError` for its first mistake."""
     schema = options.schema(name, declared.schema)
     changes = "" if isinstance(declared, Loopback) else declared.changes
-    for code, message in changes_mistakes(changes, schema):
-        options.fail(code, name, message)
+    if changes not in get_args(ChangesRead):
+        options.fail("changes_invalid", name, f"changes={changes!r}; use 'signed' or 'after'")
+    for column in schema.names if changes == "after" else ():
+        if column.lower() in CHANGE_COLUMNS:
+            message = f"with changes='after' there is no column {column!r}"
+            advice = "remove the column, or use changes='signed'"
+            options.fail("changes_columns", name, f"{message}; {advice}")
     return InputSpec(
         name,
         schema,
@@ -87,41 +92,38 @@ def _combine(
 ) -> CombineSpec | None:
     if declared.combine is None:
         return None
-    route, combine = declared.route_by, declared.combine
-    if not callable(combine) and not isinstance(cast(object, combine), Mapping):
-        message = (
-            "combine takes a function from records to records, or a dict of columns, such as "
-            "{'n': 'sum'}"
-        )
-        options.fail("combine_invalid", name, message)
-    if route is None or (isinstance(route, Computed) and route.many):
-        options.fail(
-            "combine_invalid",
-            name,
-            "a combined record must belong to one group: route by columns or by(...)",
-        )
-    if isinstance(route, Computed) and route.sql:
-        options.fail(
-            "combine_invalid",
-            name,
-            "combine runs in Python, which cannot evaluate by_sql(...): route by columns or "
-            "by(...)",
-        )
-    if declared.order_by is not None:
-        message = "an input with order_by cannot be combined; remove order_by or combine"
-        options.fail("combine_invalid", name, message)
+    combine, route = declared.combine, declared.route_by
+    key = options.columns(name, "route_by", route, schema)
+    if problem := _combine_problem(combine, route, declared.order_by):
+        options.fail("combine_invalid", name, problem)
     if callable(combine):
         return CombineSpec(combine, place_of(combine))
-    if not isinstance(route, str):
-        message = (
-            "to combine by columns, route_by must name columns, too: change route_by, or give "
-            "combine a function"
-        )
-        options.fail("combine_invalid", name, message)
-    key = options.columns(name, "route_by", route, schema)
     if problem := _merge_problem(schema, combine, key if isinstance(key, tuple) else ()):
         options.fail("combine_invalid", name, f"combine={combine!r}: {problem}")
     return CombineSpec(None, options.place, tuple(combine.items()))
+
+
+def _combine_problem(combine: object, route: object, order_by: object) -> str:
+    """Return why the records of an input cannot be combined; empty if they can."""
+    if not callable(combine) and not isinstance(combine, Mapping):
+        return (
+            "combine takes a function from records to records, or a dict of columns, such as "
+            "{'n': 'sum'}"
+        )
+    if route is None or (isinstance(route, Computed) and route.many):
+        return "a combined record must belong to one group: route by columns or by(...)"
+    if isinstance(route, Computed) and route.sql:
+        return (
+            "combine runs in Python, which cannot evaluate by_sql(...): route by columns or by(...)"
+        )
+    if order_by is not None:
+        return "an input with order_by cannot be combined; remove order_by or combine"
+    if not callable(combine) and not isinstance(route, str):
+        return (
+            "to combine by columns, route_by must name columns, too: change route_by, or give "
+            "combine a function"
+        )
+    return ""
 
 
 def _merge_problem(schema: Schema, columns: Mapping[str, str], key: Sequence[str]) -> str:

@@ -1,7 +1,5 @@
 """`Lookup`: a table of another stage that the called groups look up by their key.
 
-customers = Lookup("customer STRING, name STRING", by="customer")
-
 How it is wired is checked in `cbp.model.dataflow.node_mistakes`. A run finds the records of its
 groups in `cbp.engine.task.bucket_work`, those for all groups (`by=()`) in
 `cbp.engine.task.writers`.
@@ -17,9 +15,6 @@ from cbp.model.dataflow.stage import CHANGES_OF, InputSpec, LookupSpec
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.signed_changes import changes_schema
 
-CodedMessage = tuple[str, str]
-"""Code and message of a mistake."""
-
 
 @dataclass(frozen=True)
 class Lookup:
@@ -27,10 +22,9 @@ class Lookup:
 
         customers = Lookup("customer STRING, name STRING, country STRING", by="customer")
 
-    It is wired like an input, to a view or a state of the dataflow: `customers=keep.current`, in a
-    document `inputs: {customers: keep.current}`. But it brings no increments: it calls no
-    group, no run waits for it, and only the records of the called groups are read, by the
-    table's own index.
+    It is wired like an input, to a view or a state of the dataflow: `customers=keep.current`. But
+    it brings no increments: it calls no group, no run waits for it, and only the records of the
+    called groups are read, by the table's own index.
 
         for customer in group.customers: ...        # its records, any number of times
         customer = group.customers.one()            # the only one, or None
@@ -74,11 +68,12 @@ def lookup_spec(name: str, declared: Lookup, schema: Schema) -> LookupSpec:
     return LookupSpec(name, schema, _columns(declared.by), _columns(declared.key), declared.wake)
 
 
-def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Iterator[CodedMessage]:
-    """Yield the mistakes in a declaration.
+def lookup_mistakes(
+    declared: Lookup, schema: Schema, key: Schema | None
+) -> Iterator[tuple[str, str]]:
+    """Yield code and message of each mistake in a declaration.
 
-    Args:
-        key: The stage's key; `None` if it has no groups.
+    `key` is the stage's; `None` if it has no groups.
     """
     if key is None:
         message = "only groups can look up records: declare route_by at every input of the stage"
@@ -86,10 +81,8 @@ def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Ite
         return
     by, columns = _columns(declared.by), _columns(declared.key)
     if not by and declared.by != ():
-        yield (
-            "lookup_by_invalid",
-            f"got by={declared.by!r}; expected names of columns, such as 'a, b', or ()",
-        )
+        message = f"got by={declared.by!r}; expected names of columns, such as 'a, b', or ()"
+        yield "lookup_by_invalid", message
         return
     for option, names in (("by", by), ("key", columns)):
         for column in names:
@@ -104,11 +97,8 @@ def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Ite
         yield "lookup_key_invalid", message
     elif by and (types := [schema[c].type for c in by]) != [f.type for f in key.fields]:
         came = ", ".join(map(str, types))
-        yield (
-            "lookup_key_mismatch",
-            f"the columns of by={declared.by!r} have the types ({came}), but the stage's key is "
-            f"({key})",
-        )
+        message = f"the columns of by={declared.by!r} have the types ({came})"
+        yield "lookup_key_mismatch", f"{message}, but the stage's key is ({key})"
 
 
 def changes_input(spec: LookupSpec) -> InputSpec:

@@ -1,7 +1,4 @@
-"""Reads the options of a translator's declarations: schemas, names of columns, closeness.
-
-A mistake names the class, the attribute and the place (`file.py:12`).
-"""
+"""Reads the options of a translator's declarations: schemas, names of columns, closeness."""
 
 from __future__ import annotations
 
@@ -55,9 +52,8 @@ class OptionReader:
         """Return the columns that an option names; the option does not take `by(...)`."""
         if value is not None and not isinstance(cast(object, value), str):
             message = f"{option} takes names of columns, such as 'a, b'; got {value!r}"
-            self.fail(
-                f"{option}_invalid", name, f"{message}; store a computed value in a column first"
-            )
+            advice = "store a computed value in a column first"
+            self.fail(f"{option}_invalid", name, f"{message}; {advice}")
         columns = self.columns(name, option, value, schema)
         return columns if isinstance(columns, tuple) else ()
 
@@ -78,11 +74,8 @@ class OptionReader:
         columns = self.plain(name, "not_compared", declared.not_compared, schema)
         for column in columns:
             if column in key:
-                self.fail(
-                    "not_compared_invalid",
-                    name,
-                    f"not_compared names {column!r}, which is part of the key; name other columns",
-                )
+                message = f"not_compared names {column!r}, which is part of the key"
+                self.fail("not_compared_invalid", name, f"{message}; name other columns")
         if not 0 <= declared.tolerance < 1:
             message = f"tolerance={declared.tolerance!r}; give a number of at least 0 and below 1"
             self.fail("tolerance_invalid", name, message)
@@ -97,18 +90,10 @@ class OptionReader:
         return declared.tolerance, columns
 
     def fail(self, code: str, name: str, message: str) -> NoReturn:
-        """Raise the error of a mistake; see `mistake`."""
-        raise DefinitionError(self.mistake(code, name, message))
-
-    def mistake(self, code: str, name: str, message: str) -> Mistake:
-        """Return a mistake.
-
-        Args:
-            name: The attribute; `""` for the class itself.
-            message: What is wrong, and what to do instead.
-        """
+        """Raise the error of a mistake of an attribute; `name` is `""` for the class itself."""
         where = f"{self._class.__name__}.{name}" if name else self._class.__name__
-        return Mistake(code, where, message, place_of_attribute(self._class, name) or self.place)
+        place = place_of_attribute(self._class, name) or self.place
+        raise DefinitionError(Mistake(code, where, message, place))
 
 
 def _takes(option: str, value: object, schema: Schema) -> str:

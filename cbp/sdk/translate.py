@@ -12,8 +12,7 @@
             out.totals(url=key.url, n=n)
 
 A class whose declarations depend on parameters sets the same attributes on `self` in `__init__`.
-`spec()` compiles an instance to the plain `TranslatorSpec` that every engine executes. It finds
-every mistake that can be found without data.
+`spec()` compiles an instance to the plain `TranslatorSpec` that every engine executes.
 
 A column is an attribute of its record: `row.url`. If the column's name is a Python keyword, the
 attribute has a trailing underscore: `row.from_`, `out.totals(from_=1)`
@@ -54,7 +53,7 @@ class Declared:
 
     Attributes:
         form: How `translate` is called.
-        taken: Names that an input or state cannot have in this form.
+        reserved: Names that an input or state cannot have in this form.
         record_wise: Whether every record is its own group, so that nothing is shuffled.
         made_by: The factory function that made the instance, if a document names one. Its code
             is part of the fingerprint.
@@ -71,22 +70,13 @@ class Declared:
         """Compile this instance to plain values.
 
         Raises:
-            DefinitionError: A declaration is wrong. The message names the class, the attribute,
-                the place, and what to do instead.
+            DefinitionError: A declaration is wrong.
         """
-        Compiler.refuse_hidden(self)
-        compiler = Compiler(
-            self, form=self.form, reserved=self.reserved, record_wise=self.record_wise
-        )
-        return compiler.spec()
+        return Compiler(self).spec()
 
 
 def spec_of(translator: object) -> TranslatorSpec:
-    """Compile an object that was passed as a translator.
-
-    Raises:
-        DefinitionError: It is not a translator, or its declarations are wrong.
-    """
+    """Compile an object that was passed as a translator; raise `DefinitionError` if it is none."""
     if isinstance(translator, Declared):
         return Declared.spec(translator)  # not `translator.spec()`: an input may hide that name
     if isinstance(translator, type) and issubclass(translator, Declared):
@@ -146,9 +136,4 @@ class TranslateRecords(Declared):
 
     @abstractmethod
     def translate(self, record: Any, out: Any) -> None:
-        """Turn one record into output records.
-
-        Args:
-            record: With a field per column of the input.
-            out: One function per output, by name.
-        """
+        """Turn one record into output records; `out` has one function per output, by name."""

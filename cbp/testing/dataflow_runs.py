@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from rich.progress import track
@@ -33,11 +35,9 @@ def run_dataflow(
     source has the same records in the same order.
 
     Args:
-        dataflow: From a builder or a document.
         increments: Maps each source to its increments; each is an iterable of records, or `None`
             if none arrives then.
-        at_once: As in `run_epochs`.
-        close: As in `run_epochs`.
+        at_once, close: As in `run_epochs`.
         parts_of: Cuts the records of a group into parts. A combiner is called once for each
             part of two or more records. Default: one part with all records.
         progress: Whether to show a progress bar over the increments, in a terminal or a notebook.
@@ -49,40 +49,12 @@ def run_dataflow(
         Outputs by flow (`stage.output`), state by `stage.state`.
 
     Raises:
-        AuthorCodeError: The author's code failed.
         NotFoundError: There is no such source.
         TypeError: A record does not fit its source.
         ValueError: A time is not aware, or earlier than the one before.
     """
-    taken = accepted(dataflow, increments)
-    return run_accepted(
-        dataflow,
-        taken,
-        at_once=at_once,
-        close=close,
-        parts_of=parts_of,
-        progress=progress,
-        times=times,
-    )
-
-
-def run_accepted(
-    dataflow: Dataflow,
-    waiting: Mapping[str, Sequence[Iterable[Any] | None]],
-    *,
-    at_once: bool = False,
-    close: bool = False,
-    parts_of: Callable[[list[Any]], list[list[Any]]] = whole,
-    progress: bool = False,
-    times: Sequence[datetime] = (),
-) -> Result:
-    """Run a dataflow on increments that were taken in; see `run_dataflow`, which leaves some out.
-
-    Raises:
-        AuthorCodeError: The author's code failed.
-        ValueError: A time is not aware, or earlier than the one before.
-    """
     _require_rising(times)
+    waiting = accepted(dataflow, increments)
     engine = ReferenceEngine(dataflow, parts_of=parts_of)
     numbers = range(max([len(times), *map(len, waiting.values())]))
     for number in track(numbers, dataflow.name, disable=not progress):
@@ -102,15 +74,7 @@ def run_accepted(
 def accepted(
     dataflow: Dataflow, increments: Mapping[str, Iterable[Iterable[Any] | None]]
 ) -> dict[str, list[list[Any] | None]]:
-    """Return the increments that a dataflow takes in; a repetition becomes `None`.
-
-    Args:
-        dataflow, increments: See `run_dataflow`.
-
-    Raises:
-        NotFoundError: There is no such source.
-        TypeError: A record does not fit its source.
-    """
+    """Return the increments that a dataflow takes in; a repetition becomes `None`."""
     engine = ReferenceEngine(dataflow)
     taken: dict[str, list[list[Any] | None]] = {}
     for source, arrivals in increments.items():
@@ -126,6 +90,12 @@ def accepted(
             mine.append(rows)
         taken[source] = mine
     return taken
+
+
+def taking_all(dataflow: Dataflow) -> Dataflow:
+    """Return a dataflow whose sources also take in what has the content of an earlier increment."""
+    sources = {n: replace(source, duplicates="accept") for n, source in dataflow.sources.items()}
+    return replace(dataflow, sources=MappingProxyType(sources))
 
 
 def _require_rising(times: Sequence[datetime]) -> None:

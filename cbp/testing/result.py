@@ -33,9 +33,7 @@ class Result:
         outputs: Maps each output to a list of epochs. An epoch is a list of records, as named
             tuples in the order of emission. The output of a view has its changes.
         state: Maps each state to its records after the last epoch, ordered by all columns.
-        figures: Maps each stage to one dict of counts per epoch: `records_in`, `deliveries`,
-            `groups`, `records_out`, `state_remote`, `bindings`, `dead_letters`; see
-            `ReferenceStage`.
+        figures: Maps each stage to one dict of counts per epoch; see `ReferenceStage`.
     """
 
     outputs: Mapping[str, Sequence[Sequence[Any]]]
@@ -48,11 +46,7 @@ class Result:
         """Return the last record per declared key, as an updated view shows it.
 
         With `latest_by` it is the greatest record. Keys and values are tuples of their columns,
-        or the bare value if there is one column.
-
-        Raises:
-            NotFoundError: There is no such output.
-            ValueError: The output declares no key, or is a view.
+        or the bare value if there is one column. `ValueError`: the output has no key, or is a view.
         """
         if output not in self.outputs:
             raise NotFoundError(kind="output", name=output)
@@ -69,23 +63,18 @@ class Result:
         return {_columns(row, keys): _columns(row, rest) for _, row in numbered}
 
     def view(self, name: str) -> list[Any]:
-        """Return the current records of a view, as named tuples ordered by all columns.
-
-        Raises:
-            NotFoundError: There is no view of this name.
-        """
+        """Return the current records of a view, as named tuples ordered by all columns."""
         if name not in self._states or not self._states[name][0].changes:
             raise NotFoundError(kind="view", name=name)
         return list(self.state[name])
 
     def _repr_html_(self) -> str:
         """Return the HTML for a notebook: the last records of each output and of each state."""
-        last = {name: epochs[-1] if epochs else () for name, epochs in self.outputs.items()}
-        parts = [
-            _html_table(f"{name}, epoch {len(self.outputs[name]) - 1}", records)
-            for name, records in last.items()
-        ]
-        return "".join([*parts, *(_html_table(*state) for state in self.state.items())])
+        outputs = (
+            _html_table(f"{name}, epoch {len(epochs) - 1}", epochs[-1] if epochs else ())
+            for name, epochs in self.outputs.items()
+        )
+        return "".join([*outputs, *(_html_table(*state) for state in self.state.items())])
 
     def of_stage(self, stage: str) -> Result:
         """Return the part of one stage, by the names that its translator declares."""
@@ -106,13 +95,8 @@ class Result:
     def difference(self, other: Result, *, without: Collection[str] = ()) -> str:
         """Describe the first difference from another result; `""` if they are equal.
 
-        `cbp.model.dataflow.equality` defines equality.
-
-        Args:
-            without: Names of states and outputs that are not compared.
-
-        Raises:
-            NotFoundError: The other result lacks a state or an output of this one.
+        `cbp.model.dataflow.equality` defines equality. States and outputs in `without` are not
+        compared; one that the other result lacks is a `NotFoundError`.
         """
         for name, (state_spec, key) in self._states.items():
             if name in without:

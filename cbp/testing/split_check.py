@@ -1,16 +1,13 @@
 """Check that a result does not depend on how the input was split into epochs.
 
-It checks a translator or a dataflow. `cbp.model.dataflow.equality` defines equality of results:
-changes by the sum of their signs, views and states by their records, and a tombstone, a record of a
-keyed output whose other columns are all null, as a key that never came. What cannot be compared
-under two splits of a dataflow's input is what `cbp verify` cannot compare either
-(`cbp.model.verification`).
+`cbp.model.dataflow.equality` defines equality of results. What cannot be compared under two splits
+of a dataflow's input is what `cbp verify` cannot compare either (`cbp.model.verification`).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -22,7 +19,7 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 from cbp.model.verification import behind, comparisons
 from cbp.sdk.translate import spec_of
-from cbp.testing.dataflow_runs import accepted, run_accepted
+from cbp.testing.dataflow_runs import accepted, run_dataflow, taking_all
 from cbp.testing.result import Result
 from cbp.testing.translator_runs import NO_TABLES, Author, Tables, by_input, outside, run_epochs
 
@@ -66,12 +63,10 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
     translator = checked
     spec = spec_of(translator() if isinstance(translator, type) else translator)
     everything, tables = _together(spec, epochs, lookups)
-    batch = run_epochs(translator, [{**everything, **tables}], parts_of=_apart)
+    together = [{**everything, **tables}]
+    batch = run_epochs(translator, together, parts_of=_apart)
     for how, parts_of in _ways(spec.inputs).items():
-        again = run_epochs(translator, [{**everything, **tables}], parts_of=parts_of)
-        if problem := batch.difference(again):
-            message = f"{spec.name}: one batch and {how} give different results: {problem}"
-            raise AssertionError(message)
+        _require_same(spec.name, how, batch, run_epochs(translator, together, parts_of=parts_of))
     count = format_count(len(epochs), "epoch")
     splits: dict[str, tuple[Sequence[Any], bool, Tables]] = {
         f"{count} one by one": (epochs, False, lookups),
@@ -84,9 +79,7 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
         splits["the tables in an epoch after all input"] = [everything, woken], False, others
     for how, (parts, at_once, first) in splits.items():
         split = run_epochs(translator, parts, at_once=at_once, lookups=first)
-        if problem := batch.difference(split):
-            message = f"{spec.name}: one batch and {how} give different results: {problem}"
-            raise AssertionError(message)
+        _require_same(spec.name, how, batch, split)
     return batch
 
 
@@ -96,15 +89,7 @@ def check_any_order(checked: Author, epochs: Any) -> Result:
     Besides what `check_split` checks, the records are given in other orders: backwards, and
     shuffled three times, each as one batch and in epochs of one record.
 
-    Args:
-        checked: A translator, as in `run_epochs`.
-        epochs: As in `run_epochs`.
-
-    Returns:
-        The result of the batch, to compare with an oracle.
-
-    Raises:
-        AssertionError: Results differ. Names the first state or output that differs, and where.
+    Arguments, result and errors are those of `check_split` for a translator.
     """
     batch = check_split(checked, epochs)
     spec = spec_of(checked() if isinstance(checked, type) else checked)
@@ -132,7 +117,7 @@ def _check_dataflow(
     dataflow: Dataflow, increments: Mapping[str, Iterable[Iterable[Any] | None]]
 ) -> Result:
     without = _not_compared(dataflow)
-    taken = accepted(dataflow, increments)
+    taken, dataflow = accepted(dataflow, increments), taking_all(dataflow)
     rounds = max(map(len, taken.values()), default=0)
     split = {
         source: [rows or [] for rows in (*arrivals, *[None] * (rounds - len(arrivals)))]
@@ -140,34 +125,36 @@ def _check_dataflow(
     }
     together = {source: list(chain.from_iterable(rows)) for source, rows in split.items()}
     one = {source: [rows] for source, rows in together.items()}
-    batch = run_accepted(dataflow, one, parts_of=_apart)
+    batch = run_dataflow(dataflow, one, parts_of=_apart)
 
     def compare(how: str, again: Result) -> None:
-        if problem := batch.difference(again, without=without):
-            message = f"{dataflow.name}: one batch and {how} give different results: {problem}"
-            raise AssertionError(message)
+        _require_same(dataflow.name, how, batch, again, without)
 
     inputs = [spec for node in dataflow.stages.values() for spec in node.translator.inputs]
     for how, parts_of in _ways(inputs).items():
-        compare(how, run_accepted(dataflow, one, parts_of=parts_of))
+        compare(how, run_dataflow(dataflow, one, parts_of=parts_of))
     count = format_count(rounds, "increment")
-    compare(f"{count} applied one by one", run_accepted(dataflow, split))
-    compare(f"{count} queued at once", run_accepted(dataflow, split, at_once=True))
+    compare(f"{count} applied one by one", run_dataflow(dataflow, split))
+    compare(f"{count} queued at once", run_dataflow(dataflow, split, at_once=True))
     for order in (list(together), list(together)[::-1]) if len(together) > 1 else ():
         apart = {
             source: [together[source] if source == turn else [] for turn in order]
             for source in together
         }
-        compare(f"the sources in turn ({', '.join(order)})", run_accepted(dataflow, apart))
+        compare(f"the sources in turn ({', '.join(order)})", run_dataflow(dataflow, apart))
     return batch
 
 
-def _not_compared(dataflow: Dataflow) -> set[str]:
-    """Return the states and outputs that are declared to depend on the split.
+def _require_same(
+    name: str, how: str, batch: Result, again: Result, without: Collection[str] = ()
+) -> None:
+    if problem := batch.difference(again, without=without):
+        message = f"{name}: one batch and {how} give different results: {problem}"
+        raise AssertionError(message)
 
-    Raises:
-        ValueError: All do.
-    """
+
+def _not_compared(dataflow: Dataflow) -> set[str]:
+    """Return the states and outputs that are declared to depend on the split; not all may."""
     timed = {
         name
         for name, node in dataflow.stages.items()
@@ -182,7 +169,6 @@ def _not_compared(dataflow: Dataflow) -> set[str]:
 
 
 def _ways(inputs: Iterable[InputSpec]) -> dict[str, _Parts]:
-    """Return the ways in which a batch is combined again, by name."""
     dice = random.Random(7)
     ways: dict[str, _Parts] = {
         "the same batch again": _apart,

@@ -59,17 +59,13 @@ def run_epochs(
             messages of loopbacks mix. If false, each increment arrives once the stage has
             nothing left to do.
         close: Whether a close follows the last increment, so that framed inputs read it.
-        parts_of: As in `run_dataflow`.
-        times: As in `run_dataflow`.
+        parts_of, times: As in `run_dataflow`.
         lookups: Maps look-ups to the records of their tables before the first epoch; other
             tables are empty.
 
-    Returns:
-        Outputs and state by their declared names. The stage is named `stage` in the figures.
+    Outputs and state have their declared names; the stage is named `stage` in the figures.
 
     Raises:
-        DefinitionError: The translator's declarations are wrong.
-        AuthorCodeError: The translator's code failed.
         NotFoundError: An epoch names an input that does not exist, or `lookups` a look-up.
         TypeError: A record does not fit its input.
     """
@@ -84,12 +80,7 @@ def run_epochs(
 def increments_of(
     spec: TranslatorSpec, epochs: Iterable[Any], lookups: Tables
 ) -> dict[str, list[Iterable[Any] | None]]:
-    """Return the arrivals of each input and look-up, epoch by epoch; see `run_epochs`.
-
-    Raises:
-        NotFoundError: There is no such input or look-up.
-        TypeError: An epoch does not name the input of its records.
-    """
+    """Return the arrivals of each input and look-up, epoch by epoch; see `run_epochs`."""
     by_name = {one.name: one for one in spec.lookups}
     for name in lookups:
         if name not in by_name:
@@ -109,12 +100,7 @@ def increments_of(
 
 
 def by_input(epoch: Any, spec: TranslatorSpec) -> Mapping[str, Iterable[Any]]:
-    """Return the records of an epoch by input, and by look-up.
-
-    Raises:
-        NotFoundError: There is no such input or look-up.
-        TypeError: The epoch does not name the input of its records.
-    """
+    """Return the records of an epoch by input, and by look-up."""
     names = outside(spec)
     if not isinstance(epoch, Mapping):
         if len(names) > 1:
@@ -142,38 +128,19 @@ def _one_stage(spec: TranslatorSpec) -> Dataflow:
     Behind the source of a look-up another stage keeps the table.
     """
     sources = {name: SourceNode(name, spec.input(name).schema) for name in outside(spec)}
-    stages = {}
-    for lookup in spec.lookups:
-        sources[lookup.name], keeper = table_nodes(lookup)
-        stages[keeper.name] = keeper
+    stages: dict[str, StageNode] = {}
     wiring = {name: name for name in sources}
-    wiring |= {lookup.name: table_of(lookup) for lookup in spec.lookups}
+    for lookup in spec.lookups:
+        keeper, stage = _keeper(lookup), f"{lookup.name}_table"
+        sources[lookup.name] = SourceNode(lookup.name, keeper.inputs[0].schema)
+        stages[stage] = StageNode(stage, keeper, {"rows": lookup.name})
+        wiring[lookup.name] = f"{stage}.records"
     stages[_STAGE] = StageNode(_STAGE, spec, MappingProxyType(wiring))
     return Dataflow("in_memory", sources, stages)
 
 
-_TABLE = "records"
-
-
-def table_of(lookup: LookupSpec) -> str:
-    """Return the table that is kept for a look-up, as `stage.state`."""
-    return f"{lookup.name}_table.{_TABLE}"
-
-
-def table_nodes(lookup: LookupSpec) -> tuple[SourceNode, StageNode]:
-    """Return the source of a look-up's table, named like the look-up, and the stage after it."""
-    translator = _keeper(lookup)
-    source = SourceNode(lookup.name, translator.inputs[0].schema)
-    stage, _, _ = table_of(lookup).partition(".")
-    return source, StageNode(stage, translator, {"rows": lookup.name})
-
-
 def increment_of(lookup: LookupSpec, records: Iterable[Any]) -> list[Any]:
-    """Return a whole table as an increment of its source: the records, then the marker.
-
-    Args:
-        records: Each is a dict by column, a tuple, or the bare value of a single column.
-    """
+    """Return a whole table as an increment of its source: the records, then the marker."""
     more = [name for name in _arriving(lookup).names if name not in lookup.schema]
     empty = tuple(None for _ in more)
     given = [
@@ -229,5 +196,4 @@ def _declared(lookup: LookupSpec, schema: Schema, by: tuple[str, ...]) -> State:
     key = lookup.key
     if not key and any(field.type.arguments for field in schema.fields):
         key = tuple(field.name for field in schema.fields if field.type.can_be_key)
-    named = ", ".join(key) or None
-    return View(str(schema), key=named, grouping="outer", route_by=", ".join(by))
+    return View(str(schema), key=", ".join(key) or None, grouping="outer", route_by=", ".join(by))

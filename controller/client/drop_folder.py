@@ -29,12 +29,7 @@ Advance = Callable[[int], object]
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A file in a drop folder.
-
-    Attributes:
-        waited: Whether a file of this name and content was already waiting, so that nothing was
-            copied.
-    """
+    """A file in a drop folder; if it `waited` there already with this content, none was copied."""
 
     path: Path
     waited: bool
@@ -56,12 +51,7 @@ def copy_into(
         advance: Called with the number of bytes of each part that was read.
         before: Called with the SHA-256 before the file can be taken in.
         patience: Called while a file of this name with other content waits; may sleep, and
-            returns whether to try again.
-
-    Raises:
-        FileUnreadableError: If the file cannot be read.
-        FileWaitsError: If the name is taken.
-        DiskFullError: If there is no space; nothing is left behind.
+            returns whether to try again. Otherwise `FileWaitsError` is raised.
     """
     part = folder / f".{secrets.token_hex(8)}.part"
     placed, digest = folder / file.name, hashlib.sha256()
@@ -91,11 +81,7 @@ def copy_into(
 
 
 def chunks(file: Path, advance: Advance) -> Iterator[bytes]:
-    """Yield a file's content in parts.
-
-    Raises:
-        FileUnreadableError: If it cannot be read.
-    """
+    """Yield a file's content in parts; raise `FileUnreadableError` if it cannot be read."""
     try:
         with file.open("rb") as content:
             while chunk := content.read(CHUNK_BYTES):

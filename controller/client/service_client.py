@@ -15,39 +15,26 @@ from cbp.errors import OperatingError
 from controller.settings import Settings
 
 
-class FileUnreadableError(OperatingError):
+class FileUnreadableError(OperatingError, code="file_unreadable", retryable=False):
     """A file that a command names cannot be read."""
-
-    code = "file_unreadable"
-    retryable = False
 
     def __init__(self, path: Path | str, why: str) -> None:
         super().__init__(f"{path} cannot be read: {why}", path=str(path), cause=why)
 
 
-class FileWaitsError(OperatingError):
+class FileWaitsError(OperatingError, code="file_waits", retryable=True):
     """A file of the same name with other content waits in the drop folder."""
 
-    code = "file_waits"
-    retryable = True
-
     def __init__(self, path: Path) -> None:
-        super().__init__(
+        message = (
             f"{path} already exists with other content. Start the service, which takes in the "
-            "existing file, or drop this one under another name",
-            path=str(path),
+            "existing file, or drop this one under another name"
         )
+        super().__init__(message, path=str(path))
 
 
 class ServiceClient(RestClient):
-    """Calls the REST interface; repeats nothing, since a command is easily called again.
-
-    Args:
-        settings: Settings with the address of the service, and its token.
-        transport: Replaces the network in tests.
-        answer_seconds: How long an answer may take.
-        clock: The clock by which it waits for the service.
-    """
+    """Calls the REST interface; repeats nothing, since a command is easily called again."""
 
     def __init__(
         self,
@@ -65,11 +52,7 @@ class ServiceClient(RestClient):
 
 
 def authorities_of(settings: Settings) -> ssl.SSLContext | bool:
-    """Return the authorities whose certificates are accepted; `True` without TLS.
-
-    Raises:
-        DefinitionError: Rule `ca_invalid` if a file has no certificate.
-    """
+    """Return the authorities whose certificates are accepted; `True` without TLS."""
     if not settings.uses_tls:
         return True
     return trusted_authorities(ca=settings.ca, tls_cert=settings.tls_cert)

@@ -33,20 +33,15 @@ _FOREIGN = {"site-packages", "dist-packages"}
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
-class CorpusTooSmallError(OperatingError):
+class CorpusTooSmallError(OperatingError, code="demo_corpus_too_small", retryable=False):
     """The interpreter has too few modules, or the limit is too low."""
 
-    code = "demo_corpus_too_small"
-    retryable = False
-
     def __init__(self, found: int, needed: int, what: str) -> None:
-        super().__init__(
+        message = (
             f"found {found} {what}, but the demo needs at least {needed}; "
-            "raise --limit, lower --increments, or add --stdlib",
-            found=found,
-            needed=needed,
-            what=what,
+            "raise --limit, lower --increments, or add --stdlib"
         )
+        super().__init__(message, found=found, needed=needed, what=what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +94,8 @@ def find_modules(folders: Iterable[Path]) -> dict[str, Path]:
 def read_page(name: str, path: Path, names: Collection[str]) -> Page | None:
     """Return the page of a module; `None` if its file is not Python source of this version.
 
-    Args:
-        path: Its source, which is parsed and not run.
-        names: Names of all modules; they decide whether `from a import b` links to `a.b` or `a`.
+    The source is parsed and not run. The names of all modules decide whether `from a import b`
+    links to `a.b` or `a`.
     """
     try:
         with warnings.catch_warnings():
@@ -118,7 +112,7 @@ def split(pages: Sequence[Page], increments: int) -> list[list[Page]]:
     """Split pages into `increments` parts of whole sites, and a last part of `LAST` pages.
 
     The last `LAST` pages are taken evenly from all pages. The largest sites are assigned first,
-    each to the part that is smallest so far. Raises `CorpusTooSmallError`.
+    each to the part that is smallest so far.
     """
     by_url = sorted(pages, key=lambda page: page.url)
     if len(by_url) < LAST + increments:

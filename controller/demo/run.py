@@ -2,16 +2,13 @@
 
     pages -> service -> register -> drop and wait -> query -> ten pages more -> kill -9 -> checks
 
-It uses the service as a user's program does: by `cbp.client`, and by readers of its tables.
+It uses the service as a user's program does: by `cbp.client`, and by readers of its tables. Columns
+that the service keeps for itself (`_bucket`, `_hash`) are not compared.
 
 Guaranteed: the service is stopped and the folder removed whatever happens, with three exceptions
 (tests/controller/demo/test_run.py): after a failure the folder stays, since the log and the tables
-show why; `root` keeps the folder of a call that ended well, and `keep` the service too.
-
-`read_tables` reads the tables of a dataflow with other readers, and `first_difference` compares
-them with a result in memory: a difference of one record is found
-(tests/controller/demo/test_tables.py). Columns that the service keeps for itself (`_bucket`,
-`_hash`) are not compared.
+show why; `root` keeps the folder of a call that ended well, and `keep` the service too. A
+difference of one record is found (tests/controller/demo/test_tables.py).
 """
 
 from __future__ import annotations
@@ -87,8 +84,7 @@ def by_polars(path: str, columns: Sequence[str]) -> pl.DataFrame:
 def read_tables(flow: Dataflow, folder: str, like: Result, frame: Frame = by_delta_rs) -> Result:
     """Return the contents of the tables in a folder, in the form of a test run's result.
 
-    Args:
-        like: A result with at least as many epochs as the tables should have.
+    `like` has at least as many epochs as the tables should have.
     """
     state: dict[str, list[tuple[Any, ...]]] = {}
     outputs: dict[str, list[list[tuple[Any, ...]]]] = {}
@@ -164,14 +160,8 @@ _GROUPS = {
 """Stage to a query for the number of groups that its state holds."""
 
 FIGURES = ("groups", "state_written")
-TOUCHED = (
-    "stage",
-    "groups_called",
-    "groups_expected",
-    "groups_held",
-    "state_written",
-    "state_expected",
-)
+_GROUP_COUNTS = ("groups_called", "groups_expected", "groups_held")
+TOUCHED = ("stage", *_GROUP_COUNTS, "state_written", "state_expected")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +171,6 @@ class DemoOptions:
     Attributes:
         keep: Leave the service running, and keep its folder.
         root: Folder in which this call creates a new one that stays; `None` means a temporary one.
-        as_json: Print one JSON document at the end and nothing else.
-        engine: `local` runs the same files and tables without Spark.
         limit: Maximum number of modules to read, spread evenly; `None` means all.
         stdlib: Read the standard library too, as further sites.
         port: Port of the service; if it is in use, another one.
@@ -198,25 +186,18 @@ class DemoOptions:
     port: int = 8420
 
 
-class FolderUnusableError(OperatingError):
+class FolderUnusableError(OperatingError, code="demo_folder_unusable", retryable=False):
     """The demo's folder cannot be created."""
 
-    code = "demo_folder_unusable"
-    retryable = False
-
     def __init__(self, path: str, why: str) -> None:
-        super().__init__(
-            f"cannot create a folder in {path}: {why}; choose another with --root, or set TMPDIR",
-            path=path,
-            cause=why,
+        message = (
+            f"cannot create a folder in {path}: {why}; choose another with --root, or set TMPDIR"
         )
+        super().__init__(message, path=path, cause=why)
 
 
 def new_folder(root: Path | None) -> Path:
-    """Create a new folder for one call, in `root` or in the system's temporary folder.
-
-    Raises `FolderUnusableError`.
-    """
+    """Create a new folder for one call, in `root` or in the system's temporary folder."""
     try:
         if root is not None:
             root.mkdir(parents=True, exist_ok=True)
@@ -226,24 +207,18 @@ def new_folder(root: Path | None) -> Path:
         raise FolderUnusableError(where, error.strerror or str(error)) from error
 
 
-class CheckFailedError(InvariantError):
+class CheckFailedError(InvariantError, code="demo_check_failed"):
     """A result differs from the expected one."""
 
-    code = "demo_check_failed"
-
     def __init__(self, failed: Sequence[str]) -> None:
-        super().__init__(
-            f"{format_count(len(failed), 'check')} failed: {', '.join(failed)}", checks=list(failed)
-        )
+        message = f"{format_count(len(failed), 'check')} failed: {', '.join(failed)}"
+        super().__init__(message, checks=list(failed))
 
 
 def run_demo(options: DemoOptions) -> None:
     """Run the demo from start to end.
 
-    Raises:
-        CheckFailedError: A result is wrong; the first difference was printed.
-        FolderUnusableError: There is no place for its files.
-        OperatingError: The service did not start, or ended; a stage stopped.
+    Raises `CheckFailedError` if a result is wrong; the first difference was printed.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a module's name may be in any script
@@ -270,20 +245,14 @@ def run_demo(options: DemoOptions) -> None:
 
 
 def document() -> dict[str, Any]:
-    """Return the document to register, which an installed package offers, as JSON values.
-
-    Raises `NotFoundError`.
-    """
+    """Return the document to register, which an installed package offers, as JSON values."""
     for point in importlib.metadata.entry_points(group="cbp.dataflows", name=NAME):
         made: dict[str, Any] = point.load()()
         return made
-    hint = "install this checkout again: pip install -e ."
-    raise NotFoundError(kind="dataflow", name=NAME, hint=hint)
+    raise NotFoundError("dataflow", NAME, hint="install this checkout again: pip install -e .")
 
 
 class _Demo:
-    """One call; the methods are the steps, in order."""
-
     def __init__(self, options: DemoOptions, folder: Path) -> None:
         self.options, self.folder = options, folder
         self.result: dict[str, Any] = {"checks": []}
@@ -297,11 +266,9 @@ class _Demo:
         self.service = self._start()
 
     def say(self, line: str, style: str = "") -> None:
-        """Print one line."""
         print_text(line, style, console=self._console)
 
     def run(self) -> None:
-        """Do all steps."""
         self.say("The crawl queue over the Python modules installed here", "bold")
         parts = split(self._read_pages(), self.options.increments)
         self._wait_until_ready()
@@ -319,7 +286,6 @@ class _Demo:
         return ServiceProcess(self._settings, log=log, outlives=self.options.keep)
 
     def _read_pages(self) -> list[Page]:
-        """Read the modules, while the service starts."""
         folders = installed_folders() + ([standard_library()] if self.options.stdlib else [])
         modules = list(find_modules(folders).items())
         names = {*find_modules([standard_library()]), *dict(modules)}

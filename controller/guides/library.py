@@ -52,14 +52,10 @@ _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """One guide.
+    """One guide, such as `roll-back` of the group (a key of `GROUPS`) that is its subject.
 
-    Attributes:
-        name: Name to ask for it by, such as `roll-back`.
-        group: Its subject, a key of `GROUPS`.
-        title: Its first heading.
-        about: Its first paragraph, on one line, which names its task.
-        text: The whole guide as Markdown, without comments.
+    `title` is its first heading, and `about` its first paragraph, on one line: what it is for.
+    The text is Markdown without comments.
     """
 
     name: str
@@ -76,16 +72,11 @@ def guides() -> tuple[Guide, ...]:
 
 
 def find_guide(name: str) -> Guide:
-    """Return the guide of a name.
-
-    Raises:
-        NotFoundError: If there is none; names all guides.
-    """
-    for guide in guides():
-        if guide.name == name:
-            return guide
-    names = ", ".join(guide.name for guide in guides())
-    raise NotFoundError(kind="guide", name=name, hint=f"use one of {names}")
+    """Return the guide of a name; the `NotFoundError` names all guides."""
+    known = {guide.name: guide for guide in guides()}
+    if name not in known:
+        raise NotFoundError(kind="guide", name=name, hint=f"use one of {', '.join(known)}")
+    return known[name]
 
 
 def _load(name: str, group: str) -> Guide:

@@ -18,13 +18,7 @@ from markdown_it.tree import SyntaxTreeNode
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a line.
-
-    Attributes:
-        kind: How it is shown.
-        text: Its characters.
-        target: The name of the guide that a link leads to; otherwise empty.
-    """
+    """A piece of a line; `target` is the name of the guide that a link leads to."""
 
     kind: Literal["text", "code", "strong", "link"]
     text: str
@@ -86,8 +80,7 @@ def blocks_of(text: str) -> list[Block]:
     """Return the blocks of a guide.
 
     Raises:
-        ValueError: If it has a block that guides do not use; the message names the block and
-            its line.
+        ValueError: If it has a block that guides do not use; the message names it and its line.
     """
     return [_block(node) for node in SyntaxTreeNode(_PARSER.parse(text)).children]
 
@@ -113,7 +106,6 @@ def _block(node: SyntaxTreeNode) -> Block:
 
 
 def _item(item: SyntaxTreeNode) -> list[Span]:
-    """Return the one paragraph of an item."""
     if [child.type for child in item.children] != ["paragraph"]:
         raise _refusal(item)
     return _spans(item.children[0])

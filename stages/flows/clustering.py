@@ -8,22 +8,16 @@ of `edges` says that an edge is there, or, with `gone`, that it is not any more.
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any
 
-import yaml
-
 from cbp import Dataflow, DataflowBuilder
+from stages.flows import read_document
 from stages.translators.clustering_arrow import ClusteringArrow
-
-__all__ = ["clustering", "document"]
 
 
 def document() -> dict[str, Any]:
     """Return the document to register, as JSON values."""
-    text = resources.files("stages.flows").joinpath("clustering.yaml").read_text("utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
+    return read_document("clustering")
 
 
 def clustering() -> Dataflow:

@@ -11,25 +11,17 @@ Source: CBP (SoCC'10), section 3.1.1, figure 6.
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any
 
-import yaml
-
 from cbp import Dataflow, DataflowBuilder
+from stages.flows import read_document
 from stages.translators.clustering_coefficients import ClusteringCoefficients
 from stages.translators.latest import Latest
-
-__all__ = ["clustering_by_messages", "document"]
 
 
 def document() -> dict[str, Any]:
     """Return the document to register, as JSON values."""
-    text = (
-        resources.files("stages.flows").joinpath("clustering_by_messages.yaml").read_text("utf-8")
-    )
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
+    return read_document("clustering_by_messages")
 
 
 def clustering_by_messages(*, multicast: bool = True) -> Dataflow:

@@ -11,12 +11,10 @@ Source: CBP (SoCC'10), section 1.1, figure 1; section 4.4.1.
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any, Literal
 
-import yaml
-
 from cbp import Dataflow, DataflowBuilder
+from stages.flows import read_document
 from stages.translators.count_in_links import CountInLinks
 from stages.translators.count_in_links_arrow import CountInLinksArrow
 from stages.translators.count_in_links_kept import CountInLinksKept
@@ -27,14 +25,10 @@ from stages.translators.score_candidates import ScoreCandidates
 from stages.translators.threshold_view import ThresholdView
 from stages.translators.threshold_view_arrow import ThresholdViewArrow
 
-__all__ = ["crawl_queue", "document"]
-
 
 def document() -> dict[str, Any]:
     """Return the document to register, as JSON values."""
-    text = resources.files("stages.flows").joinpath("crawl_queue.yaml").read_text("utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
+    return read_document("crawl_queue")
 
 
 def crawl_queue(
@@ -46,15 +40,11 @@ def crawl_queue(
 ) -> Dataflow:
     """Build the dataflow; by default the same as `document`.
 
-    Args:
-        site_rule: How the site of a URL is found; see `ExtractLinks`.
-        grouping: Grouping of both states of counts; `"outer"` scans them in every epoch, like the
-            paper.
-        minimum: The least score that enters the queue; see `ThresholdView`.
-        form: Form of the stages with state. `"groupwise"` works record by record, however large a
-            site is; `"arrow"` works on columns and holds whole sites in memory; `"kept"` reads and
-            writes only the URLs that the pages name, and needs inner grouping. The tables are the
-            same.
+    `site_rule` is that of `ExtractLinks`, and `minimum` the least score that enters the queue. With
+    the grouping `"outer"`, states of counts are scanned in every epoch, like in the paper. The form
+    of the stages with state does not change the tables: `"groupwise"` works record by record,
+    however large a site is; `"arrow"` works on columns and holds whole sites in memory; `"kept"`
+    reads and writes only the URLs that the pages name, and needs inner grouping.
     """
     threshold = ThresholdViewArrow(minimum) if form == "arrow" else ThresholdView(minimum)
     count_links, merge_counts = {

@@ -8,29 +8,22 @@ A record of `edges` says that a link is there, or, with `gone`, that it is not a
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any
 
-import yaml
-
 from cbp import Dataflow, DataflowBuilder
+from stages.flows import read_document
 from stages.translators.pagerank_arrow import PageRankArrow
-
-__all__ = ["document", "pagerank"]
 
 
 def document() -> dict[str, Any]:
     """Return the document to register, as JSON values."""
-    text = resources.files("stages.flows").joinpath("pagerank.yaml").read_text("utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
+    return read_document("pagerank")
 
 
 def pagerank(*, error: float = 1e-6) -> Dataflow:
     """Build the dataflow; by default the same as `document`.
 
-    Args:
-        error: Largest mean over all pages of the difference between a score and the right one.
+    `error` is the largest mean over all pages of the difference between a score and the right one.
     """
     flow = DataflowBuilder("pagerank")
     edges = flow.source("edges", "src BIGINT NOT NULL, dst BIGINT NOT NULL, gone BOOLEAN")

@@ -12,23 +12,17 @@ Source: CBP (SoCC'10), section 3.1.2, figure 8.
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any
 
-import yaml
-
 from cbp import Dataflow, DataflowBuilder
+from stages.flows import read_document
 from stages.translators.incremental_pagerank import IncrementalPageRank
 from stages.translators.pagerank_verdict import PageRankVerdict
-
-__all__ = ["document", "pagerank_in_phases"]
 
 
 def document() -> dict[str, Any]:
     """Return the document to register, as JSON values."""
-    text = resources.files("stages.flows").joinpath("pagerank_in_phases.yaml").read_text("utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
+    return read_document("pagerank_in_phases")
 
 
 def pagerank_in_phases(
@@ -36,10 +30,8 @@ def pagerank_in_phases(
 ) -> Dataflow:
     """Build the dataflow; by default the same as `document`.
 
-    Args:
-        threshold: Decides which pages a change affects; see `IncrementalPageRank`.
-        tolerance: Decides when ranks have converged; see `PageRankVerdict`.
-        broadcast: Send messages to all pages instead of only the affected ones.
+    `threshold` decides which pages a change affects (see `IncrementalPageRank`), and `tolerance`
+    when ranks have converged. With `broadcast`, messages go to all pages, not to the affected ones.
     """
     flow = DataflowBuilder("pagerank_in_phases")
     edges = flow.source("edges", "src BIGINT NOT NULL, dst BIGINT NOT NULL")

@@ -10,22 +10,16 @@ Source: CBP (SoCC'10), section 2.2, figure 4.
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any
 
-import yaml
-
 from cbp import Dataflow, DataflowBuilder
+from stages.flows import read_document
 from stages.translators.set_diff import SetDiff
-
-__all__ = ["document", "set_diff"]
 
 
 def document() -> dict[str, Any]:
     """Return the document to register, as JSON values."""
-    text = resources.files("stages.flows").joinpath("set_diff.yaml").read_text("utf-8")
-    content: dict[str, Any] = yaml.safe_load(text)
-    return content
+    return read_document("set_diff")
 
 
 def set_diff() -> Dataflow:

@@ -21,7 +21,7 @@ from cbp.client.errors import ServiceProblemError, ServiceUnreachableError
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import LocalFiles
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.testing.dataflow_runs import run_accepted
+from cbp.testing.dataflow_runs import run_dataflow, taking_all
 from controller.client.drop_folder import copy_into
 from controller.client.service_client import ServiceClient
 from controller.demo.run import NAME, by_polars, document, first_difference, read_tables
@@ -149,7 +149,7 @@ def check_tables(flow: Dataflow, folder: str, dropped: Iterable[dict[str, Any]])
         for entry in SourceLog(folder, "pages", LocalFiles()).since(0)
     ]
     assert frozen(row for rows in accepted for row in rows) == frozen(dropped)
-    expected = run_accepted(flow, {"pages": accepted})
+    expected = run_dataflow(taking_all(flow), {"pages": accepted})
     found = read_tables(flow, folder, expected)
     assert first_difference(expected, found) == ""
     assert first_difference(found, read_tables(flow, folder, expected, by_polars)) == ""

@@ -23,7 +23,7 @@ from cbp.errors import DataflowInvalidError, DefinitionError, Mistake, NotFoundE
 from cbp.model.dataflow.nodes import BATCH_BYTES, BATCH_FILES, UNSAID, FileBatch
 from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import FOREVER, NO_WISH, FlowRetention, RetentionWish
-from cbp.sdk.rules import read_rule
+from cbp.sdk.document import read_rule
 
 
 class Words(TranslateRecords):

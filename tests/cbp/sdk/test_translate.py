@@ -413,6 +413,20 @@ def test_a_mistake_names_the_authors_file_and_line() -> None:
     assert mistake_of(Broken()).place.endswith(f"{THIS}:{line}")
 
 
+def test_a_mistake_in_what_only_our_base_class_sets_names_the_authors_file() -> None:
+    """The author who must add `key` is not sent to a line of the SDK."""
+
+    class Keyless(Translate):
+        urls = Input("url STRING", route_by=by(lambda row: row.url, "STRING"))
+        out = Output("url STRING")
+
+        def translate(self, key: Any, group: Any, out: Any) -> None: ...
+
+    mistake = mistake_of(Keyless())
+    assert mistake.code == "key_missing"
+    assert mistake.place.partition(":")[0].endswith(THIS)
+
+
 def test_an_unknown_type_of_a_computed_key_is_found_at_once() -> None:
     """`by` checks its types when it is called."""
     with pytest.raises(DefinitionError, match="'VARIANT' is not a type"):

@@ -1,22 +1,13 @@
-"""Checks of timers, and whether an author's code reads the run (`group.run`, a table in SQL).
-
-`Timers` is declared in `cbp.sdk.declare`. When a stage runs for them: `cbp.model.schedule.timers`.
-"""
+"""What an author's code reads, found without calling it: the run (`group.run`, a table in SQL)."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from types import FunctionType
 
 from cbp.model.author.bytecode import nested, reads_of_a_local, texts_of
-from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec
-from cbp.model.flow.schema import Schema
-from cbp.sdk.declare import Timers
-
-CodedMessage = tuple[str, str]
-"""Code and message of a mistake."""
 
 _RUN = re.compile(r"(?:\b(?:from|join)|,)\s*`?run\b", re.IGNORECASE)
 """A query that names the table `run`, or a column of that name after a comma."""
@@ -41,29 +32,6 @@ def reads_run_table(stage: object, texts: Iterable[str]) -> bool:
     """Return whether a translator in SQL reads the table `run`, in queries or by `frames.run`."""
     every = [*map(str, texts), *(text for f in _functions(stage) for text in texts_of(f.__code__))]
     return reads_run(stage) or any(_RUN.search(_COMMENT.sub(" ", text)) for text in every)
-
-
-def timers_mistakes(declared: Timers, key: Schema) -> Iterator[CodedMessage]:
-    """Yield the mistakes in the declaration of timers."""
-    if declared != Timers():
-        yield "timers_invalid", "Timers() takes no arguments: remove them"
-    if TIMER_COLUMN in key:
-        message = (
-            f"the key has a column {TIMER_COLUMN!r}, which timers also need; rename that column"
-        )
-        yield "timers_key", message
-
-
-def outer_mistakes(states: Sequence[StateSpec]) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, code and message of timers where each epoch calls every group anyway."""
-    outer = next((one.name for one in states if one.grouping == "outer"), None)
-    for state in states if outer else ():
-        if state.timers:
-            message = (
-                f"state {outer!r} has grouping='outer', so each epoch calls every group anyway"
-            )
-            message += ": compare group.run.time in each call, or use grouping='inner'"
-            yield state.name, "timers_with_outer", message
 
 
 def _functions(stage: object) -> Iterator[FunctionType]:
