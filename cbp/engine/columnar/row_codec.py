@@ -223,6 +223,11 @@ def decode_columns(
     return zip(*decode_lists(table, columns, types), strict=True)
 
 
+def decode_table(table: pa.Table, schema: Schema) -> Iterator[Row]:
+    """Yield the records of a table as plain tuples of the columns of a schema."""
+    return decode_columns(table, schema.names, [field.type for field in schema.fields])
+
+
 def decode_lists(
     table: pa.Table, columns: Sequence[str], types: Sequence[DataType]
 ) -> list[list[Any]]:

@@ -27,7 +27,8 @@ from cbp.engine.columnar.groups import (
     key_rows,
     positive_zeros,
 )
-from cbp.engine.columnar.row_codec import Row, decode_columns, rows_maker
+from cbp.engine.columnar.row_codec import Row, decode_columns, decode_table, rows_maker
+from cbp.engine.kernel.groups_to_call import find_groups
 from cbp.engine.kernel.kept_groups import KeptSource
 from cbp.engine.kernel.named_records import named_by
 from cbp.engine.shuffle.delivery import Deliveries
@@ -51,15 +52,10 @@ class StateStream:
         limits: EngineLimits,
     ) -> None:
         self._spec, self._group, self._make, self._limits = spec, group, make, limits
-        self._rows_max = limits.large_group_rows
-        self._names, self._types = spec.schema.names, [f.type for f in spec.schema.fields]
+        self._rows_max, self._names = limits.large_group_rows, spec.schema.names
 
     def keys(self, columns: Sequence[str]) -> pa.Table:
-        """Return the distinct keys of the records.
-
-        Stops at the first chunk with a second key, since the caller only needs to know whether
-        all keys are equal.
-        """
+        """Return the distinct keys; a part of them, at least two, if they are not all equal."""
         distinct = None
         for table, _ in self._group.tables(columns):
             # For Arrow, the two zeros are two keys: without this, the search would stop at them.
@@ -100,7 +96,7 @@ class StateStream:
 
     def decoded(self, table: pa.Table) -> list[Row]:
         """Return the records of a table as the author reads them."""
-        return self._make(decode_columns(table, self._names, self._types))
+        return self._make(decode_table(table, self._spec.schema))
 
     def _located(self) -> Iterator[pa.Table]:
         for table, positions in self._group.tables(self._names):
@@ -175,9 +171,6 @@ class Window:
 
     Attributes:
         states: States that are replaced by what groups emit.
-        kept: States whose records stay until they are deleted.
-        lookups: Looked-up tables whose records are passed to the groups.
-        looked_up_by_key: Looked-up tables that the groups read by second key.
         arrived: The inputs' records as columns, and each group's rows in them. Empty if there
             are few or too many records, if groups had to be distinguished by key, or if groups
             share records.
@@ -212,12 +205,8 @@ class Window:
 class WindowReader:
     """Reads the windows of one bucket.
 
-    Args:
-        hashes: The hashes of the groups to call, ascending.
-        ranges: For every input, every state that is not kept, and every looked-up table, the rows
-            of each hash.
-        large: For each state, the groups that `positions` leaves out because they are too large.
-        limits: A group with more records of one input than `large_group_rows` is read in chunks.
+    A group with more records of one flow than `EngineLimits.large_group_rows` has a window of its
+    own, and is read in chunks.
     """
 
     def __init__(
@@ -225,19 +214,18 @@ class WindowReader:
         spec: TranslatorSpec,
         *,
         runs: Sequence[FlowRun],
-        states: dict[str, BucketState],
-        positions: dict[str, RecordPositions],
-        hashes: Int64s,
-        ranges: list[Ranges],
-        large: Mapping[str, Mapping[int, LargeGroup]],
+        states: Mapping[str, BucketState],
         limits: EngineLimits,
         deliveries: Deliveries | None = None,
         woken: Woken | None = None,
     ) -> None:
         assert spec.key is not None, "only groupwise translators have groups"
-        self._spec, self._runs, self._states, self._positions = spec, runs, states, positions
-        self._hashes, self._ranges, self._large_states = hashes, ranges, large
+        self._spec, self._runs, self._states = spec, runs, states
         self._deliveries, self._limits, self._woken = deliveries, limits, woken
+        self._groups = find_groups(
+            spec, runs, states, above=limits.large_group_rows, deliveries=deliveries, woken=woken
+        )
+        self._hashes, self._ranges = self._groups.hashes, self._groups.ranges
         self._key_types = tuple(column.type for column in spec.key.fields)
         self._key_schema = arrow_schema(spec.key, wide=True)
         self._key = rows_maker("Key", spec.key.names)
@@ -247,6 +235,11 @@ class WindowReader:
             **{lookup.name: lookup.schema for lookup in spec.lookups},
         }
         self._rows = {name: rows_maker(name, schema.names) for name, schema in schemas.items()}
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Yield the first group of each window, and the last one + 1."""
+        rows, size = self._limits.window_rows, self._limits.window_bytes
+        return self._groups.spans(rows_max=rows, bytes_max=size)
 
     def read(self, start: int, stop: int) -> Window:
         """Return the groups `start` to `stop`."""
@@ -320,7 +313,7 @@ class WindowReader:
         states, keys = [], []
         read = (*self._spec.replaced, *self._spec.looked_up)
         for spec, ranges in zip(read, self._ranges[len(self._runs) :], strict=True):
-            group = self._large_states[spec.name].get(int(self._hashes[start]))
+            group = self._groups.large[spec.name].get(int(self._hashes[start]))
             if spec.expires and large is not None:
                 source, table = self._timers(spec, ranges, start, stop)
                 keys.append(FlowKeys(table, source.starts, source.stops, ordered=False))
@@ -372,17 +365,15 @@ class WindowReader:
     ) -> tuple[Source, pa.Table]:
         """Return a state's records, ordered within each group, and their keys."""
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
-        origin = self._positions[spec.name].part(first, last)
+        origin = self._groups.positions[spec.name].part(first, last)
         starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
         if group is not None:
             origin = RecordPositions.concat(list(group.positions()))
             starts, stops = np.array([0]), np.array([len(origin.position)])
         if not len(origin.position):
             return Source(spec.name, [], starts, stops, origin), self._key_schema.empty_table()
-        names = spec.schema.names
-        table = self._states[spec.name].take(origin, names)
-        decoded = decode_columns(table, names, [f.type for f in spec.schema.fields])
-        rows = self._rows[spec.name](decoded)
+        table = self._states[spec.name].take(origin, spec.schema.names)
+        rows = self._rows[spec.name](decode_table(table, spec.schema))
         keys = table.select(list(self._spec.key_of(spec).names))
         if np.any(origin.hashes[1:] == origin.hashes[:-1]):
             # These rows are Python objects already: reordering the list does not copy them.
@@ -396,7 +387,7 @@ class WindowReader:
     ) -> tuple[Source, pa.Table]:
         """Return the timers of expiring states as a column, and their keys."""
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
-        origin = self._positions[spec.name].part(first, last)
+        origin = self._groups.positions[spec.name].part(first, last)
         starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
         keys, times = self._key_schema.empty_table(), np.empty(0, np.int64)
         if len(origin.position):
