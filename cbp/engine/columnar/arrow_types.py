@@ -16,6 +16,7 @@ import pyarrow as pa
 from cbp.model.flow.schema import DataType, Schema
 
 Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 """Hashes, or numbers of rows, groups and files."""
 
 _ATOMS: dict[str, pa.DataType] = {

@@ -1,10 +1,8 @@
 """Calls the author's function: the `group` and `out` it is given, and how errors are located.
 
-`Emitted` collects what is emitted, one list per output and state. Column names are
-checked at once, by Python's own call. Types are checked on whole columns, when the window is
-encoded. Only if that fails, the groups of the window are called again with `checked=True`, so
-that the error names the author's line. Translators are deterministic, so the same record fails
-again.
+Column names are checked at once, by Python's own call; types on whole columns, when the window is
+encoded. Only if that fails, the groups of the window are called again with `checked=True`, so that
+the error names the author's line: translators are deterministic, so the same record fails again.
 """
 
 from __future__ import annotations
@@ -43,11 +41,9 @@ class _Namespace:
 
     @property
     def _flow_names(self) -> tuple[str, ...]:
-        """The names that exist, for messages."""
         return tuple(vars(self))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse: calls of other groups would see the value."""
         raise nothing_is_kept(name)
 
 
@@ -74,10 +70,7 @@ def group_type(flows: tuple[str, ...]) -> type:
 
 
 def new_group(flows: tuple[str, ...], spec: TranslatorSpec, context: RunContext) -> Any:
-    """Return a `group` for the calls of a run; it has the run's context if the code reads it.
-
-    In a loop it has the aggregates of the superstep before.
-    """
+    """Return a `group` for the calls of a run; it has the run's context if the code reads it."""
     type_ = group_type(flows)
     if spec.gives_run or context.aggregates:
         names = {"__slots__": (), "_flow_names": (*flows, *context.aggregates)}
@@ -96,16 +89,12 @@ def calling_loop(
     """Return `loop(keys, flows, done, translate, group, out, buffers, ends)`: one call per group.
 
     It is compiled for the names of the flows, like `emit_function`, so that the loop costs only a
-    fraction of the author's code. Flow names are checked identifiers.
+    fraction of the author's code. Flow names are checked identifiers. Its `done` counts up before
+    each group, and says which one failed; `ends` gets the number of emissions after each group.
 
     Args:
         watched: Flows that the author may read twice (`cbp.model.author.read_once`).
         kept: Flows whose groups are objects that are passed unchanged.
-
-    The loop's arguments:
-        flows: For each flow, an iterable with the records of each group.
-        done: A counter, incremented before every group; says which group failed.
-        ends: For each state, a list that gets the number of emissions after every group.
     """
     groups = [f"g{i}" for i in range(len(flows))]
     marks = [f"m{i}" for i in range(len(states))]
@@ -136,11 +125,9 @@ class Emitted:
     """The records that the author's calls emitted since the buffers were last cleared.
 
     Attributes:
-        buffers: Emitted records by output or state name.
-        remote: By state, records that were emitted for other keys with `.remote`. A kept state is
-            not among them; its buffer holds records and deletions.
+        buffers: Emitted records by output or state name; of a kept state, deletions too.
+        remote: By state that is not kept, records that were emitted with `.remote`.
         key: Key of the called group, if each emission is checked; otherwise `None`.
-        bindings: Addresses, each with a key that was bound to it.
     """
 
     def __init__(self, spec: TranslatorSpec, *, checked: bool = False) -> None:
@@ -200,12 +187,7 @@ class Emitted:
         take: Callable[[Row], None],
         put: Callable[[Tuples], None] | None = None,
     ) -> None:
-        """Add the function of an output or a state to `out`, with `many`, `remote`, `delete`.
-
-        Args:
-            take: Takes a record.
-            put: Takes several records; `None`: each record is checked.
-        """
+        """Add the function of an output or state to `out`; without `put` each record is checked."""
         schema = self.schemas[name]
         fields = schema.fields
         nested = {f.name: f.type for f in fields if f.type.arguments or f.type.kind == "BINARY"}
@@ -241,11 +223,7 @@ class Emitted:
         return out
 
     def associate(self, key: Any, address: str | int) -> None:
-        """Bind a key to an address; checked at once, so that an error names the author's line.
-
-        Raises:
-            TypeError: The key does not fit the stage, or the address is not valid.
-        """
+        """Bind a key to an address; checked at once, so that an error names the author's line."""
         assert self._key is not None, "only stages with addresses have `associate`"
         self.bindings.append((checked_address(address), bound_key(key, self._key)))
 
@@ -266,7 +244,6 @@ class Emitted:
         return check
 
     def _check_output(self, output: str, row: Row, schema: Schema) -> None:
-        """Refuse a record of another group's key, and the second one of a key."""
         group, key = (
             unify([row[schema.index(name)] for name in names])
             for names in (self._group_key, self._single[output])

@@ -19,9 +19,8 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.arrow_types import Int64s, Mask
 from cbp.engine.columnar.groups import span_rows
 from cbp.engine.columnar.kept_records import Deletion
 from cbp.engine.kernel.group_batch import Source, Window
@@ -29,7 +28,6 @@ from cbp.model.dataflow.expiry import expires_at
 from cbp.model.dataflow.run_context import microseconds
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
-Mask = npt.NDArray[np.bool_]
 Buffers = Mapping[str, list[Any]]
 Ends = dict[str, list[int]]
 Wrote = Mapping[str, Mask]
@@ -51,12 +49,7 @@ class Timers:
 
 
 class Expiry:
-    """The groups of a bucket whose state may expire.
-
-    Args:
-        spec: The translator; it has states that expire.
-        wakes: Whether the run looks for timers that are due.
-    """
+    """The groups of a bucket whose state may expire, of a run that looks for timers (`wakes`)."""
 
     def __init__(self, spec: TranslatorSpec, time: datetime, *, wakes: bool) -> None:
         self._time, self._wakes = time, wakes
@@ -90,13 +83,9 @@ class Expiry:
         return bool((mine <= microseconds(self._time)).any())
 
     def changed_timers(self, state: StateSpec, window: Window, called: Mask, wrote: Mask) -> Timers:
-        """Return which hidden timers of a state are removed, and which groups get a new one.
+        """Return how the hidden timers of a state change: a group with records of it has one.
 
-        A group has one hidden timer, or none if it has no records of the state.
-
-        Args:
-            called: Groups that are called; the others are idle.
-            wrote: Groups whose author emitted a record of the state, or put or deleted one.
+        `wrote` are the groups whose author emitted, put or deleted a record of the state.
         """
         source = _source(window, self._hidden[state.name])
         times, sizes = _times(source), source.sizes
@@ -110,10 +99,7 @@ class Expiry:
     def complete(self, window: Window, called: Mask, buffers: Buffers, ends: Ends) -> Wrote:
         """Add the kept and the expired records of idle groups to the called groups' emissions.
 
-        Args:
-            called: Groups of the window that were called.
-            buffers: The emissions of these groups, by state; completed in place.
-            ends: Where the emissions of each called group end, by state; completed in place.
+        `buffers` and `ends` are completed in place, by state.
 
         Returns:
             By state that expires, the groups whose author emitted a record of it.
@@ -131,12 +117,7 @@ class Expiry:
         return every
 
     def _widened(
-        self,
-        state: StateSpec,
-        window: Window,
-        called: Mask,
-        wrote: Sequence[int],
-        emitted: Sequence[Any],
+        self, state: StateSpec, window: Window, called: Mask, wrote: list[int], emitted: list[Any]
     ) -> tuple[list[Any], list[int]]:
         """Return the emissions of all groups for a state, and where each group's part ends."""
         rows: list[Any] = []

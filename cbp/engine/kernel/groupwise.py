@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Mask
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.columnar.looked_up import LookedUp, WholeTable
@@ -36,7 +37,7 @@ from cbp.engine.columnar.row_codec import (
 )
 from cbp.engine.kernel.arrow.emission import OutputKeys
 from cbp.engine.kernel.author_call import Emitted, calling_loop, free_cycles, new_group
-from cbp.engine.kernel.expiry import Expiry, Mask, Wrote
+from cbp.engine.kernel.expiry import Expiry, Wrote
 from cbp.engine.kernel.group_batch import Source, Window, WindowReader
 from cbp.engine.kernel.large_state import LargeState, LargeView
 from cbp.engine.kernel.state_settlement import StateSettlement

@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.kept_records import Bound, KeptRecords, kept_shape, keys_reader
-from cbp.engine.columnar.row_codec import Row, decode_columns
+from cbp.engine.columnar.row_codec import Row, decode_table
 from cbp.engine.columnar.values import row_order
 from cbp.engine.kernel.arrow.kept_state import KeptCall
 from cbp.engine.kernel.named_records import Named, NamedRecords, Place
@@ -54,12 +54,7 @@ _GROUPS_MAX, _ROWS_MAX, _GROUP_ROWS_MAX = 1_024, 4_096, 128
 
 @dataclass
 class WholeGroups:
-    """The records of whole groups, read ahead of use.
-
-    Attributes:
-        sort_key: Returns the sort key of a record within its group.
-        parts: Returns the positions of a group's rows in files.
-    """
+    """The records of whole groups, read ahead of use; `parts` returns the files of a group."""
 
     state: BucketState
     schema: Schema
@@ -117,10 +112,9 @@ class WholeGroups:
         counts = np.add.reduceat(live.astype(np.int64), np.cumsum([0, *sizes[:-1]]))
         if not live.any():
             return []
-        names, types = self.schema.names, [column.type for column in self.schema.fields]
-        table = self.state.whole(at).take(rows[live], names)
+        table = self.state.whole(at).take(rows[live], self.schema.names)
         self.state.bytes_read += table.nbytes
-        records = self.make(decode_columns(table, names, types))
+        records = self.make(decode_table(table, self.schema))
         edges = pairwise([0, *np.cumsum(counts).tolist()])
         numbers = (number for number, _ in wanted)
         return [(number, records[a:b]) for number, (a, b) in zip(numbers, edges, strict=True)]
@@ -145,7 +139,6 @@ class KeptSource:
     """One kept state of a window.
 
     Args:
-        hashes: The hash of each group, ascending.
         named: Returns the second keys that the window's inputs name; `None` if there are too
             few or too many.
     """
@@ -197,10 +190,9 @@ class KeptSource:
 
     def group(self, number: int) -> KeptGroup:
         """Return the records of a group."""
-        group = self._groups.get(number)
-        if group is None:
-            group = self._groups[number] = KeptGroup(self, number)
-        return group
+        if number not in self._groups:
+            self._groups[number] = KeptGroup(self, number)
+        return self._groups[number]
 
     def release(self) -> None:
         """Forget all records after the window, when no group is read again.
@@ -228,17 +220,17 @@ class KeptSource:
         call = KeptCall(self.spec, self._translator, self.state, keys=keys, hashes=hashes)
         read = None if self.is_nested else self._read  # nested ones are read when asked for
         records = NamedRecords(self.spec, call, named(), read)
-        for found in records.found((asked.number, second)):
-            self.group(found.group).note(found.seconds, found.places, found.records)
+        for group, *found in records.found((asked.number, second)):
+            self.group(group).note(*found)
         self._ranges = records.ranges()
         return True
 
     def _read(self, positions: RecordPositions) -> list[Row]:
-        """Read some records together."""
-        names = self.spec.schema.names
-        table = self.state.take(positions, names)
-        types = [column.type for column in self.spec.schema.fields]
-        return self.make(decode_columns(table, names, types))
+        return self.decoded(self.state.take(positions, self.spec.schema.names))
+
+    def decoded(self, table: pa.Table) -> list[Row]:
+        """Return the records of a table as the author reads them."""
+        return self.make(decode_table(table, self.spec.schema))
 
     def record(self, at: int, row: int) -> Any:
         """Return the record at a row of a file; only for states without nested types."""
@@ -250,8 +242,8 @@ class KeptSource:
         self.records[at, row] = record
         return record
 
-    def parts(self, number: int) -> list[tuple[int, SecondOrder, int, int]]:
-        """Return the files that have rows of a group: index, order, first and last place + 1."""
+    def parts(self, number: int) -> list[Part]:
+        """Return the files that have rows of a group."""
         if self._ranges is not None:
             return [
                 (at, order, starts[mine], stops[mine])
@@ -282,7 +274,6 @@ class KeptSource:
         return same
 
     def _has_nan(self, records: Sequence[Any]) -> bool:
-        """Return whether a record has a number that is not equal to itself."""
         if not self._floats:
             return False
         rows = list(filter(None, records))
@@ -332,19 +323,20 @@ class KeptGroup:
     """The records of one group before its call; a `KeptReader`.
 
     Attributes:
+        number: Of the group within its window.
         locate: Returns the place of the live record with a second key, [(index of the file, row)],
             or [].
     """
 
-    __slots__ = ("_known", "_located", "_number", "_parts", "_searches", "_source", "get", "locate")
+    __slots__ = ("_known", "_located", "_parts", "_searches", "_source", "get", "locate", "number")
 
     def __init__(self, source: KeptSource, number: int) -> None:
-        self._source, self._number = source, number
+        self._source, self.number = source, number
         self._located, self._known = _Answers(self._search), _Answers(self._record)
         # Records that were found for the whole window are returned without a Python call.
         self.get: Callable[[Row], Any | None] = self._known.__getitem__
         self.locate: Callable[[Row], Sequence[Place]] = self._located.__getitem__
-        self._parts: list[tuple[int, SecondOrder, int, int]] | None = None
+        self._parts: list[Part] | None = None
         self._searches = 0
 
     def note(
@@ -362,26 +354,19 @@ class KeptGroup:
         """Clear all references, to break the cycles with the group."""
         del self.get, self.locate, self._known, self._located
 
-    @property
-    def number(self) -> int:
-        """The number of the group within its window."""
-        return self._number
-
-    def files(self) -> list[tuple[int, SecondOrder, int, int]]:
+    def files(self) -> list[Part]:
         """Return the files that have rows of the group, which are found once."""
         if self._parts is None:
-            self._parts = self._source.parts(self._number)
+            self._parts = self._source.parts(self.number)
         return self._parts
 
     def _record(self, second: Row) -> Any | None:
-        """Return the record with this second key, found or read now."""
         places = self.locate(second)
         if second in self._known:  # read with those that the window's inputs name
             return self._known[second]
         return self._record_at(places[0]) if places else None
 
     def _search(self, second: Row) -> Sequence[Place]:
-        """Return the place of the live record with this second key, found now."""
         if self._source.find_named(self, second) and second in self._located:
             return self.locate(second)
         return self._found(second)
@@ -427,20 +412,15 @@ class KeptGroup:
                     yield at, row
 
     def _record_at(self, place: Place) -> Any:
-        """Return the record at a place."""
-        source = self._source
-        record = source.records.get(place)
-        if record is None:
-            at, row = place
-            record = (
-                self._read(at, np.array([row]))[0] if source.is_nested else source.record(*place)
-            )
-        return record
+        source, (at, row) = self._source, place
+        if place in source.records:
+            return source.records[place]
+        return self._read(at, np.array([row]))[0] if source.is_nested else source.record(at, row)
 
     def between(self, low: Bound, high: Bound, *, reverse: bool = False) -> Iterator[Any]:
         """Yield the records from one place to another; see `KeptReader`."""
         if not (low.order or high.order or reverse):
-            records = self._source.whole_groups.of(self._number)
+            records = self._source.whole_groups.of(self.number)
             if records is not None:
                 return iter(records)
         parts = [self._rows(part, low, high, reverse=reverse) for part in self.files()]
@@ -450,7 +430,7 @@ class KeptGroup:
         return (row for _, row in merged)
 
     def _rows(
-        self, part: tuple[int, SecondOrder, int, int], low: Bound, high: Bound, *, reverse: bool
+        self, part: Part, low: Bound, high: Bound, *, reverse: bool
     ) -> Iterator[tuple[Any, Any]]:
         """Yield the live records of one file, each with its sort key."""
         (at, order, *span), shape = part, self._source.shape
@@ -471,11 +451,9 @@ class KeptGroup:
 
     def _read(self, at: int, rows: Int64s) -> list[Any]:
         source = self._source
-        schema = source.spec.schema
-        table = source.state.whole(at).take(rows, schema.names)
+        table = source.state.whole(at).take(rows, source.spec.schema.names)
         source.state.bytes_read += table.nbytes
-        types = [column.type for column in schema.fields]
-        return source.make(decode_columns(table, schema.names, types))
+        return source.decoded(table)
 
 
 def _chunks(start: int, stop: int, *, reverse: bool) -> Iterator[tuple[int, int]]:

@@ -68,7 +68,7 @@ class LargeView:
         self._records.write(table.append_column(SIDE, sides).cast(self._schema))
 
     def finish(self) -> None:
-        """Write the changes. Raises `ValueError`: a key was emitted twice."""
+        """Write the changes; a key that was emitted twice is a `ValueError`."""
         if self._emits_twice():
             message = f"view {self._changes.view.name!r}: two emitted records have the same key"
             raise ValueError(message)  # the caller calls the group again, to find the line
@@ -76,9 +76,8 @@ class LargeView:
         bag = self._changes.view.bag
         for table in _surplus(tables, self._limits) if bag else _pairs_whole(tables):
             sides = table.column(SIDE).to_numpy()
-            self._changes.write_ordered(
-                table.drop_columns([SIDE]), np.zeros(len(sides), np.int64), sides
-            )
+            groups = np.zeros(len(sides), np.int64)
+            self._changes.write_ordered(table.drop_columns([SIDE]), groups, sides)
 
     def close(self) -> None:
         """Remove the files."""

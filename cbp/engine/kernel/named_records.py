@@ -30,6 +30,11 @@ from cbp.model.flow.schema import Schema
 Place = tuple[int, int]
 """The place of a record: index of the file, and row."""
 
+Found = tuple[int, Sequence[Row], Sequence[Sequence[Place]], Sequence[Row | None] | None]
+"""What one group names: the group; its keys, which can repeat; the places of the live records of
+each; the record of each, or `None` if it has none (`None` for all if they were not read).
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Named:
@@ -44,23 +49,6 @@ class Named:
     sizes: Int64s
     seconds: list[Row]
     keys: pa.Table
-
-
-@dataclass(frozen=True, slots=True)
-class FoundRecords:
-    """The records of a kept state for the second keys that one group names.
-
-    Attributes:
-        seconds: The keys; a key that several records name is repeated.
-        places: The places of the live records of each key.
-        records: The record of each key, or `None` if it has none; `None` if the records were
-            not read.
-    """
-
-    group: int
-    seconds: Sequence[Row]
-    places: Sequence[Sequence[Place]]
-    records: Sequence[Row | None] | None
 
 
 def named_by(
@@ -109,12 +97,11 @@ class NamedRecords:
     ) -> None:
         self._spec, self._call, self._named, self._read = spec, call, list(named), read
 
-    def found(self, asked: tuple[int, Row]) -> Iterator[FoundRecords]:
+    def found(self, asked: tuple[int, Row]) -> Iterator[Found]:
         """Yield the state's records for the keys that each group names.
 
-        Args:
-            asked: The group and the key that an author requested. If no input names this key,
-                it is looked up for every group, too.
+        If no input names the key that an author asked for in a group, it is looked up for every
+        group, too.
         """
         named = [*self._named, *self._asked_of_all(*asked)]
         groups = np.concatenate([np.repeat(np.arange(len(n.sizes)), n.sizes) for n in named])
@@ -126,12 +113,8 @@ class NamedRecords:
                 stop = int(stops[group])
                 first = stop - int(one.sizes[group])
                 mine = slice(start + first, start + stop)
-                yield FoundRecords(
-                    group,
-                    one.seconds[first:stop],
-                    places[mine],
-                    None if records is None else records[mine],
-                )
+                read = None if records is None else records[mine]
+                yield group, one.seconds[first:stop], places[mine], read
             start += len(one.seconds)
 
     def _asked_of_all(self, group: int, second: Row) -> Iterator[Named]:
@@ -149,10 +132,7 @@ class NamedRecords:
         schema = kept_shape(self._spec).schema
         wide = [arrow_type(column.type, wide=True) for column in schema.fields]
         return pa.concat_tables(
-            pa.table(
-                [column.cast(type_) for column, type_ in zip(one.columns, wide, strict=True)],
-                names=list(schema.names),
-            )
+            pa.table(list(map(pa.ChunkedArray.cast, one.columns, wide)), names=list(schema.names))
             for one in tables
         )
 

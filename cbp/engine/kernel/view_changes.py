@@ -69,7 +69,6 @@ def require_single(
 
     Args:
         groups: The groups that have new records; no other group can have two of one key.
-        emitted: The emitted records, group after group.
         ends: Group g emitted `emitted[ends[g - 1]:ends[g]]`.
     """
     stops = np.array(ends, np.int64)
@@ -103,11 +102,8 @@ class ViewChanges:
     ) -> None:
         """Write the changes of the records of some groups.
 
-        Args:
-            died: Removed records of the view, with its columns; `None` if there are none.
-            died_groups: The group of each removed record, as numbers that ascend in visiting
-                order.
-            born: New records; `None` if there are none.
+        The groups of removed records (`died`) and of new ones are numbers that ascend in
+        visiting order.
         """
         types = author_schema(self.view.schema)
         tables = (table for table in (died, born) if table is not None)
@@ -125,12 +121,9 @@ class ViewChanges:
         self.write_ordered(table.take(pa.array(order)), groups[order], sides[order])
 
     def write_ordered(self, table: pa.Table, groups: Int64s, sides: Int64s) -> None:
-        """Write changes of records in the order of group, second key and side.
+        """Write changes of records in the order of group, second key and `SIDE`.
 
-        Args:
-            table: The view's columns, in the types that authors see. In a bag no record is on
-                both sides.
-            sides: See `SIDE`.
+        The table has the types that authors see. In a bag no record is on both sides.
         """
         if self.view.bag:
             self._write_kinds(table, np.where(sides == 0, _DELETE, _INSERT))
@@ -168,12 +161,7 @@ class ViewChanges:
 
 
 def _merged(groups: Int64s, sides: Int64s) -> Int64s:
-    """Return the order of records by group and side.
-
-    Args:
-        groups: The group of each; those of each side ascend.
-        sides: See `SIDE`; ascending.
-    """
+    """Return the order of records by group and side; `sides` ascend, and the groups of each."""
     many = len(groups) // 2
     has_both = np.array_equal(groups[:many], groups[many:]) and np.array_equal(
         sides, np.repeat([0, 1], many)
@@ -188,9 +176,7 @@ def _merged(groups: Int64s, sides: Int64s) -> Int64s:
 def _surplus(records: Int64s, sides: Int64s) -> Int64s:
     """Return the rows that are left once each record of one side takes one of the other away.
 
-    Args:
-        records: A number for each record; equal ones have one number.
-        sides: See `SIDE`.
+    Equal records have one number.
     """
     order = np.lexsort((sides, records))
     codes = 2 * records[order] + sides[order]

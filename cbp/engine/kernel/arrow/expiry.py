@@ -10,18 +10,15 @@ from collections.abc import Collection
 from datetime import datetime
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.arrow_types import Int64s, Mask
 from cbp.engine.kernel.arrow.emission import Emission
 from cbp.engine.kernel.arrow.groups import Groups
 from cbp.engine.kernel.expiry import Timers, settled_timers
 from cbp.engine.state.due_groups import Woken, is_due
 from cbp.model.dataflow.expiry import expires_at
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
-
-Mask = npt.NDArray[np.bool_]
 
 
 def called_groups(

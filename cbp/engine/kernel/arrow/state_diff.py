@@ -11,14 +11,11 @@ the rest gets an integer code (`row_codes`), and equal codes cancel out.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.arrow_types import Int64s, Mask
 from cbp.engine.columnar.row_codes import column_codes, row_codes
-
-Mask = npt.NDArray[np.bool_]
 
 
 def settle_tables(
