@@ -18,16 +18,9 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import first_twice
-from cbp.engine.kernel.arrow.groups import (
-    Outputs,
-    as_table,
-    author_schema,
-    group_numbers,
-    no_records,
-)
+from cbp.engine.kernel.arrow.groups import Outputs, author_schema, group_numbers, no_records
 from cbp.engine.kernel.arrow.kept_state import KeptOperations
-from cbp.engine.kernel.arrow.kept_tables import kept_key, keys_of
-from cbp.engine.kernel.arrow.type_check import conform
+from cbp.engine.kernel.arrow.kept_tables import conformed_table, kept_key
 from cbp.errors import AuthorMisuse, StateKeyForeignError
 from cbp.model.dataflow.call_rules import refuse_output_foreign, refuse_output_twice, refuse_twice
 from cbp.model.dataflow.stage import OutputSpec, StateSpec, TranslatorSpec
@@ -40,7 +33,6 @@ class Emission:
     """Collects the emissions of one call; holds the `out` that the author calls.
 
     Args:
-        keys: Keys of the groups of the call.
         copies: Whether emitted records are copied. Records made by an author must be copied:
             they can share memory with a NumPy array or a pandas frame that the author changes
             later. Spark's own records need no copy; their keys are checked where they arrive.
@@ -58,9 +50,8 @@ class Emission:
         self._state: dict[str, list[tuple[pa.Table, Int64s]]] = {s.name: [] for s in spec.replaced}
         self._kept: dict[str, list[KeptOperations]] = {s.name: [] for s in spec.kept}
         self._dropped: dict[str, Int64s] = {}
-        self._output_keys: OutputKeys | None = None
-        if copies:
-            self._output_keys = OutputKeys(spec)
+        self._output_keys = OutputKeys(spec) if copies else None
+        if self._output_keys is not None:
             self._output_keys.begin(keys)
         functions: dict[str, Any] = {
             output.name: partial(self._take_output, output.name, output.schema)
@@ -71,7 +62,9 @@ class Emission:
             for state in spec.authored
             if not state.keep
         }
-        functions |= {state.name: self._kept_functions(state) for state in spec.kept}
+        for state in spec.kept:
+            functions[state.name] = partial(self._put, state)
+            functions[state.name].delete = partial(self._delete, state)
         self.out = Outputs(functions)
 
     def close(self) -> None:
@@ -130,21 +123,13 @@ class Emission:
             self._require_single(state, records, groups)
         self._state[state.name].append((records, groups))
 
-    def _kept_functions(self, state: StateSpec) -> Any:
-        """Return the function that puts records into a kept state; it has `delete`."""
-        put: Any = partial(self._put, state)
-        put.delete = partial(self._delete, state)
-        return put
-
     def _put(self, state: StateSpec, table: Any) -> None:
         records = self._conformed(state.name, table, state.schema)
         second, groups = records.select(list(state.second_key)), self._groups_of(state, records)
         self._kept[state.name].append(KeptOperations(second, groups, records))
 
     def _delete(self, state: StateSpec, keys: Any) -> None:
-        key = kept_key(self._spec, state)
-        given = keys_of(f"out.{state.name}.delete", keys, key)
-        given = _own(given) if self._copies else given
+        given = self._conformed(f"{state.name}.delete", keys, kept_key(self._spec, state))
         second, groups = given.select(list(state.second_key)), self._groups_of(state, given)
         self._kept[state.name].append(KeptOperations(second, groups))
 
@@ -183,33 +168,16 @@ class Emission:
         return group_indexes
 
     def _conformed(self, flow: str, table: Any, schema: Schema) -> pa.Table:
-        return (
-            conformed_copy(flow, table, schema) if self._copies else _conformed(flow, table, schema)
-        )
+        conformed = conformed_copy if self._copies else conformed_table
+        return conformed(f"out.{flow}", table, schema)
 
 
-def conformed_copy(flow: str, table: Any, schema: Schema) -> pa.Table:
-    """Return an author's emission with the declared columns, sharing no memory with it.
-
-    Raises:
-        TypeError: The columns or their types differ from the declared ones.
-    """
-    return _own(_conformed(flow, table, schema))
-
-
-def _conformed(flow: str, table: Any, schema: Schema) -> pa.Table:
-    try:
-        return conform(as_table(table), schema)
-    except (TypeError, pa.ArrowException) as exc:
-        message = f"out.{flow}: {exc}"
-        raise TypeError(message) from exc
-
-
-def _own(table: pa.Table) -> pa.Table:
-    """Return a table that shares no memory with the author's arrays.
+def conformed_copy(function: str, table: Any, schema: Schema) -> pa.Table:
+    """Return what `conformed_table` returns, sharing no memory with the author's arrays.
 
     Strings and bytes need no copy: NumPy lacks these types, so no array of the author shares them.
     """
+    table = conformed_table(function, table, schema)
     columns = [column if column.type in _TEXTS else _copied(column) for column in table.columns]
     return pa.Table.from_arrays(columns, schema=table.schema)
 
@@ -225,8 +193,7 @@ class OutputKeys:
 
     An epoch has at most one record of each key of an output of which the last record counts
     (`OutputSpec.single`). The output's key holds the stage's key, and a group is called once in an
-    epoch. So it is enough that a group emits only its own key, and no key twice. `begin` comes
-    before each set of groups.
+    epoch. So it is enough that a group emits only its own key, and no key twice.
 
     Guaranteed: exact within one `take`. Not guaranteed: if a group is too large for a window, its
     keys are compared with those of earlier parts by hash. The oracle's counterpart, record by
@@ -240,7 +207,7 @@ class OutputKeys:
         self._seen: dict[str, pa.Table | Int64s] = {}
 
     def begin(self, groups: pa.Table) -> None:
-        """Begin with other groups."""
+        """Begin with other groups; comes before each set of them."""
         self._groups, self._seen = groups, {}
 
     def take(self, output: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:

@@ -23,6 +23,7 @@ from cbp.engine.columnar.arrow_types import Int64s, arrow_type
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.model.dataflow.call_rules import nothing_is_kept
 from cbp.model.dataflow.run_context import RunContext, hidden
+from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.schema import Schema
 
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
@@ -75,24 +76,20 @@ class Groups:
         tables = {name: table for name, (table, _) in flows.items()}
         self.__dict__.update(keys=keys, _flows=flows, **tables, **whole_tables)
 
-    def of_run(self, context: RunContext) -> Groups:
-        """Return the same groups with the run's context, as `groups.run`."""
-        groups = Groups.__new__(Groups)
-        groups.__dict__.update(self.__dict__, run=context)
-        return groups
+    def of_run(self, context: RunContext, spec: TranslatorSpec) -> Groups:
+        """Return the same groups with aggregates, and with `groups.run` if the code reads it."""
+        run = {"run": context} if spec.gives_run else {}
+        return Groups.with_kept(self, {**run, **context.aggregates})
 
     def with_kept(self, kept: Mapping[str, Any]) -> Groups:
-        """Return the same groups with an attribute for each kept state, or aggregate, by name."""
+        """Return the same groups with an attribute for each kept state, by name."""
         groups = Groups.__new__(Groups)
         groups.__dict__.update(self.__dict__, **kept)
         return groups
 
     def only(self, numbers: Int64s, *, hidden: Collection[str]) -> Groups:
         """Return some of the groups, without some of their flows."""
-        some = {}
-        for name in self._flows:
-            if name not in hidden:
-                some[name] = Groups.part(self, name, numbers)
+        some = {n: Groups.part(self, n, numbers) for n in self._flows if n not in hidden}
         whole_tables = {
             name: value
             for name, value in self.__dict__.items()
@@ -226,7 +223,7 @@ def _few_numbers(keys: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Int64s:
 
 
 def as_table(value: Any) -> pa.Table:
-    """Return an author's emission as an Arrow table."""
+    """Return an author's emission as an Arrow table, of any library with Arrow's interface."""
     if isinstance(value, pa.Table):
         return value
     if isinstance(value, pa.RecordBatch):

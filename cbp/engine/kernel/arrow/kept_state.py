@@ -3,13 +3,12 @@
     keys -> groups, second keys -> binary searches in the ranges of their groups -> positions
 
 The counterpart of `cbp.engine.kernel.state_settlement`, without any record in Python. It reads only
-those records of a group that the author gets, puts or deletes. A record that is put unchanged costs
-no write; one that is put with other values replaces the record of its key.
+those records of a group that the author gets, puts or deletes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,8 +21,11 @@ from cbp.engine.columnar.row_codes import row_codes, stable_order
 from cbp.engine.kernel.arrow.groups import author_schema, group_numbers
 from cbp.engine.kernel.arrow.kept_tables import refuse_foreign_key
 from cbp.engine.kernel.arrow.state_diff import rows_differ, take_rows
+from cbp.engine.kernel.arrow.type_check import narrow
+from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.lookup import spans_of
+from cbp.engine.state.run_files import state_file_schema
 from cbp.engine.state.second_key_order import SecondOrder, ascend
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
@@ -34,12 +36,7 @@ _GROUP = "_group"
 
 @dataclass(frozen=True, slots=True)
 class KeptOperations:
-    """What one emission puts into a kept state, or deletes from it.
-
-    Attributes:
-        second: The second keys, one row per record.
-        puts: The records; `None` if the records with these keys are deleted.
-    """
+    """What one emission puts into a kept state, by second key; without `puts`, what it deletes."""
 
     second: pa.Table
     groups: Int64s
@@ -65,14 +62,9 @@ class KeptTableChanges:
 
 @dataclass(frozen=True, slots=True)
 class FileRanges:
-    """The places of the rows of some neighboring groups in one file.
+    """The places of the rows of some neighboring groups, from `first` on, in file number `at`.
 
-    Attributes:
-        at: Index of the file.
-        order: The file's order, to which the places refer.
-        first: The first of the groups.
-        starts: The first place of each of the groups, one after the other.
-        stops: The last place + 1 of each.
+    Places refer to the file's order; the group `first + g` has `starts[g]` to `stops[g] - 1`.
     """
 
     at: int
@@ -82,11 +74,7 @@ class FileRanges:
     stops: Int64s
 
     def of(self, groups: Int64s, *, ascends: bool) -> tuple[Int64s, Int64s, Int64s]:
-        """Return which of some groups have rows here, and the first and last place + 1 of each.
-
-        Args:
-            ascends: Whether the groups ascend.
-        """
+        """Return which of some groups have rows here, and the first and last place + 1 of each."""
         last = self.first + len(self.starts)
         if ascends:
             inner = np.arange(*groups.searchsorted([self.first, last]))
@@ -192,9 +180,7 @@ class KeptCall:
     def changes(self, operations: Sequence[KeptOperations], dropped: Int64s) -> KeptTableChanges:
         """Return the changes made by puts and deletions; a record put unchanged is none.
 
-        Args:
-            operations: What was put and deleted, in order; the last one of a key counts.
-            dropped: Groups that lose all records.
+        The last operation of a key counts; `dropped` groups lose all records.
         """
         if (alone := self._only_new(operations)) is not None and not len(dropped):
             nothing = np.empty(0, np.int64)
@@ -224,6 +210,21 @@ class KeptCall:
         return KeptTableChanges(
             died.at(by_group), died_groups[by_group], take_rows(puts, rows[order]), groups[order]
         )
+
+    def settle(
+        self,
+        operations: Sequence[KeptOperations],
+        dropped: Int64s,
+        write_output: Callable[[str, list[pa.Array]], None],
+        write_state: Callable[[str, pa.Table], None],
+    ) -> None:
+        """Write what puts and deletions change, see `changes`, and the changes of a view."""
+        changes = self.changes(operations, dropped)
+        self.state.kill(changes.died)
+        if self.spec.changes:
+            gone, view = self.take(changes.died), ViewChanges(self.spec, write_output)
+            view.write(gone, changes.died_groups, changes.born, changes.born_groups)
+        write_rows(write_state, self.spec, changes.born, self.hashes[changes.born_groups])
 
     def _only_new(self, operations: Sequence[KeptOperations]) -> KeptOperations | None:
         """Return the one operation if it puts records in order, each once, into empty groups."""
@@ -262,6 +263,16 @@ class KeptCall:
         numbers = numbers[order]
         hashes = self.hashes[groups[numbers]]
         return numbers, RecordPositions(hashes, files[order], rows[order])
+
+
+def write_rows(
+    write_state: Callable[[str, pa.Table], None], state: StateSpec, born: pa.Table, hashes: Int64s
+) -> None:
+    """Write new records of a state, as tables in the schema of a run file."""
+    if len(hashes):
+        table = born.append_column("_hash", pa.array(hashes, pa.int64()))
+        for rows in narrow(table, state_file_schema(state)):
+            write_state(state.name, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +318,7 @@ def _last_of_each(
     if not operations:
         return (groups, types.empty_table(), groups), puts, True
     second = pa.concat_tables([one.second for one in operations])
-    last = _group_order(groups)
+    last = stable_order(groups)
     ordered = take_rows(second, last)
     is_ordered = _ascend_strictly(groups[last], ordered)
     if not is_ordered:
@@ -320,7 +331,7 @@ def _last_of_each(
 
 def _in_order(second: pa.Table, groups: Int64s) -> Int64s:
     """Return the order of records by group and second key."""
-    order = _group_order(groups)
+    order = stable_order(groups)
     if _ascend_strictly(groups[order], take_rows(second, order)):
         return order
     table = pa.table({_GROUP: groups})
@@ -337,8 +348,3 @@ def _ascend_strictly(groups: Int64s, second: pa.Table) -> bool:
     """Return whether the records of each group come in the order of their keys, each once."""
     columns = [column.combine_chunks() for column in second.columns]
     return ascend(groups, columns, strictly=True)
-
-
-def _group_order(groups: Int64s) -> Int64s:
-    """Return the order of records by group number, then by arrival."""
-    return stable_order(groups)
