@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from cbp.model.flow.schema import DataType, Schema
 
-Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
 """Hashes, or numbers of rows, groups and files."""
 
 _ATOMS: dict[str, pa.DataType] = {
@@ -52,12 +52,8 @@ def arrow_type(type_: DataType, *, wide: bool = False) -> pa.DataType:
 @lru_cache(maxsize=1024)
 def arrow_schema(schema: Schema, *, wide: bool = False) -> pa.Schema:
     """Return the Arrow schema of a flow; nullability is kept."""
-    return pa.schema(
-        [
-            pa.field(f.name, arrow_type(f.type, wide=wide), nullable=f.nullable)
-            for f in schema.fields
-        ]
-    )
+    columns = [(f.name, arrow_type(f.type, wide=wide), f.nullable) for f in schema.fields]
+    return pa.schema([pa.field(*column) for column in columns])
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -12,8 +12,6 @@ from cbp.model.dataflow.call_rules import emitted_columns, error_class
 from cbp.model.dataflow.stage import TranslatorSpec
 
 _SHOWN_RECORDS = 3
-
-
 _SHOWN_CHARACTERS = 200
 
 

@@ -32,10 +32,8 @@ from cbp.model.flow.schema import DataType
 class FlowKeys:
     """The keys of one flow's records in a window.
 
-    Attributes:
-        starts, stops: Group g has the rows `starts[g]` to `stops[g]`.
-        ordered: Whether the records of one hash are sorted by key. Then all records have one
-            key if the first and the last record have it.
+    Group g has the rows `starts[g]` to `stops[g]`. If the records of one hash are `ordered` by key,
+    all have one key if the first and the last one have it.
     """
 
     table: pa.Table
@@ -212,12 +210,8 @@ def union(runs: Sequence[Int64s]) -> Int64s:
     return ordered
 
 
-def group_ranges(hashes: Int64s, runs: Sequence[Int64s]) -> list[Ranges]:
-    """Return for every run (ascending hashes) the rows of each of `hashes` (ascending, unique)."""
-    return [_ranges(hashes, run) for run in runs]
-
-
-def _ranges(hashes: Int64s, run: Int64s) -> Ranges:
+def rows_of_hashes(hashes: Int64s, run: Int64s) -> Ranges:
+    """Return the rows of each hash (ascending, unique) in a run (ascending hashes)."""
     starts = np.searchsorted(run, hashes, "left").astype(np.int64)
     if len(run) and bool(np.all(run[1:] != run[:-1])):
         here = run[np.minimum(starts, len(run) - 1)] == hashes

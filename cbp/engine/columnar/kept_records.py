@@ -73,6 +73,8 @@ class KeptShape:
 
     Attributes:
         schema: The columns of the second key.
+        second_of, seconds_of: Return the second key of a record, or of several, in the form in
+            which keys are compared.
         getter: Makes the author's `get` of a group from a function that takes a second key; it
             checks arguments as `given` does.
     """
@@ -80,22 +82,14 @@ class KeptShape:
     def __init__(self, spec: StateSpec) -> None:
         self.name = spec.name
         self.schema = spec.schema.select(spec.second_key)
-        self._second_of = key_reader(spec.schema, spec.second_key)
-        self._seconds_of = keys_reader(spec.schema, spec.second_key)
+        self.second_of = key_reader(spec.schema, spec.second_key)
+        self.seconds_of = keys_reader(spec.schema, spec.second_key)
         self._record, self._types = spec.schema, [column.type for column in self.schema.fields]
         self._is_typed = _row_checker(spec.schema)
         self._exact = [EXACT.get(column.type.kind) for column in spec.schema.fields]
         self._is_plain = not _has_floats(self.schema)
         self._delete = _binder(spec.name, "delete", self.schema)(tuple)
         self.getter = _binder(spec.name, "get", self.schema)
-
-    def second_of(self, row: Row) -> Row:
-        """Return the second key of a record, in the form in which keys are compared."""
-        return self._second_of(row)
-
-    def seconds_of(self, rows: Iterable[Row]) -> Iterable[Row]:
-        """Return the second keys of records, in the form in which keys are compared."""
-        return self._seconds_of(rows)
 
     def are_exact(self, puts: Sequence[Row]) -> bool:
         """Return whether all records have values of the Python types of their columns.
@@ -130,11 +124,7 @@ class KeptShape:
         return [*null, *ordered]
 
     def given(self, args: Row, named: dict[str, Any]) -> Row:
-        """Return the second key that an author passed to `delete`.
-
-        Raises:
-            TypeError: A column is missing, unknown, or of another type.
-        """
+        """Return the second key that an author passed to `delete`; refuse others (`TypeError`)."""
         second: Row = self._delete(*args, **named)
         return second
 
@@ -143,11 +133,7 @@ class KeptShape:
         return seconds if self._is_plain else map(unify, seconds)
 
     def reverse_of(self, named: dict[str, Any]) -> bool:
-        """Remove `reverse` from the arguments of `range`, and return it, unless it is a column.
-
-        Raises:
-            TypeError: It is neither true nor false.
-        """
+        """Remove `reverse` from the arguments of `range`, and return it, unless it is a column."""
         if _REVERSE in self.schema:
             return False
         given = named.pop(_REVERSE, False)
@@ -160,19 +146,19 @@ class KeptShape:
         """Return the two bounds that the arguments of `range` name.
 
         Raises:
-            TypeError: The columns are not the first ones of the second key, only the last of them
-                has two bounds, or a value is of another type.
+            TypeError: The columns are not the first ones of the second key, another one than the
+                last has two bounds, or a value is of another type.
         """
         columns = self.schema.fields[: len(named)]
         names = [attribute(column.name) for column in columns]
-        if set(names) != set(by_attribute(self.name, self.schema.names, dict(named))):
+        given = by_attribute(self.name, self.schema.names, dict(named))
+        if set(names) != set(given):
             message = (
                 f"group.{self.name}.range() got ({', '.join(named)}), expected "
                 f"({', '.join(names)}): only the last columns of "
                 f"({', '.join(self.schema.names)}) can be left out"
             )
             raise TypeError(message)
-        given = by_attribute(self.name, self.schema.names, dict(named))
         low: list[Any] = []
         high: list[Any] = []
         for at, (name, column) in enumerate(zip(names, columns, strict=True)):
@@ -209,9 +195,9 @@ _CLASSES: dict[str, Any] = {f"_{one.__name__}": one for one in (type, str, int, 
 def _usual(column: Field, value: str) -> str:
     """Return an expression: whether a value has its declared type as it is.
 
-    It is true of the usual values, in a tenth of the time that a full check takes. It is false of
-    all others, valid ones included: those need the full check. Numbers have to be in their range,
-    and texts in ASCII, which can always be written.
+    It is true of the usual values, in a tenth of the time that a full check takes; all others,
+    valid ones included, need the full check. Numbers have to be in their range, and texts in
+    ASCII, which can always be written.
     """
     kind = column.type.kind
     (class_,) = (one.__name__ for one in EXACT[kind] if one is not type(None))
@@ -225,7 +211,6 @@ def _usual(column: Field, value: str) -> str:
 
 
 def _usual_row(schema: Schema, values: Sequence[str]) -> str:
-    """Return an expression: whether all values of a record have their types as they are."""
     if any(column.type.kind not in EXACT for column in schema.fields):
         return "False"
     pairs = zip(schema.fields, values, strict=True)
@@ -233,7 +218,6 @@ def _usual_row(schema: Schema, values: Sequence[str]) -> str:
 
 
 def _row_checker(schema: Schema) -> Callable[[Row], bool]:
-    """Return a function: whether all values of a record have their declared types as they are."""
     values = [f"v{at}" for at in range(len(schema))]
     unpacked = f"    {', '.join(values)}, = row\n" if values else ""
     scope: dict[str, Any] = {**_CLASSES}
@@ -288,11 +272,9 @@ class KeptRecords:
     def range(self, **named: Any) -> Iterator[Any]:
         """Return an iterator of records in order; it reads only requested records, from either end.
 
-        Args:
-            named: The first columns of the second key, each with a value; the last of them can
-                have two bounds, `(low, high)`: from `low` on, and before `high`. `None` means
-                no bound. `reverse=True` returns the last record first, unless `reverse` is a
-                column of the second key.
+        The first columns of the second key have a value each. The last of them can have two
+        bounds, `(low, high)`: from `low` on, and before `high`; `None` means no bound.
+        `reverse=True` returns the last record first, unless `reverse` is a column.
 
         Raises:
             TypeError: The arguments are not of this form.
@@ -321,11 +303,7 @@ class KeptRecords:
 
 
 def changes_of(shape: KeptShape, operations: Iterable[Row | Deletion]) -> dict[Row, Row | None]:
-    """Return the result of puts and deletions: second key to record, or `None` if deleted.
-
-    Raises:
-        TypeError: A record does not fit the state.
-    """
+    """Return the result of puts and deletions: second key to record, or `None` if deleted."""
     changes: dict[Row, Row | None] = {}
     for one in operations:
         if isinstance(one, Deletion):

@@ -105,10 +105,7 @@ def _refused(value: Any, name: str, declared: str, why: str = "") -> TypeError:
 
 
 def typed_key(given: Any, types: Sequence[DataType]) -> Row:
-    """Return a key, or the `order_by` values of a record, in its declared types.
-
-    Args:
-        given: What an author's function returned: a value, or a tuple of several.
+    """Return a key, or the `order_by` values of a record: what an author's function returned.
 
     Raises:
         KeyMismatch: The values do not fit the types; the error shows them.
@@ -125,11 +122,8 @@ def typed_key(given: Any, types: Sequence[DataType]) -> Row:
 def bound_key(given: Any, key: Schema) -> Row:
     """Return the key that an author binds to an address, in the form in which keys are compared.
 
-    Args:
-        given: A value, or a tuple of one value per column.
-
     Raises:
-        TypeError: The values do not fit the key.
+        TypeError: The values, one per column, do not fit the key.
     """
     values = given if isinstance(given, tuple) else (given,)
     if len(values) != len(key):
@@ -165,7 +159,7 @@ def _integer(value: Any, bits: int) -> int:
 
 
 def _to_integer(value: Any) -> str:
-    """Return how a value becomes an integer; empty if that is up to the author."""
+    """Return a hint at how a value becomes an integer."""
     if isinstance(value, str):
         return "; write int(value)"
     if isinstance(value, float | Decimal):

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from cbp.engine.columnar.arrow_types import Int64s
-from cbp.engine.columnar.groups import FlowRun, Ranges, group_ranges, union, window_ends
+from cbp.engine.columnar.groups import FlowRun, Ranges, rows_of_hashes, union, window_ends
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.due_groups import Woken
@@ -78,8 +78,8 @@ def find_groups(
             of_groups = np.array(sorted(groups), np.int64)
             hashes = union([hashes, positions[state.name].hashes, of_groups])
     read = (*spec.replaced, *spec.looked_up)
-    flows = [*(run.hashes for run in runs), *(positions[one.name].hashes for one in read)]
-    ranges = group_ranges(hashes, flows)
+    flows = (*(run.hashes for run in runs), *(positions[one.name].hashes for one in read))
+    ranges = [rows_of_hashes(hashes, flow) for flow in flows]
     sizes = [*ranges, *(_sizes(hashes, groups) for groups in large.values() if groups)]
     if deliveries is not None:
         sizes.append(deliveries.sizes(hashes))

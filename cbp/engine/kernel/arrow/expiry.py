@@ -1,7 +1,7 @@
 """Expiry of state in a call of many groups: `cbp.engine.kernel.expiry`, on whole columns.
 
-A translator in SQL has it too: `called_groups` returns which groups its plan reads, and
-`CallExpiry` completes its results.
+`called_groups` also returns which groups the plan of a translator in SQL reads, and `CallExpiry`
+completes its results.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ def called_groups(
 ) -> Int64s:
     """Return the numbers of the groups whose author is called, ascending; the others are idle.
 
-    Args:
-        groups: The groups, with the records of all timers.
-        inputs: The flows whose records call a group.
-        woken: The groups that the run looks at for their timers; `None` if it looks at none.
+    Records of `inputs` call a group, and timers do if the run looks at them (`woken`).
     """
     if woken is None:
         return np.arange(len(groups))
@@ -43,12 +40,7 @@ def called_groups(
 
 
 class CallExpiry:
-    """The groups of one call whose state may expire; hidden timers are settled as columns.
-
-    Args:
-        groups: The groups, with the records of the hidden timers.
-        called: Numbers of the groups that are called; the others are idle.
-    """
+    """The groups of one call whose state may expire; those that are not called are idle."""
 
     def __init__(
         self, spec: TranslatorSpec, groups: Groups, time: datetime, called: Int64s
@@ -58,14 +50,7 @@ class CallExpiry:
         self._idle[called] = False
 
     def complete(self, emission: Emission) -> dict[str, Timers]:
-        """Add the remaining records of uncalled groups to the emissions of called groups.
-
-        Args:
-            emission: What the called groups emitted, by their numbers in this call.
-
-        Returns:
-            The changes of the hidden timers, by name.
-        """
+        """Add what idle groups keep to the emissions; return the changes of the hidden timers."""
         hidden = {timers.expires: timers for timers in self._spec.expiries}
         settled: dict[str, Timers] = {}
         for state in self._spec.authored:
@@ -83,7 +68,6 @@ class CallExpiry:
     def _settled(
         self, emission: Emission, state: StateSpec, timers: StateSpec, stays: Mask
     ) -> Timers:
-        """Return the new hidden timers of a state."""
         offsets = Groups.offsets(self._groups, timers.name)
         sizes = np.diff(offsets)
         new = np.zeros(len(sizes), np.bool_)

@@ -1,9 +1,7 @@
 """State diff on whole columns: which records of many called groups are deleted, which are new.
 
-The rule is that of `cbp.engine.kernel.state_diff`. Per group, as multisets: a record that was
-emitted again stays and costs nothing; one that was not is deleted; one that was not there is new.
+The rule is that of `cbp.engine.kernel.state_diff`.
 
-If each group has at most one record before and one after, as with counts, the two are
 compared column by column. Otherwise equal records at the same row are left out first. Each of
 the rest gets an integer code (`row_codes`), and equal codes cancel out.
 """
@@ -126,16 +124,11 @@ def _values_differ(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Mask:
         differ = pc.and_not(differ, pc.and_(pc.is_nan(left), pc.is_nan(right)))
     if differ.null_count:
         differ = pc.coalesce(differ, pc.xor(left.is_null(), right.is_null()))
-    return _mask(differ)
-
-
-def _mask(values: pa.ChunkedArray) -> Mask:
-    mask: Mask = values.to_numpy()
-    return mask
+    differs: Mask = differ.to_numpy()
+    return differs
 
 
 def _are_all(rows: Int64s) -> bool:
-    """Return whether some rows are all rows of a table, in order."""
     if not len(rows):
         return True
     ends = int(rows[0]) == 0 and int(rows[-1]) == len(rows) - 1
