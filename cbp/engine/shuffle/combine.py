@@ -22,8 +22,15 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.author_errors import author_error
-from cbp.engine.columnar.row_codec import Row, check_row, decode_columns, encode_rows, rows_maker
-from cbp.engine.shuffle.layout import ShuffleLayout
+from cbp.engine.columnar.row_codec import (
+    Row,
+    check_row,
+    decode_columns,
+    decode_table,
+    encode_rows,
+    rows_maker,
+)
+from cbp.engine.shuffle.layout import FlowRoute
 from cbp.engine.shuffle.merged_records import merge_records, merged_table
 from cbp.engine.shuffle.routing_keys import slot_columns
 from cbp.errors import is_authors
@@ -33,28 +40,24 @@ from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
 
-def combined(
-    table: pa.Table, spec: TranslatorSpec, layout: ShuffleLayout, flow: int, *, stage: str
-) -> tuple[pa.Table, pa.Array]:
+def combined(table: pa.Table, route: FlowRoute) -> tuple[pa.Table, pa.Array]:
     """Return a batch with its groups combined, and how many records each row represents.
 
-    Shape:
-        table: the input's columns and `_seq`, ascending in `_seq`; so is the result.
+    It has the input's columns and `_seq`, by which it ascends, as the result does.
 
     Raises:
         AuthorCodeError: The combiner raised, returned something that is not a record of the input,
             returned more records than it got, or changed the key.
     """
-    input_ = spec.inputs[flow]
+    spec, stage, input_ = route.spec, route.stage, route.input
     assert input_.combine is not None, "only called for inputs that combine"
     if input_.combine.columns and (done := merged_table(table, input_)) is not None:
         return done
     name, line = f"{spec.name}.{input_.name}.combine", input_.combine.place
     function = input_.combine.function or partial(merge_records, input_=input_)
     fresh = StateWatch(function, stage=stage, name=name, place=line)
-    names, types = input_.schema.names, [f.type for f in input_.schema.fields]
-    rows = rows_maker(input_.name, names)(decode_columns(table, names, types))
-    keys = _keys(table, spec, layout, flow, stage)
+    rows = rows_maker(input_.name, input_.schema.names)(decode_table(table, input_.schema))
+    keys = _keys(table, route)
     merged: list[tuple[int, Row, int]] = []
     for places in _groups(keys):
         if len(places) == 1:
@@ -66,7 +69,7 @@ def combined(
     at = [place for place, _, _ in merged]
     columns = encode_rows([row for _, row, _ in merged], input_.schema)
     fewer = pa.Table.from_arrays(columns, schema=arrow_schema(input_.schema))
-    for place, key in zip(at, _keys(fewer, spec, layout, flow, stage), strict=True):
+    for place, key in zip(at, _keys(fewer, route), strict=True):
         if key != keys[place]:
             message = (
                 f"returned a record of the key {key!r} when combining records of the key "
@@ -77,14 +80,10 @@ def combined(
     return fewer, pa.array([count for _, _, count in merged], pa.int64())
 
 
-def _keys(
-    table: pa.Table, spec: TranslatorSpec, layout: ShuffleLayout, flow: int, stage: str
-) -> list[Row]:
-    slots = slot_columns(table, spec, layout, flow, stage=stage)
-    assert spec.key is not None, "a record-wise stage is not shuffled"
-    keys = pa.table({name: slots[name] for name in layout.keys})
-    types = [f.type for f in spec.key.fields]
-    key_rows = list(decode_columns(keys, layout.keys, types))
+def _keys(table: pa.Table, route: FlowRoute) -> list[Row]:
+    slots, types = slot_columns(table, route), route.key_types
+    keys = pa.table({name: slots[name] for name in route.layout.keys})
+    key_rows = list(decode_columns(keys, route.layout.keys, types))
     if any(type_.kind in ("DOUBLE", "FLOAT") for type_ in types):
         return [tuple(map(identity, key)) for key in key_rows]  # all NaNs are one key
     return key_rows

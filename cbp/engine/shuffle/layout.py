@@ -100,6 +100,35 @@ class ShuffleLayout:
         return ("_flow", "_bucket", "_hash", *self.keys, *self.orders, "_seq")
 
 
+@dataclass(frozen=True, slots=True)
+class FlowRoute:
+    """How the records of the input number `flow` of a stage come to its tasks.
+
+    Attributes:
+        hash_mask: The bits of a hash that count.
+        narrow_bytes: Strings of larger tables have offsets of 64 bits.
+    """
+
+    stage: str
+    spec: TranslatorSpec
+    layout: ShuffleLayout
+    flow: int
+    buckets: int
+    hash_mask: int
+    narrow_bytes: int
+
+    @property
+    def input(self) -> InputSpec:
+        """The input."""
+        return self.spec.inputs[self.flow]
+
+    @property
+    def key_types(self) -> list[DataType]:
+        """Types of the columns of the stage's key."""
+        assert self.spec.key is not None, "a record-wise translator is not routed"
+        return [column.type for column in self.spec.key.fields]
+
+
 def shuffle_layout(spec: TranslatorSpec) -> ShuffleLayout:
     """Lay out the inputs of a groupwise translator; pure."""
     assert spec.key is not None, "a record-wise translator is not shuffled"
