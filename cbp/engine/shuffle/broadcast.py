@@ -59,9 +59,8 @@ class Rows:
         for chunk in np.unique(chunks).tolist():
             mine = np.flatnonzero(chunks == chunk)
             at = pa.array(rows[mine] - self._starts[chunk])
-            parts.append(
-                pa.Table.from_batches([self._batches[chunk].select(list(columns)).take(at)])
-            )
+            own = self._batches[chunk].select(list(columns)).take(at)
+            parts.append(pa.Table.from_batches([own]))
             places.append(mine)
         table = pa.concat_tables(parts)
         if len(places) < 2:
@@ -103,9 +102,6 @@ class Shared:
         flows: Index of an input to its shared records; inputs without any are missing.
         alls: Audience of each `ALL` to the flows that limit it.
         reached: Audience of each `ALL` to the number of groups that it has reached so far.
-
-    Args:
-        files: Bindings of the epochs whose messages are read.
     """
 
     def __init__(

@@ -1,11 +1,9 @@
 """Combiners: the author's functions, or columns, that merge several records of a group into fewer.
 
-Every engine runs them, so that a wrong one shows on any engine. If an increment is shuffled,
-combiners run before the shuffle, in the task that reads a batch, on the batch's records of one
-key. Otherwise they run in the task that has the group, on the records that came for it. The
-results have the schema and the key of the combined records, and take the place of the group's
-first record. A column counts the records that each result represents, so that a lost record is
-still detected.
+Every engine runs them, so that a wrong one shows on any engine: before a shuffle, on each batch
+that a task reads; otherwise in the task that has the group. The results have the schema and the key
+of the combined records, and take the place of the group's first record. A column counts the records
+that each result represents, so that a lost record is still detected.
 
 Guaranteed: a record that is alone in its group and batch is untouched. That the result
 of `translate` stays the same is the author's duty (`cbp.sdk.Input`);

@@ -59,10 +59,8 @@ class FlowLayout:
 
     def sources(self) -> dict[str, str | int]:
         """Return slot -> source for every slot that this flow fills."""
-        filled: dict[str, str | int] = {f"k{i}": source for i, source in enumerate(self.key)}
-        filled.update(self.order)
-        filled.update(self.payload)
-        return filled
+        keys = {f"k{i}": source for i, source in enumerate(self.key)}
+        return {**keys, **dict(self.order), **dict(self.payload)}
 
 
 @dataclass(frozen=True, slots=True)

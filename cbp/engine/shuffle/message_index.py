@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -121,14 +121,6 @@ class MessageIndex:
         return {**content, "blocks": blocks}
 
 
-@dataclass
-class _Laid:
-    """The blocks written so far of a file that is sorted by bucket."""
-
-    blocks: list[Block] = field(default_factory=list)
-    bytes: int = 0
-
-
 class MessageGroups:
     """Row groups of messages of one loopback, sorted by the buckets of their receivers.
 
@@ -139,7 +131,8 @@ class MessageGroups:
 
     def __init__(self, receivers: Receivers, limits: EngineLimits) -> None:
         self._receivers, self._limits = receivers, limits
-        self._laid: _Laid | None = _Laid()
+        self._blocks: list[Block] | None = []
+        self._bytes = 0
 
     def is_full(self, rows: int, size: int) -> bool:
         """Return whether the pending messages fill a block."""
@@ -147,34 +140,31 @@ class MessageGroups:
 
     def cut(self, table: pa.Table) -> Iterator[pa.Table]:
         """Yield the row groups of a block."""
-        size = table.nbytes
-        bucket_of_row = self._receivers_of(table, size)
-        if bucket_of_row is None:
-            self._laid = None
+        bucket_of_row = self._receivers_of(table)
+        if self._blocks is None or bucket_of_row is None:
+            self._blocks = None
             yield from _cut(table, [table.num_rows], self._limits)
             return
-        assert self._laid is not None, "`_receivers_of` returns None without it"
         order = np.argsort(bucket_of_row, kind="stable")
         buckets, rows = np.unique(bucket_of_row, return_counts=True)
-        self._laid.blocks.append(Block(tuple(buckets.tolist()), tuple(rows.tolist())))
-        self._laid.bytes += size
+        self._blocks.append(Block(tuple(buckets.tolist()), tuple(rows.tolist())))
+        self._bytes += table.nbytes
         yield from _cut(table.take(pa.array(order)), rows.tolist(), self._limits)
 
     def finish(self, writer: pq.ParquetWriter, rows: int) -> int:
         """Write the index; return the number of buckets, or 0 for a file that is not sorted."""
-        if self._laid is None:
+        if self._blocks is None:
             return 0
-        width = self._laid.bytes // max(1, rows)
-        of = self._receivers
-        index = MessageIndex(of.buckets, of.own, width, tuple(self._laid.blocks))
+        of, width = self._receivers, self._bytes // max(1, rows)
+        index = MessageIndex(of.buckets, of.own, width, tuple(self._blocks))
         writer.add_key_value_metadata({_KEY: json.dumps(index.to_json(), separators=(",", ":"))})
         return of.buckets
 
-    def _receivers_of(self, table: pa.Table, size: int) -> Int64s | None:
+    def _receivers_of(self, table: pa.Table) -> Int64s | None:
         """Return the buckets of a block's messages; `None` if the file stays unsorted."""
         block = self._limits.message_block_bytes
-        small = table.num_rows < self._receivers.rows_min and size < block
-        if self._laid is None or (small and not self._laid.blocks):
+        small = table.num_rows < self._receivers.rows_min and table.nbytes < block
+        if self._blocks is None or (small and not self._blocks):
             return None
         try:
             return self._receivers.of(table)

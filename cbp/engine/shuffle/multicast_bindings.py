@@ -36,12 +36,7 @@ from cbp.model.flow.schema import Schema
 
 @dataclass(frozen=True, slots=True)
 class BindingFile:
-    """The file of bindings of one task in one epoch.
-
-    Attributes:
-        rows: Number of rows that the file must have.
-        epoch: The epoch that made the bindings.
-    """
+    """The file of bindings that one task made in one epoch, and the number of its rows."""
 
     path: str
     rows: int
@@ -50,11 +45,8 @@ class BindingFile:
 
 def binding_schema(key: Schema) -> pa.Schema:
     """Return the schema of a file of bindings."""
-    return (
-        arrow_schema(key)
-        .append(pa.field("_address", pa.string()))
-        .append(pa.field("_hash", pa.int64()))
-    )
+    more = [pa.field("_address", pa.string()), pa.field("_hash", pa.int64())]
+    return pa.schema([*arrow_schema(key), *more])
 
 
 def read_bindings(file: BindingFile, key: Schema) -> Iterator[pa.Table]:
@@ -74,11 +66,7 @@ def read_bindings(file: BindingFile, key: Schema) -> Iterator[pa.Table]:
 
 
 class BindingSink:
-    """Writes the file of bindings of one task, if there are any.
-
-    Args:
-        suffix: End of the file's name; no other task has it.
-    """
+    """Writes the file of bindings of one task, if there are any; `suffix` is the task's alone."""
 
     def __init__(
         self,

@@ -59,7 +59,6 @@ class _Run:
         self._batches, self._bytes = [], 0
 
     def seal(self) -> None:
-        """Make `table` from all batches; a memory map if they are on disk."""
         if self._file is not None:
             if self._batches:
                 self._spill(self._batches[0].schema)
@@ -143,9 +142,8 @@ class Spool:
     def take(self, batches: Iterable[pa.RecordBatch], *, ordered: bool = True) -> None:
         """Read all batches and separate them by flow.
 
-        Args:
-            ordered: Whether they are in its order. If not, each flow is sorted by hash, and
-                records of one hash are in any order.
+        If they are not `ordered`, each flow is sorted by hash; the records of one hash are in any
+        order.
         """
         for batch in batches:
             flows = batch.column(batch.schema.get_field_index("_flow")).to_numpy()
