@@ -51,7 +51,8 @@ _POLL_SECONDS = 0.5
 _GIVEN_UP = "Could not recover from a failed barrier ResultStage"
 _REFUSED = ("SPARK-24819", "SPARK-24942")
 """What Spark writes of a job that needs more slots than there are, and of any such job while it
-chooses its executors by itself."""
+chooses its executors by itself.
+"""
 
 _DYNAMIC = "spark.dynamicAllocation.enabled"
 
@@ -59,11 +60,7 @@ _log = logging.getLogger(__name__)
 
 
 class TooFewSlotsError(Exception):
-    """Spark has fewer slots than a job has tasks that must run together.
-
-    Args:
-        slots: How many it has; at least 1.
-    """
+    """Spark has fewer slots (at least 1) than a job has tasks that must run together."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -71,13 +68,7 @@ class TooFewSlotsError(Exception):
 
 
 def loop_tasks_of(asked: int, slots: int, conf: Mapping[str, str], *, is_local: bool) -> int:
-    """Return how many tasks a loop may have on Spark; logs a warning if Spark allows only one.
-
-    Args:
-        asked: The number that is wanted; 0 means one for each slot.
-        slots: How many tasks Spark runs at the same time.
-        conf: The settings of the session.
-    """
+    """Return how many tasks a loop may have; 0 asks for one a slot, and some Sparks allow only 1."""
     if asked != 1 and not is_local and conf.get(_DYNAMIC, "false").lower() == "true":
         _log.warning(
             "each loop runs in one task: with %s=true, Spark cannot run several tasks together "
@@ -91,12 +82,8 @@ def loop_tasks_of(asked: int, slots: int, conf: Mapping[str, str], *, is_local: 
 def own_host(addresses: Sequence[str], part: int) -> str:
     """Return the host at which a task of a barrier stage listens, so that all others reach it.
 
-    That is where its executor is known to the driver; if all tasks are at one host, the loopback
-    interface.
-
-    Args:
-        addresses: Those of the executors of all tasks, as `host:port`.
-        part: The number of the task.
+    That is where its executor is known to the driver (`addresses`, as `host:port`, by task); if all
+    tasks are at one host, the loopback interface.
     """
     hosts = [address.rpartition(":")[0].strip("[]") for address in addresses]
     return LOOPBACK if len({*hosts}) == 1 else hosts[part]
@@ -105,13 +92,9 @@ def own_host(addresses: Sequence[str], part: int) -> str:
 def exchanged(
     plan: TaskPlan, kind: type[StageTask], batches: Iterable[pa.RecordBatch] | None = None
 ) -> str:
-    """Run one of the tasks of a loop; called in a task of a barrier stage.
+    """Run one of the tasks of a loop, in a barrier stage; without batches it reads the increment.
 
-    Args:
-        batches: Its shuffled records; `None` if it reads the increment itself.
-
-    Returns:
-        Its reports, or how a peer was lost, as JSON text.
+    Returns its reports, or how a peer was lost, as JSON text.
     """
     context, (part, attempt) = TaskContext.get(), task_identity()
     # Not `BarrierTaskContext.get`, which finds none in a worker that was in a barrier before.
@@ -147,11 +130,7 @@ def exchange_task(
 
 @dataclass(frozen=True)
 class BarrierJobs:
-    """The jobs of loops of several tasks, on one Spark.
-
-    Attributes:
-        slots_seconds: See `SLOTS_SECONDS`.
-    """
+    """The jobs of loops of several tasks, on one Spark."""
 
     context: SparkContext
     placement: Placement

@@ -27,15 +27,10 @@ _log = logging.getLogger(__name__)
 
 
 class DeferredExecutor:
-    """Passes tasks to an executor that a separate thread makes.
+    """Passes tasks to an executor that a separate thread makes; see `SparkExecutor`.
 
     Args:
         make: Makes the executor; may take minutes, and may raise.
-        bypass: Decides which jobs run without Spark.
-        loop_tasks_max: Maximum number of tasks that a loop has; 0 means one a slot.
-
-    Attributes:
-        shuffles: Large runs are shuffled.
     """
 
     shuffles = True

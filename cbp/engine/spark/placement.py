@@ -12,6 +12,7 @@ their tasks. When executors come or go, shares move to other executors.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pyspark import RDD, SparkContext
@@ -38,13 +39,10 @@ class Placement:
         executors = [] if self.is_local else self._executors()
         before, numbers = self._numbers.get(tasks, (None, None))
         if numbers is None or before != executors:
-            numbers = self._placed(homes(tasks, executors)) if executors else self._plain(tasks)
+            plain = partial(self._context.parallelize, range(tasks), tasks)  # no data is sent
+            numbers = self._placed(homes(tasks, executors)) if executors else plain()
             self._numbers[tasks] = executors, numbers
         return numbers
-
-    def _plain(self, tasks: int) -> RDD[int]:
-        # A range, for which no data has to be sent to a task.
-        return self._context.parallelize(range(tasks), tasks)
 
     def _placed(self, places: Sequence[str]) -> RDD[int]:
         # PySpark offers no preferred locations; the JVM's `makeRDD` does.

@@ -94,15 +94,11 @@ class SparkExecutor:
 
     Args:
         resident_workers: Maximum number of processes beside a local Spark that do small
-            runs without a job.
+            runs without a job; see `cbp.engine.spark.worker_pool`.
         job_start_seconds: See `cbp.model.plan.spark_or_worker.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
         loop_tasks_max: Maximum number of tasks that a loop has; 0 means one a slot.
         clock: Waits between two requests to cancel a run.
-
-    Attributes:
-        shuffles: Large runs are shuffled.
-        bypass: Decides which runs go to resident workers.
 
     Raises:
         SparkSettingError: If the session does not verify the output of retried stages.
@@ -135,12 +131,9 @@ class SparkExecutor:
         self._sessions: dict[tuple[str, str], list[SqlSession]] = {}
         self._plan_optimisations = plan_optimisations
         self._barriers = BarrierJobs(spark.sparkContext, self._placement)
-        self.loop_tasks_max = loop_tasks_of(
-            loop_tasks_max,
-            self.slots,
-            dict(spark.sparkContext.getConf().getAll()),
-            is_local=self._placement.is_local,
-        )
+        conf = dict(spark.sparkContext.getConf().getAll())
+        is_local = self._placement.is_local
+        self.loop_tasks_max = loop_tasks_of(loop_tasks_max, self.slots, conf, is_local=is_local)
 
     @property
     def slots(self) -> int:
@@ -153,10 +146,7 @@ class SparkExecutor:
         return max(1, min(self.loop_tasks_max, self.slots, free))
 
     def warm_up(self) -> None:
-        """Start every slot's Python worker and let it import the task's code.
-
-        Otherwise the first increment would wait some seconds for that.
-        """
+        """Start every slot's Python worker, which takes seconds to import the code of tasks."""
         self._run_numbered(self.slots, nothing)
         frame = self.spark.range(0, self.slots, 1, self.slots)
         frame.mapInArrow(nothing_in_arrow, RESULT).collect()
@@ -171,11 +161,7 @@ class SparkExecutor:
         return self.run_job(plan, partial(self._bodies, plan, task))
 
     def run_job(self, plan: RunPlan, bodies: Callable[[], list[str]]) -> list[TaskReport]:
-        """Run a job under the run's tag, and return the reports of its tasks.
-
-        Args:
-            bodies: Runs the job; returns the reports of its tasks, as JSON texts.
-        """
+        """Run a job under the run's tag; `bodies` returns the reports of its tasks as JSON."""
         self._going.add(plan.run)
         try:
             apart = self._variables.recomputing() if plan.recomputes else nullcontext()
@@ -192,7 +178,6 @@ class SparkExecutor:
         return [report for text in texts for report in decode(text)]
 
     def _bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:
-        """Run the job; return the reports of its tasks, as JSON texts."""
         if task.spec.record_wise:
             work = record_shares(plan, plan.slots_of(self.slots), task.limits)
             own = partial(shared_out, task, work, self._kind)
@@ -308,10 +293,8 @@ class SparkExecutor:
         self.residents.cancel(run)
         self.spark.sparkContext.cancelJobsWithTag(run)
         if run in self._going and not repeats:
-            again = threading.Thread(
-                target=self._cancel_again, args=(run,), name="cbp-cancel", daemon=True
-            )
-            again.start()
+            cancel = partial(self._cancel_again, run)
+            threading.Thread(target=cancel, name="cbp-cancel", daemon=True).start()
 
     def _cancel_again(self, run: str) -> None:
         """Repeat a request to cancel until the run has ended."""
@@ -380,7 +363,7 @@ def _seconds(plan: RunPlan, task: TaskPlan, tasks: int) -> float:
 
 
 def _environment(spark: SparkSession) -> dict[str, str]:
-    """Return the variables that Spark adds to the environment of its Python workers."""
+    """Return the variables that Spark's Python workers have on top of this process's."""
     settings = spark.sparkContext.getConf().getAll()
     return {
         name.removeprefix(_EXECUTOR_ENV): value

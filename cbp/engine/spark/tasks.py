@@ -103,11 +103,7 @@ def shared_out(
 
 def as_task(work: Work) -> _Numbered:
     """Return the function that, in a Spark task, does that task's part of the work."""
-
-    def run() -> list[str]:
-        return work(*task_identity())
-
-    return run
+    return lambda: work(*task_identity())
 
 
 def _filled(

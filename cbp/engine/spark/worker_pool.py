@@ -49,11 +49,7 @@ def safe_path() -> dict[str, str]:
 
 
 class _Worker(WorkerProcess):
-    """One resident worker.
-
-    Attributes:
-        is_changed: Whether author's code has changed the process, which ends by itself.
-    """
+    """One resident worker; if its process `is_changed` by author's code, it ends by itself."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         super().__init__([sys.executable, "-m", _MODULE], environment)
@@ -64,11 +60,7 @@ class _Worker(WorkerProcess):
         self.receive()
 
     def answer(self) -> list[str] | str:
-        """Wait for the task's report, or for the text of the exception that it raised.
-
-        Raises:
-            EOFError, OSError: If the process ended.
-        """
+        """Wait for the task's report, or for the text of what it raised; raises as `receive`."""
         answer: list[str] | str
         answer, self.is_changed = pickle.loads(self.receive())
         return answer
@@ -226,8 +218,7 @@ class WorkerPool:
 def _answers(workers: Sequence[_Worker], busy: list[_Worker], request: bytes) -> list[str] | str:
     """Return the reports of all tasks, or why one failed.
 
-    Args:
-        busy: Gets the workers that began and did not answer, or were changed; they are lost.
+    Workers that began and did not answer, or were changed, stay in `busy`: they are lost.
     """
     reports: list[str] = []
     failure = ""

@@ -35,11 +35,7 @@ _PLACES = ("_group", "_file", "_position")
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """The called groups of a task.
-
-    Attributes:
-        calls: Buckets that run together, to their calls in the order of the hashes.
-    """
+    """The called groups of a task: buckets that run together, to their calls by hash."""
 
     calls: Mapping[tuple[int, ...], Sequence[Call]]
     figures: Mapping[str, float]
@@ -51,14 +47,7 @@ class Called:
 
 
 class CallsFile:
-    """Writes calls one by one; `finish` makes the file visible to readers.
-
-    If the disk is full, no file is made, and no error is raised.
-
-    Args:
-        path: Path of the file; other writers of the same file write the same calls.
-        states: Names of the states, in the order in which they are written.
-    """
+    """Writes calls one by one, with these states; see `ScratchFile`."""
 
     def __init__(self, path: Path, states: Sequence[str]) -> None:
         self._file, self._states = ScratchFile(path), tuple(states)

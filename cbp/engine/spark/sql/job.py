@@ -23,11 +23,10 @@ author's plan consists only of queries, a part's plan is made once for all runs
 (`cbp.engine.spark.sql.plan_cache`); its tasks find out what to read when they run
 (`cbp.engine.spark.sql.sql_tasks`).
 
-Arrow batches carry results from the JVM to Python. Spark bounds a batch by its bytes, for which it
-asks every column for its size after every record: a fifth of all that the JVM does for a million
-counts. If no Python code of an author takes part, the plan itself checks that no text of a result
-is wider than `TEXT_BYTES_MAX`. Then a limit on the records also bounds the bytes, and bytes need
-not be counted.
+Spark bounds an Arrow batch of results by its bytes, for which it asks every column for its size
+after every record: a fifth of all that the JVM does for a million counts. If no Python code of an
+author takes part, the plan itself checks that no text of a result is wider than `TEXT_BYTES_MAX`:
+then a limit on the records also bounds the bytes.
 
 Guaranteed: a batch holds some `BATCH_BYTES_MAX` at most, or one record. A wider text fails the
 plan before it is in a batch (`is_wide`); the stage then runs again with bytes counted by Spark.
@@ -52,12 +51,14 @@ from pyspark.errors import (
 from pyspark.sql import DataFrame, SparkSession
 
 from cbp.engine.columnar.author_errors import author_error
-from cbp.engine.columnar.key_hash import bucket_shift, first_bucket
+from cbp.engine.columnar.key_hash import first_bucket
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.spark.bucket_shuffle import (
+    bucket_of,
     by_task,
     ddl,
     flow_of,
+    hash_of,
     quoted,
     read,
     slot_expressions,
@@ -71,7 +72,6 @@ from cbp.engine.spark.sql.plan_cache import KeptPlan, runs_again
 from cbp.engine.spark.sql.query_check import mistakes_of
 from cbp.engine.spark.sql.sql_tasks import (
     NUMBERS,
-    PartRun,
     given_to,
     look_up_task,
     named_task,
@@ -80,6 +80,7 @@ from cbp.engine.spark.sql.sql_tasks import (
     settle_task,
     whole_table_task,
 )
+from cbp.engine.spark.sql.task_input import TaskInput
 from cbp.engine.spark.sql.task_plans import with_called_keys, with_results
 from cbp.engine.spark.tasks import RESULT
 from cbp.engine.task.task_plan import TaskPlan
@@ -105,8 +106,7 @@ _UNCOUNTED = (1 << 31) - 1  # only with this value does Spark not ask for sizes
 def batch_settings(flows: Iterable[Schema]) -> Mapping[str, str] | None:
     """Return Spark's batch settings for flows whose strings are kept short by `checked`.
 
-    `None` if a column is an array, a map or a struct: the width of such a column is unknown, so
-    Spark must count bytes.
+    `None` if the width of a column is unknown: it is an array, a map or a struct.
     """
     types = [[field.type for field in flow.fields] for flow in flows]
     if any(type_.arguments for row in types for type_ in row):
@@ -153,7 +153,6 @@ class SqlSession:
     Attributes:
         optimised: Whether plans are optimised beyond what Spark does; see the package's README.
         wide: Whether a plan has met a text that `cbp.engine.spark.sql.job` refuses.
-        kept: The cached plan, which may be run again.
     """
 
     spark: SparkSession
@@ -177,11 +176,7 @@ def parts_of(task: TaskPlan, *, small: bool) -> list[int] | list[None]:
 
 
 class SqlJob:
-    """One run of a translator in SQL; `bodies` executes it.
-
-    Args:
-        sessions: One per part, used by this job only.
-    """
+    """One run of a translator in SQL; `bodies` executes it. Each part has a session of its own."""
 
     def __init__(
         self,
@@ -200,8 +195,7 @@ class SqlJob:
     def bodies(self, going: Callable[[], None]) -> list[str]:
         """Run the job; return the reports of its settling tasks, as JSON texts.
 
-        Args:
-            going: Called before each Spark job; raises once the run is cancelled.
+        `going` is called before each Spark job; it raises once the run is cancelled.
 
         Raises:
             AuthorCodeError: If the author's plan is wrong, or failed on some value.
@@ -235,10 +229,9 @@ class SqlJob:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One task's part of a run, as a plan of one partition; or all tasks, in one plan.
+    """One task's part of a run, as a plan of one partition; or all tasks (`None`), in one plan.
 
     Attributes:
-        part: The task's number; `None` means all tasks.
         job: Id in the names of the scratch files that this run's tasks share.
     """
 
@@ -254,7 +247,7 @@ class _Part:
             self.session.spark.conf.set(setting, value)
         if self.part is None:
             return self._rows(self._made([]), going)
-        run = PartRun(self.task, self.part, self.job)
+        run = TaskInput(self.task, self.part, self.job)
         # A plan made of queries alone names no files, so it may be used for other runs too.
         reused = self.session.optimised and self.task.spec.declared
         with given_to(self.session.spark.sparkContext, run):
@@ -433,8 +426,8 @@ class _Part:
         place = task.layout.flows[flow]
         slots = (task.layout, place, checked) if self._uncounted else (task.layout, place)
         if place.key:
-            keys = [str(source) for source in place.key]
-            hash_, bucket = hash_of(keys, task), bucket_of(keys, task)
+            hash_ = hash_of(map(quoted, map(str, place.key)), task)
+            bucket = bucket_of(hash_, task)
         elif self.part is None:  # an output may go to any task
             hash_, bucket = "0L", f"pmod(spark_partition_id(), {task.buckets})"
         else:
@@ -457,14 +450,3 @@ def _named(table: NamedTable, frames: Mapping[str, DataFrame]) -> DataFrame:
     )
     equal = [records[name].eqNullSafe(keys[f"_{at}"]) for at, name in enumerate(table.own)]
     return records.join(keys, equal, "left_semi")
-
-
-def hash_of(columns: Sequence[str], task: TaskPlan) -> str:
-    """Return the hash of a key, as an expression."""
-    hash_ = f"xxhash64({', '.join(map(quoted, columns))})"
-    return hash_ if task.hash_mask == -1 else f"({hash_} & {task.hash_mask}L)"
-
-
-def bucket_of(columns: Sequence[str], task: TaskPlan) -> str:
-    """Return the bucket of a key, as an expression."""
-    return f"shiftrightunsigned({hash_of(columns, task)}, {bucket_shift(task.buckets)})"

@@ -48,12 +48,7 @@ _NODES = {
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """A cached plan.
-
-    Attributes:
-        made_for: Everything that the plan depends on; the key of the cache.
-        frame: The plan; its rows are what the settling task reports.
-    """
+    """A cached plan, whose rows its tasks report, and the key: all that it depends on."""
 
     made_for: tuple[Any, ...]
     frame: DataFrame

@@ -20,10 +20,8 @@ import pyarrow as pa
 class ScratchFile:
     """Writes tables one by one; `finish` gives the file its final name.
 
-    If the disk is full, no file is made, and no error is raised.
-
-    Args:
-        path: The final path; other writers of the same file write the same tables.
+    If the disk is full, no file is made, and no error is raised. Other writers of the same file
+    write the same tables.
     """
 
     def __init__(self, path: Path) -> None:

@@ -17,10 +17,9 @@ from functools import partial
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.arrow_types import Int64s, Mask
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.columnar.row_codes import first_twice
@@ -61,8 +60,8 @@ class SettleTask:
 
     Attributes:
         plan: The plan of the run, as `with_results` returns it.
-        given: State or output to the flow that holds its records: its own flow, or the flow of
-            another result that is equal.
+        given: State or output to the flow that holds its records: its own, or that of an equal
+            result.
         look_up: Finds the called groups of a plan of one task; `None` if keys arrive by the
             shuffle.
     """
@@ -173,7 +172,8 @@ class _ArrivedResults:
 
     def run(self) -> None:
         """Write the outputs, and settle the state of every group."""
-        with closing(self.settler.emission(self._no_keys(), copies=False)) as nobody:
+        nobody_called = author_schema(self._key).empty_table()
+        with closing(self.settler.emission(nobody_called, copies=False)) as nobody:
             self._begin(nobody)
         for call in self.calls:
             if len(call.groups):
@@ -251,13 +251,10 @@ class _ArrivedResults:
         assert self._spec.key is not None, "a stage of this form has a key"
         return self._spec.key
 
-    def _no_keys(self) -> pa.Table:
-        return author_schema(self._key).empty_table()
 
-
-def _hits(wanted: Int64s, hashes: Int64s) -> npt.NDArray[np.bool_]:
+def _hits(wanted: Int64s, hashes: Int64s) -> Mask:
     """Return a mask of the `wanted` hashes that are in `hashes`; both must be ascending."""
     places = np.searchsorted(hashes, wanted)
-    hits: npt.NDArray[np.bool_] = places < len(hashes)
+    hits: Mask = places < len(hashes)
     hits[hits] = hashes[places[hits]] == wanted[hits]
     return hits
