@@ -59,11 +59,9 @@ class KeptReader(Protocol):
 
     def get(self, second: Row) -> Any | None:
         """Return the record with this second key; `None` if there is none."""
-        ...
 
     def between(self, low: Bound, high: Bound, *, reverse: bool = False) -> Iterator[Any]:
         """Yield the records from one place to another, in order, or from the last to the first."""
-        ...
 
 
 class KeptShape:

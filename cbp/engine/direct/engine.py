@@ -33,8 +33,6 @@ from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files, LocalFiles
 
-_HASH_ALL_BITS = -1
-
 
 class DirectEngine:
     """The direct engine; implements `cbp.engine.interface.engine.Engine`.
@@ -42,10 +40,6 @@ class DirectEngine:
     Args:
         cache: Folder for index copies, on every worker's machine.
         hash_mask: Applied to every hash; only tests narrow it, to force collisions.
-
-    Attributes:
-        preparer, control, publisher, tables, increments, records, history, garbage, verification:
-            The parts; see `cbp.engine.interface.engine.Engine`. The executor is the control.
     """
 
     def __init__(
@@ -56,7 +50,7 @@ class DirectEngine:
         files: Files | None = None,
         clock_ms: Callable[[], int] = MACHINE.now_ms,
         faults: Faults = NO_FAULTS,
-        hash_mask: int = _HASH_ALL_BITS,
+        hash_mask: int = -1,
         limits: EngineLimits = DEFAULT_LIMITS,
     ) -> None:
         files = files or LocalFiles(faults)
@@ -66,9 +60,9 @@ class DirectEngine:
         self.control: RunControl = executor
         self.publisher = PublicationWriter(self._open, files, cache, limits)
         self.garbage = TableCollector(self._open, files, clock_ms)
-        caches = (self._open, self.garbage, executor)
+        forgets = (self._open.forget, self.garbage.forget, executor.forget)
         self.tables = TableChanges(
-            executor, self._open, files, cache, caches, clock_ms, faults, limits, hash_mask
+            executor, self._open, files, cache, forgets, clock_ms, faults, limits, hash_mask
         )
         self.increments = IncrementTables(self._open, limits)
         self.records = RecordTables(self._open, cache, hash_mask, limits)

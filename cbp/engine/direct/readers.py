@@ -56,15 +56,7 @@ from cbp.model.verification import Comparison
 
 
 def version_at(table: ManagedTable, name: str, at_ms: int | None) -> TableVersion:
-    """Return the newest version of a table as of a time.
-
-    Args:
-        name: The table's folder, relative to the dataflow's.
-        at_ms: Milliseconds since 1970; `None` means the newest version.
-
-    Raises:
-        NotFoundError: If no readable version is that old.
-    """
+    """Return the newest version of a table as of a time; `NotFoundError` if none is that old."""
     log, snapshot = table.log, table.refresh()
     if at_ms is None or snapshot.in_commit_timestamp <= at_ms:
         return TableVersion(snapshot.version, _shown(snapshot), snapshot.in_commit_timestamp)
@@ -132,13 +124,9 @@ class IncrementTables:
         self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int
     ) -> list[dict[str, Any]]:
         """Return records of increments, in order; old increments are read from their tables."""
+        live_of = self.tables.live_output
         return read_records(
-            folder,
-            increments,
-            offset=offset,
-            limit=limit,
-            live_of=self.tables.live_output,
-            limits=self.limits,
+            folder, increments, offset=offset, limit=limit, live_of=live_of, limits=self.limits
         )
 
     def batches(
@@ -151,13 +139,12 @@ class IncrementTables:
     def recall(self, folder: str, flow: str, index: int) -> Increment:
         """Return an old increment from its table; see `IncrementReader.recall`."""
         increment = Increment(flow, index, index)
-        live = self.tables.live_output(folder, increment)
-        return recalled(folder, increment, live)
+        return recalled(folder, increment, self.tables.live_output(folder, increment))
 
     def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
         """Return old increments with the files that hold them now; see `IncrementReader.locate`."""
-        live = self.tables.output(folder, flow).live
-        return located(folder, flow, increments, tuple(live.values()))
+        live = self.tables.output(folder, flow).live.values()
+        return located(folder, flow, increments, tuple(live))
 
     def horizon(self, folder: str, flow: str, *, version: int | None = None) -> int:
         """Return the first increment that retention kept; see `IncrementReader.horizon`."""
@@ -209,12 +196,8 @@ class RecordTables:
 
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published record of a state."""
-        return read_state_rows(
-            self.tables.state(folder, node, state),
-            node,
-            state,
-            index_cache(self.cache, self.limits),
-        )
+        table, cache = self.tables.state(folder, node, state), index_cache(self.cache, self.limits)
+        return read_state_rows(table, node, state, cache)
 
     def set_aside(self, folder: str, node: StageNode) -> list[dict[str, Any]]:
         """Return the records that a stage has set aside; see `RecordReader.set_aside`."""
@@ -247,19 +230,15 @@ class HistoryReader:
         log = self.tables.table(f"{folder}/{state_table(node.name, state)}").log
         if version not in log.readable():
             return None
-        txns = log.snapshot(version).txns
-        return shown_epoch(txns, shown_generation(txns))
+        return _shown(log.snapshot(version))
 
     def first_shown(
         self, folder: str, dataflow: str, node: StageNode, epoch: int, generation: int
     ) -> dict[str, TableVersion]:
         """Return the oldest versions that show an epoch; see `TableHistory.first_shown`."""
         tables = {name: self.tables.table(f"{folder}/{name}") for name in stage_tables(node)}
-        versions = {
-            name: version_showing(table, name, dataflow, epoch, generation)
-            for name, table in tables.items()
-        }
-        return {name: version for name, version in versions.items() if version is not None}
+        shown = {n: version_showing(t, n, dataflow, epoch, generation) for n, t in tables.items()}
+        return {name: version for name, version in shown.items() if version is not None}
 
 
 @dataclass
@@ -311,9 +290,7 @@ class WholeTables:
         if comparison.kind == "state":
             schema = node.translator.state(comparison.name).schema
             live = live_files(snapshot, comparison.table, ())
-            state_table = StateTable(table.path, snapshot.metadata.id, live)
-            return StateContents(
-                state_table, schema, node.buckets, index_cache(self.cache, self.limits)
-            )
+            files, cache = StateTable(table.path, snapshot.metadata.id, live), self.cache
+            return StateContents(files, schema, node.buckets, index_cache(cache, self.limits))
         schema = node.translator.output(comparison.name).schema
         return OutputContents(table.path, schema, tuple(snapshot.live.values()), self.limits)

@@ -78,11 +78,9 @@ class TableVersions(Protocol):
 
     def look_up(self, state: str, key: Mapping[str, Any], version: int) -> list[dict[str, Any]]:
         """Return the records of one key of a state; empty when there is none."""
-        ...
 
     def state_page(self, state: str, version: int, start: Place, limit: int) -> Page:
         """Return at most `limit` records of a state from `start` on, in any fixed order."""
-        ...
 
     def key_changes(
         self,
@@ -103,11 +101,9 @@ class TableVersions(Protocol):
                 reaches its limit of reading.
             among: Values of further columns; only records of the key with these values count.
         """
-        ...
 
     def output_page(self, output: str, version: int, start: Place, limit: int) -> Page:
         """Return at most `limit` records of an output from `start` on, in the flow's order."""
-        ...
 
 
 class RecordReader(Protocol):
@@ -117,26 +113,21 @@ class RecordReader(Protocol):
         self, folder: str, node: StageNode, state: str, key: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         """Return the published state records of one key; empty when there is none."""
-        ...
 
     def state_size(self, folder: str, node: StageNode, state: str) -> Mapping[int, BucketSize]:
         """Return bucket -> its size as published, from the table's log; reads no record."""
-        ...
 
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published state record, bucket by bucket; any order within a bucket."""
-        ...
 
     def set_aside(self, folder: str, node: StageNode) -> list[dict[str, Any]]:
         """Return the published records that a stage has set aside, in order.
 
         The columns are those of `cbp.model.dataflow.set_aside.SET_ASIDE`.
         """
-        ...
 
     def versions(self, folder: str, node: StageNode) -> TableVersions:
         """Return a reader of a stage's tables as of any version that is kept."""
-        ...
 
 
 class IncrementReader(Protocol):
@@ -146,7 +137,6 @@ class IncrementReader(Protocol):
         self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int
     ) -> list[dict[str, Any]]:
         """Return at most `limit` records of increments, in order, starting at `offset`."""
-        ...
 
     def batches(
         self, folder: str, increment: Increment, schema: Schema
@@ -159,7 +149,6 @@ class IncrementReader(Protocol):
             IncrementDamagedError: The increment has a different number of records.
             FileLostError: A file is missing, and its table does not have the records either.
         """
-        ...
 
     def recall(self, folder: str, flow: str, index: int) -> Increment:
         """Rebuild an old increment of a stage's flow from its table, after the store was lost.
@@ -171,24 +160,19 @@ class IncrementReader(Protocol):
             NotFoundError: The flow belongs to a source: only its log knows its increments.
             IncrementCollectedError: Retention removed the increment from its table.
         """
-        ...
 
     def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
         """Return old increments of a stage's flow with the files that hold them now.
 
-        If compaction replaced an increment's files, it consists of slices of the merged files.
-        An increment whose files are no longer as recorded is returned unchanged.
+        If compaction replaced them, these are slices of merged files. An increment whose records
+        are no longer as recorded is returned unchanged.
         """
-        ...
 
     def horizon(self, folder: str, flow: str, *, version: int | None = None) -> int:
         """Return the first increment of a stage's flow that retention has left in the table.
 
-        Args:
-            flow: `stage.output`.
-            version: Version of the table; `None` means the newest.
+        Without a version, that is the newest.
         """
-        ...
 
     def frame(
         self,
@@ -214,7 +198,6 @@ class IncrementReader(Protocol):
             SetAsideFullError: The function failed on more records than can be set aside.
             IncrementDamagedError: A file is missing or has a different number of rows.
         """
-        ...
 
 
 class TableHistory(Protocol):
@@ -223,22 +206,14 @@ class TableHistory(Protocol):
     def shown(
         self, folder: str, dataflow: str, node: StageNode, *, at_ms: int | None = None
     ) -> Mapping[str, TableVersion]:
-        """Return the newest version of each of a stage's tables, now or as of a time.
-
-        Args:
-            at_ms: Only versions whose in-commit timestamp is not later than this; `None` means any.
+        """Return the newest version of each of a stage's tables, now or as of an in-commit time.
 
         Raises:
             NotFoundError: A table has no readable version that is old enough.
         """
-        ...
 
     def shown_by(self, folder: str, node: StageNode, state: str, version: int) -> int | None:
-        """Return the last epoch that a version of a state's table shows; -1 if it shows none.
-
-        `None` if the version can no longer be read.
-        """
-        ...
+        """Return the last epoch that a version of a state shows, or -1; `None` if it is gone."""
 
     def first_shown(
         self, folder: str, dataflow: str, node: StageNode, epoch: int, generation: int
@@ -250,16 +225,10 @@ class TableHistory(Protocol):
         in a later version, with a later epoch. If the version was collected, the oldest version
         that can still be read is returned instead; see its `epoch`.
         """
-        ...
 
 
 class Contents(Protocol):
-    """The records of one version of a table.
-
-    Attributes:
-        rows: The number of records.
-        parts: The number of parts. Two sides with equally many parts are compared part by part.
-    """
+    """The records of one version of a table; two sides with as many parts are compared by part."""
 
     @property
     def rows(self) -> int: ...  # noqa: D102 - see above
@@ -269,7 +238,6 @@ class Contents(Protocol):
 
     def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
         """Yield a part's records in batches; with `epochs`, each record starts with its epoch."""
-        ...
 
 
 class VerificationReader(Protocol):
@@ -280,18 +248,12 @@ class VerificationReader(Protocol):
     ) -> tuple[TableChange, ...]:
         """Copy the records of state tables, as of versions, to a recomputation's folder.
 
-        Args:
-            tables: Folder of each table, relative to `folder`, to the version.
-            records: Intentions of the tables' stage, oldest first; those after the versions
-                count, too.
-
-        Returns:
-            The changes that give the recomputation's empty tables the same records.
+        The intentions of their stage, oldest first, count, too. Returns the changes that give the
+        recomputation's empty tables the same records.
 
         Raises:
             NotFoundError: A version, or a file of it, can no longer be read.
         """
-        ...
 
     def contents(
         self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None
@@ -301,4 +263,3 @@ class VerificationReader(Protocol):
         Raises:
             NotFoundError: The version can no longer be read.
         """
-        ...

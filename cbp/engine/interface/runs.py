@@ -44,11 +44,7 @@ def needs_spark(nodes: Iterable[StageNode]) -> bool:
 
 
 def require_no_spark(stage: str, spec: TranslatorSpec) -> None:
-    """Refuse a translator in Spark SQL for an engine without Spark.
-
-    Raises:
-        DefinitionError: Rule `spark_needed`.
-    """
+    """Refuse a translator in Spark SQL for an engine without Spark, by the rule `spark_needed`."""
     if spec.form == "sql":
         message = (
             f"{spec.name} is written in Spark SQL: use the Spark engine, or rewrite the "
@@ -66,10 +62,8 @@ class LookedUp:
     """A table of another stage that a run looks up, as plain data.
 
     Attributes:
-        folder: Folder of the dataflow that has the table.
         moment: The moment as of which the table is read; `None` means the newest.
-        unpublished: Intentions that are read too, although the table may not show them yet; as in
-            `RunPlan`.
+        unpublished: As in `RunPlan`; they are read, too.
     """
 
     folder: str
@@ -251,11 +245,7 @@ class RunPreparer(Protocol):
     """Prepares runs; different threads may call it for different stages."""
 
     def limits(self) -> PhysicalLimits:
-        """Return the limits and slots that decide how a run is executed.
-
-        `cbp.model.plan.explain` uses them to explain a run.
-        """
-        ...
+        """Return the limits and slots that decide how a run is executed."""
 
     def maintains_outputs(self, epoch: int) -> bool:
         """Return whether the run of an epoch should also maintain its outputs.
@@ -263,7 +253,6 @@ class RunPreparer(Protocol):
         Maintenance compacts outputs and drops old records. The plan of such a run says what
         must be `kept`.
         """
-        ...
 
     def prepare(self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen) -> PreparedRun:
         """Do the work of one run; blocks until every file is durable.
@@ -271,29 +260,22 @@ class RunPreparer(Protocol):
         May be called again for the same epoch with another `run` id: the files of an
         attempt that is not recorded are harmless orphans.
 
-        Args:
-            enter: Called with each phase that begins (`cbp.model.run.timeline`).
+        `enter` is called with each phase that begins (`cbp.model.run.timeline`).
 
         Raises:
             AuthorCodeError: The author's code failed.
             IncrementDamagedError: An input file is missing or has a different number of rows.
             OperatingError: Disk full, cancelled, a foreign writer.
         """
-        ...
 
     def correct(
         self, plan: RunPlan, stage: str, state: str, corrections: Sequence[Correction]
     ) -> tuple[PreparedRun, str]:
-        """Correct records of a state in a separate epoch; like `prepare`, publishes nothing.
+        """Correct records of a state in a separate epoch without inputs; publishes nothing.
 
-        Args:
-            plan: The epoch; it has no inputs.
-
-        Returns:
-            The prepared run, whose outputs are empty, and the path of the file that holds the
-            corrections, relative to the folder.
+        Returns the prepared run, whose outputs are empty, and the path of the file that holds the
+        corrections, relative to the folder.
         """
-        ...
 
     def give_back(
         self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen
@@ -305,14 +287,13 @@ class RunPreparer(Protocol):
 
         Args:
             plan: The epoch; it has no inputs.
-            enter: As in `prepare`; also called with `again` each time the code is called
-                without the groups that failed.
+            enter: Also called with `again` each time the code is called without the groups that
+                failed.
 
         Raises:
             DefinitionError: A record no longer fits its input.
             CbpError: As in `prepare`.
         """
-        ...
 
 
 class RunControl(Protocol):
@@ -327,7 +308,6 @@ class RunControl(Protocol):
         Raises:
             DataflowInvalidError: Rule `engine_unsupported`, with stage, input and place.
         """
-        ...
 
     def warm(self) -> None:
         """Prepare resources that runs would wait for, such as processes; end long idle ones.
@@ -335,18 +315,15 @@ class RunControl(Protocol):
         A service calls it at its start and from time to time. It blocks for a second or so if there
         is something to start, and costs nothing otherwise.
         """
-        ...
 
     def waits_for(self) -> str:
         """Return why the engine cannot run anything yet, in words; `""` if it can.
 
         Until then a run waits, and so does `refuse` for stages in SQL.
         """
-        ...
 
     def cancel(self, run: str) -> None:
         """Ask a run to stop; its `prepare` then raises `RunCancelledError`. Returns at once."""
-        ...
 
     def stacks(self, run: str) -> Sequence[ProcessStack]:
         """Return where the processes that execute a run are now; none if no process does.
@@ -357,7 +334,6 @@ class RunControl(Protocol):
         Raises:
             RunStackUnseenError: The run's tasks are in processes that the engine cannot ask.
         """
-        ...
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
         """Return the runs that have waiting tasks now, but none running.
@@ -365,7 +341,6 @@ class RunControl(Protocol):
         Raises:
             OperatingError: The engine cannot find out.
         """
-        ...
 
 
 Unpublished = Callable[[str], Iterable[Intention]]
@@ -393,7 +368,7 @@ def looked_up_tables(
     published; others do in a recomputation, which publishes less often than the service.
 
     Args:
-        unpublished: Returns the intentions of a stage, given a stage that wrote a table.
+        unpublished: Returns the intentions of a stage that wrote a table.
         reads_all: Whether every look-up reads epochs that are not published.
         moments: Moments that are known already, from the record of the run.
     """

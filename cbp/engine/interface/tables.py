@@ -33,7 +33,6 @@ class TableAdministration(Protocol):
             DataflowInvalidError: As in `check`.
             TableForeignError: A folder holds something else.
         """
-        ...
 
     def rewrite(
         self,
@@ -63,7 +62,6 @@ class TableAdministration(Protocol):
         Raises:
             OperatingError: Disk full, a foreign writer.
         """
-        ...
 
     def show_built(
         self, folder: str, dataflow: str, node: StageNode, *, built: str, epoch: int, run: str
@@ -75,7 +73,6 @@ class TableAdministration(Protocol):
         Args:
             built: The folder with the tables that were built; all their runs are published.
         """
-        ...
 
     def show_again(
         self, folder: str, node: StageNode, versions: Mapping[str, int], *, epoch: int
@@ -88,7 +85,6 @@ class TableAdministration(Protocol):
         Raises:
             NotFoundError: If a version, or one of its files, no longer exists.
         """
-        ...
 
     def alter(
         self,
@@ -108,11 +104,9 @@ class TableAdministration(Protocol):
         Args:
             timestamp_ms: In-commit timestamp of the entries, as in `publish`.
         """
-        ...
 
     def forget(self, folder: str) -> None:
         """Drop cached data about the tables of a removed folder."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +153,6 @@ class TablePublisher(Protocol):
         Returns:
             Folder of each changed table, to the version that shows the last epoch.
         """
-        ...
 
     def rewind(
         self,
@@ -184,4 +177,3 @@ class TablePublisher(Protocol):
             RollbackImpossibleError: The earlier contents of a table are no longer kept.
             LogConflictError: Another controller wrote at the same moment.
         """
-        ...

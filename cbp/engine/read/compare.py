@@ -21,7 +21,7 @@ column without floating-point numbers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
@@ -45,7 +45,8 @@ from cbp.model.dataflow.equality import (
     record_rank,
 )
 from cbp.model.dataflow.set_aside import SET_ASIDE_COMPARED
-from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.dataflow.stage import OutputSpec, TranslatorSpec
+from cbp.model.flow.schema import Schema
 from cbp.model.flow.signed_changes import change_splitter, split_change
 from cbp.model.verification import Comparison, Differing
 
@@ -61,6 +62,9 @@ _TEXT_MAX = 300
 Batches = Callable[[], Iterator[list[Row]]]
 """Starts reading one side; yields lists of records in the order of the table."""
 
+_Rank = Callable[[tuple[int, Row]], Any]
+"""Returns the rank of an epoch and a record."""
+
 Counting = Callable[[int], None]
 """Called with the number of records as they are compared; may raise to end the comparison."""
 
@@ -69,18 +73,35 @@ def column_names(
     comparison: Comparison, spec: TranslatorSpec
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the compared columns of a table, and the columns that identify a difference."""
-    if comparison.kind == "set_aside":
-        return SET_ASIDE_COMPARED.names, ("key", "record")
-    if comparison.kind == "state":
-        state = spec.state(comparison.name)
-        return state.schema.names, spec.key_of(state).names
-    output = spec.output(comparison.name)
+    schema, key, output = _declared(comparison, spec)
+    if output is None:
+        return schema.names, key
     if comparison.kind == "changes":
         columns = output.record_schema.names
         return columns, columns
     before = ("_epoch",) if comparison.kind == "history" else ()
-    columns = (*before, *output.schema.names)
-    return columns, (*before, *output.key) if output.key else columns
+    columns = (*before, *schema.names)
+    return columns, (*before, *key) if key else columns
+
+
+def _declared(
+    comparison: Comparison, spec: TranslatorSpec
+) -> tuple[Schema, tuple[str, ...], OutputSpec | None]:
+    """Return the columns of a table, those of its key, and what it is declared as, if an output."""
+    if comparison.kind == "set_aside":
+        return SET_ASIDE_COMPARED, ("key", "record"), None
+    if comparison.kind == "state":
+        state = spec.state(comparison.name)
+        return state.schema, spec.key_of(state).names, None
+    output = spec.output(comparison.name)
+    return output.schema, output.key, output
+
+
+def _ranked(output: OutputSpec | None) -> tuple[_Rank | None, list[int]]:
+    """Return the rank by which a record of a key counts, and the columns that it needs."""
+    if output is None or not output.latest_by:
+        return None, []
+    return record_rank(output), [output.schema.index(name) for name in output.latest_by]
 
 
 def compare(
@@ -92,27 +113,13 @@ def compare(
     counting: Counting,
     limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[Differing]:
-    """Return keys of a table whose records differ, `SHOWN_MAX` at most; empty if there are none.
-
-    Args:
-        counting: See `Counting`.
-    """
+    """Return keys of a table whose records differ, `SHOWN_MAX` at most; empty if there are none."""
     epochs = comparison.kind == "history"
-    rank: Callable[[tuple[int, Row]], Any] | None = None
-    beside: list[int] = []
-    names: Sequence[str]
-    if comparison.kind == "set_aside":
-        schema, names, close = SET_ASIDE_COMPARED, ("key", "record"), EXACTLY
-    elif comparison.kind == "state":
-        state = spec.state(comparison.name)
-        names = spec.key_of(state).names
-        schema, close = state.schema, closeness(state, names)
-    else:
-        output = spec.output(comparison.name)
-        schema, names = output.schema, output.key
-        close = closeness(output, names, behind=int(epochs))
-        rank = record_rank(output) if output.latest_by else None
-        beside = [schema.index(name) for name in output.latest_by]
+    schema, names, output = _declared(comparison, spec)
+    rank, beside = _ranked(output)
+    close = EXACTLY
+    if comparison.kind != "set_aside":
+        close = closeness(output or spec.state(comparison.name), names, behind=int(epochs))
     # Without a key, the whole record is the key; in a history, the epoch comes first.
     key = [schema.index(name) + epochs for name in names] or list(range(len(schema) + epochs))
     if epochs and names:
@@ -182,24 +189,15 @@ def count_differences(
 ) -> DifferenceCounts:
     """Count the records in which two versions of a table differ, exactly and by value.
 
-    Args:
-        comparison: The compared table, which is not a flow of changes. A history and set-aside
-            records are compared without their epochs.
-        before, after: Both versions, with the same columns.
+    The table is not a flow of changes; both versions have the same columns. A history and set-aside
+    records are compared without their epochs.
     """
-    rank: Callable[[tuple[int, Row]], Any] | None = None
-    beside: list[int] = []
-    names: Sequence[str]
+    schema, names, output = _declared(comparison, spec)
     if comparison.kind == "set_aside":
         schema, names = _SET_ASIDE_COUNTED, ("input", "key", "record")
-    elif comparison.kind == "state":
-        state = spec.state(comparison.name)
-        schema, names = state.schema, spec.key_of(state).names
-    else:
-        output = spec.output(comparison.name)
-        schema, names = output.schema, output.key if comparison.kind == "view" else ()
-        rank = record_rank(output) if names and output.latest_by else None
-        beside = [schema.index(name) for name in output.latest_by] if names else []
+    elif output is not None and comparison.kind != "view":
+        names = ()
+    rank, beside = _ranked(output if names else None)
     key = [schema.index(name) for name in names] or list(range(len(schema)))
     places = [at + int(rank is not None) for at in key]
     counts = DifferenceCounts()
@@ -226,11 +224,7 @@ def count_differences(
                 olds, news = (
                     {
                         value: _listed(_present(row, (*key, *beside)))
-                        for value, row in (
-                            spilled.last(part, number)
-                            if rank is None
-                            else spilled.greatest(part, number, rank)
-                        ).items()
+                        for value, row in spilled.last(part, number, rank).items()
                     }
                     for number in (0, 1)
                 )
@@ -261,10 +255,8 @@ def compare_multisets(
 ) -> list[Differing]:
     """Return the first keys whose records differ, as multisets; empty if both sides are equal.
 
-    Args:
-        expected, actual: Both sides; each is read up to two times.
-        key: Positions of the columns that identify a difference.
-        counting: Called for the records that are read the first time.
+    Each side is read up to two times, and counted once. `key` has the positions of the columns that
+    identify a difference.
     """
     surplus, missing = _one_sided(expected, actual, counting, limits)
     if not surplus and not missing:
@@ -275,8 +267,7 @@ def compare_multisets(
         # A difference returns the records of one side only; swapping the sides gives the other.
         lacking, _ = _one_sided(actual, expected, lambda rows: None, limits)
         _into(groups, lacking, key, "expected")
-    shown = islice(groups.values(), SHOWN_MAX)
-    return [_differing(group.key, group.expected, group.actual) for group in shown]
+    return _first(groups)
 
 
 def compare_near(
@@ -291,13 +282,8 @@ def compare_near(
 ) -> list[Differing]:
     """Return keys whose records differ by more than a tolerance, as multisets; `SHOWN_MAX` at most.
 
-    Each record is paired with at most one close record of the other side. Records without a
-    partner differ. The keys are in no particular order.
-
-    Args:
-        expected, actual: Both sides; each is read once.
-        key: Positions of the columns that identify a difference.
-        rows: Approximate number of records of a side.
+    Each record is paired with at most one close record of the other side; those without a partner
+    differ. The keys are in no particular order. Each side, of about `rows` records, is read once.
     """
     spilled = _Parts(rows, lambda row: close.parts(row)[0], limits)
     sides = expected, actual, counting
@@ -316,12 +302,8 @@ def compare_changes(
 ) -> list[Differing]:
     """Return records whose signs have different sums, `SHOWN_MAX` at most; empty if all are equal.
 
-    They are in no particular order.
-
-    Args:
-        expected, actual: Both sides, as changes; each is read once.
-        rows: Approximate number of changes of a side.
-        split: Returns the record and the sign of a change.
+    They are in no particular order. Each side, of about `rows` changes, is read once. `split`
+    returns the record and the sign of a change.
     """
     spilled = _Parts(rows, lambda row: close.parts(split(row)[0])[0], limits)
     sides = expected, actual, counting
@@ -337,10 +319,8 @@ def _unpaired(
 ) -> list[Differing]:
     """Return the keys of the records that have no record of the other side close to them.
 
-    Args:
-        spilled: Gets both sides; closed at the end.
-        net: Returns the records to pair of those that agree in what must be equal.
-        key: Positions of the columns that name a difference; `None`: all.
+    `net` returns the records to pair of those that agree in what must be equal; `key` has the
+    positions of the columns that name a difference, `None` means all.
     """
     groups: dict[Hashable, _Group] = {}
     with closing(spilled):
@@ -356,8 +336,7 @@ def _unpaired(
                 _into(groups, [right[at] for at in surplus], names, "actual")
             if len(groups) >= SHOWN_MAX:
                 break
-    shown = islice(groups.values(), SHOWN_MAX)
-    return [_differing(group.key, group.expected, group.actual) for group in shown]
+    return _first(groups)
 
 
 def _net(
@@ -384,7 +363,7 @@ def compare_views(
     rows: int,
     counting: Counting,
     close: Closeness = EXACTLY,
-    rank: Callable[[tuple[int, Row]], Any] | None = None,
+    rank: _Rank | None = None,
     beside: Sequence[int] = (),
     limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[Differing]:
@@ -393,12 +372,10 @@ def compare_views(
     A tombstone (`cbp.model.dataflow.equality`) equals a key that never had a record.
 
     Args:
-        expected, actual: Both sides, in the order of the flow.
+        expected, actual: Both sides, in the order of the flow, of about `rows` records each.
         key: Positions of the declared key's columns.
-        rows: Approximate number of records of a side.
-        rank: Returns the rank of an epoch and a record; the record of a key with the greatest
-            rank counts, and each record then starts with its epoch. `None` means that the last
-            record counts.
+        rank: Of a key the record with the greatest rank counts, and each record starts with its
+            epoch. `None` means that the last record counts.
         beside: Positions of columns that a tombstone has beside its key.
     """
     differences: list[Differing] = []
@@ -407,10 +384,7 @@ def compare_views(
     with closing(_Parts(rows, lambda row: identity([row[at] for at in places]), limits)) as spilled:
         spilled.take(expected, actual, counting)
         for part in range(spilled.parts):
-            wants, has = (
-                spilled.last(part, side) if rank is None else spilled.greatest(part, side, rank)
-                for side in (0, 1)
-            )
+            wants, has = (spilled.last(part, side, rank) for side in (0, 1))
             for value in dict.fromkeys([*wants, *has]):
                 left, right = (_present(side.get(value), (*key, *beside)) for side in (wants, has))
                 if left is None and right is None:
@@ -464,6 +438,11 @@ class _Group:
     actual: list[Row] = field(default_factory=list)
 
 
+def _first(groups: Mapping[Hashable, _Group]) -> list[Differing]:
+    shown = islice(groups.values(), SHOWN_MAX)
+    return [_differing(group.key, group.expected, group.actual) for group in shown]
+
+
 def _into(
     groups: dict[Hashable, _Group],
     rows: list[Row],
@@ -508,11 +487,7 @@ def _shortened(text: str) -> str:
 
 
 class _Parts:
-    """Records of both sides, cut into parts by a hash; on disk, in one unnamed temporary file.
-
-    Args:
-        of: Returns what is hashed of a record; records with equal values are in one part.
-    """
+    """Records of both sides, cut into parts by the hash of what `of` returns; on disk."""
 
     def __init__(self, rows: int, of: Callable[[Row], Hashable], limits: EngineLimits) -> None:
         self.parts = min(_PARTS_MAX, max(1, rows // limits.compared_rows))
@@ -538,14 +513,13 @@ class _Parts:
             self._blocks.setdefault((part, side), []).append(self._file.add(waiting))
             waiting.clear()
 
-    def last(self, part: int, side: int) -> dict[Hashable, Row]:
-        """Return the last record of each hashed value in one part of one side."""
-        return {self._of(row): row for block in self._read(part, side) for row in block}
+    def last(self, part: int, side: int, rank: _Rank | None) -> dict[Hashable, Row]:
+        """Return the last record of each hashed value in one part of one side.
 
-    def greatest(
-        self, part: int, side: int, rank: Callable[[tuple[int, Row]], Any]
-    ) -> dict[Hashable, Row]:
-        """Return the greatest record of each hashed value, without the epochs before them."""
+        With a rank, that is the greatest one, and epochs before the records are left out.
+        """
+        if rank is None:
+            return {self._of(row): row for block in self._read(part, side) for row in block}
         best: dict[Hashable, tuple[int, Row]] = {}
         for block in self._read(part, side):
             for epoch, *row in block:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
-from cbp.engine.columnar.row_codec import Row, decode_columns
+from cbp.engine.columnar.row_codec import Row, decode_table
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.live_records import live_batches
 from cbp.engine.interface.readers import Contents
@@ -47,18 +47,13 @@ class StateContents:
     def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
         """Yield the records of one bucket, by hash; a state has no epochs."""
         assert not epochs, "a state has no epochs"
-        types = [column.type for column in self.schema.fields]
         for part in BucketState(self.table, self.cache, (number,)).records(self.schema.names):
-            yield list(decode_columns(part, self.schema.names, types))
+            yield list(decode_table(part, self.schema))
 
 
 @dataclass(frozen=True, slots=True)
 class OutputContents:
-    """One version of an output table.
-
-    Attributes:
-        live: The version's live files, in any order; they hold whole epochs.
-    """
+    """One version of an output table; its live files, in any order, hold whole epochs."""
 
     folder: str
     schema: Schema
@@ -78,17 +73,15 @@ class OutputContents:
     def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
         """Yield the records in the order of the flow, with their epoch in front if asked for."""
         assert number == 0, "there is one part"
-        names = (*(("_epoch",) if epochs else ()), *self.schema.names)
         schema = arrow_schema(self.schema).insert(0, pa.field("_epoch", pa.int64()))
         for file in in_order(self.live):
             for batch in live_batches(self.folder, file, schema.names, limits=self.limits):
                 # A file from before the output got a column lacks it.
                 table = conform(pa.Table.from_batches([batch]), schema)
-                columns = [table.column(name).to_pylist() for name in names[: int(epochs)]]
-                types = [column.type for column in self.schema.fields]
-                rows = decode_columns(table, self.schema.names, types)
+                rows = decode_table(table, self.schema)
                 if epochs:
-                    yield [(epoch, *row) for epoch, row in zip(*columns, rows, strict=True)]
+                    numbers = table.column("_epoch").to_pylist()
+                    yield [(epoch, *row) for epoch, row in zip(numbers, rows, strict=True)]
                 else:
                     yield list(rows)
 
@@ -124,12 +117,7 @@ class _ContentsSince(_OfWhole):
 
 @dataclass(frozen=True, slots=True)
 class _ContentsWithGaps(_OfWhole):
-    """The records of an output whose epochs have other numbers.
-
-    Attributes:
-        whole: All records of the output, with epochs that follow each other.
-        gaps: Numbers that no epoch has, ascending.
-    """
+    """The records of an output whose epochs follow each other, numbered without those in `gaps`."""
 
     gaps: Sequence[range]
 
@@ -169,14 +157,9 @@ class ListedContents:
 
 
 def contents_since(contents: Contents, comparison: Comparison) -> Contents:
-    """Return the contents to compare; for an output, only from the first repeated epoch on.
-
-    Epochs that retention has removed are left out too.
-    """
+    """Return the contents to compare: those of an output from the first repeated, kept epoch on."""
     first = max(comparison.since or 0, comparison.first)
-    if not first or comparison.carried:
-        return contents
-    return _ContentsSince(contents, first)
+    return _ContentsSince(contents, first) if first and not comparison.carried else contents
 
 
 def contents_with_gaps(contents: Contents, gaps: Sequence[range]) -> Contents:

@@ -74,13 +74,10 @@ class Replay:
     """One recomputation; the constructor creates tables, or continues those of `begins`.
 
     Attributes:
-        folder: Folder of the tables; increments name their files relative to it.
-        id: Prefix of the ids of the runs, `[a-z0-9]+`.
+        folder, id, before_run, origins, slots_max: As in `RecomputedEpochs`.
         limits: Leading stage to the number of epochs that it may run; other stages have no limit.
-        before_run: Called with the id of each run before it starts; may raise to end the replay.
         punctuations: Punctuations of the flows; each closes frames once all increments of its
             flow before it have arrived. Further punctuations can be added with `close`.
-        origins, slots_max: As in `RecomputedEpochs`.
         history: Returns the increments of a source that were offered, for runs that read a
             replacement; `None`: those of this replay.
         between: Called between two runs; its argument is whether epochs are published next.
@@ -197,28 +194,17 @@ class Replay:
             return False
         inputs = {name: decision.increments(waiting[name]) for name in node.wiring}
         replaces = any(one.gone for increments in inputs.values() for one in increments)
-        read = self._already_read(node, waiting) if replaces else {}
-        run, prepared = self._recomputed.prepare(self.units[stage], epoch, inputs, retained=read)
-        self._recomputed.note(
-            Intention(
-                self.dataflow.name,
-                stage,
-                epoch,
-                run,
-                0,
-                decision.read,
-                decision.remove,
-                prepared.outputs,
-                prepared.changes,
-            )
-        )
+        before = self._already_read(node, waiting) if replaces else {}
+        run, prepared = self._recomputed.prepare(self.units[stage], epoch, inputs, retained=before)
+        read, remove, outputs = decision.read, decision.remove, prepared.outputs
+        of, changes = self.dataflow.name, prepared.changes
+        record = Intention(of, stage, epoch, run, 0, read, remove, outputs, changes)
+        self._recomputed.note(record)
         self._memos[stage] = decision.memo
         self.epochs[stage] += 1
         for name, connector in waiting.items():
-            waiting[name] = connector.after(
-                tuple(decision.read.get(name, ())), tuple(decision.remove.get(name, ()))
-            )
-        for increment in prepared.outputs.values():
+            waiting[name] = connector.after(tuple(read.get(name, ())), tuple(remove.get(name, ())))
+        for increment in outputs.values():
             self._enqueue(increment)
         self.between(publishes := self._recomputed.is_due(stage))
         if publishes:
@@ -250,9 +236,7 @@ class Replay:
             segments, memo = self.engine.increments.frame(
                 self.folder, stage, spec, increment, framing.memo, node.set_aside_max
             )
-            self._framings[stage, input_], done = framing.take(increment, segments, memo)
-            self._append(stage, input_, done)
-            self._show_framing(stage, input_)
+            self._frame(stage, input_, *framing.take(increment, segments, memo))
         self._close(increment.flow, increment.index + 1)
 
     def _close(self, flow: str, at: int) -> None:
@@ -261,20 +245,19 @@ class Replay:
 
     def _close_inputs(self, flow: str, here: Sequence[Punctuation]) -> None:
         for stage, input_ in self.dataflow.consumers(flow) if here else ():
-            if not any(p.meant_for(stage, input_, flow) for p in here):
-                continue
-            if stage not in self._connectors:
+            meant = any(p.meant_for(stage, input_, flow) for p in here)
+            if not meant or stage not in self._connectors:
                 continue
             if self.units[stage].leader.translator.input(input_).frame_by is not None:
                 framing = self._framings.get((stage, input_), Framing())
-                self._framings[stage, input_], done = framing.close()
-                self._append(stage, input_, done)
-                self._show_framing(stage, input_)
+                self._frame(stage, input_, *framing.close())
 
-    def _show_framing(self, stage: str, input_: str) -> None:
-        """Give the connector its framing, since Runnables ask whether the input is closed."""
-        of_stage, framing = self._connectors[stage], self._framings[stage, input_]
-        of_stage[input_] = replace(of_stage[input_], framing=framing)
+    def _frame(self, stage: str, input_: str, framing: Framing, done: Iterable[Increment]) -> None:
+        """Give an input its new frames, and its framing: Runnables ask whether it is closed."""
+        self._framings[stage, input_] = framing
+        self._append(stage, input_, done)
+        connectors = self._connectors[stage]
+        connectors[input_] = replace(connectors[input_], framing=framing)
 
     def _append(self, stage: str, input_: str, increments: Iterable[Increment]) -> None:
         connectors = self._connectors[stage]

@@ -65,17 +65,8 @@ class Damage:
     def of(cls, error: CbpError, path: str) -> Damage:
         """Return the damage that an error reports about a file."""
         path = str(error.details.get("path", path))
-        place, why = place_of(path), str(error.details.get("why", error.message))
-        return cls(
-            error.code,
-            path,
-            place.kind,
-            place.dataflow,
-            place.name,
-            place.stage,
-            why,
-            place.next_step,
-        )
+        of, why = place_of(path), str(error.details.get("why", error.message))
+        return cls(error.code, path, of.kind, of.dataflow, of.name, of.stage, why, of.next_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +188,8 @@ def missing_ends(
         if path := _shown_record(shown):
             records.setdefault(path, f"the table {table} contains the results of its epoch")
     for version in sorted(versions):
-        yield _lost(
-            f"{folder}/_description/{version:020d}.json",
-            "tables were written by this version of the dataflow",
-        )
+        path = f"{folder}/_description/{version:020d}.json"
+        yield _lost(path, "tables were written by this version of the dataflow")
     for path, why in sorted(records.items()):
         if path not in there and not files.exists(f"{folder}/{path}"):
             yield _lost(f"{folder}/{path}", why)
@@ -245,8 +234,7 @@ _CHECKPOINT = ".checkpoint.parquet"
 def scrub(folder: str, files: Files, *, needed: Collection[str] = ()) -> Iterator[ScrubbedFile]:
     """Check every file of a dataflow's folder, in the order of their names.
 
-    Args:
-        needed: Data files of waiting increments, relative to the folder; they must exist.
+    `needed` are the data files of waiting increments, relative to the folder; they must exist.
     """
     there = {file.path: file.bytes for file in files.list_files(folder) if not file.temporary}
     yield from missing_numbers(folder, there)
@@ -271,7 +259,8 @@ def scrub(folder: str, files: Files, *, needed: Collection[str] = ()) -> Iterato
             yield ScrubbedFile(full, 0, Damage.of(error, full))
     for path in sorted(there):
         looked = _look(folder, path, there[path], live.get(path), files)
-        if looked.damage and _is_of_a_run(path) and path not in live and path not in needed:
+        of_a_run = path.endswith(".parquet") and "/_runs/" in path
+        if looked.damage and of_a_run and path not in live and path not in needed:
             named = _named_files(folder, files) if named is None else named
             if path.rpartition("/")[2] not in named:
                 looked = replace(looked, damage=None)
@@ -290,21 +279,14 @@ def _look(folder: str, path: str, size: int, live: AddFile | None, files: Files)
     return ScrubbedFile(full, size)
 
 
-def _is_of_a_run(path: str) -> bool:
-    return path.endswith(".parquet") and "/_runs/" in path
-
-
 def _named_files(folder: str, files: Files) -> Collection[str]:
     """Return the names of all files of runs that a record or a log of a dataflow names."""
     names: set[str] = set()
     for file in files.list_files(folder):
         if file.path.endswith((".json", ".jsonl")):
             with suppress(CbpError):  # said elsewhere
-                names.update(
-                    _DATA_FILE.findall(
-                        files.read(f"{folder}/{file.path}").decode("utf-8", "replace")
-                    )
-                )
+                text = files.read(f"{folder}/{file.path}").decode("utf-8", "replace")
+                names.update(_DATA_FILE.findall(text))
     return names
 
 
@@ -318,8 +300,7 @@ def _check(full: str, path: str, live: AddFile | None, files: Files) -> None:
             raise FileDamagedError(full, f"it has {has}, but the log of its table says {live.rows}")
     elif TABLE_LOG in f"/{path}":
         if (match := NUMBERED.match(path)) is not None:
-            log = DeltaLog(full.partition(TABLE_LOG)[0], files)
-            log.entry(int(match["number"]))
+            DeltaLog(full.partition(TABLE_LOG)[0], files).entry(int(match["number"]))
     elif path.endswith(".jsonl") or is_entry(path):
         _check_entries(full, files)
     elif path.endswith(".json"):

@@ -70,7 +70,6 @@ class Exchange(Protocol):
     @property
     def tasks(self) -> int:
         """The number of tasks."""
-        ...
 
     def swap(self, facts: Mapping[str, Any], tables: Sequence[Tables]) -> list[Message]:
         """Do a round: send a message to every task, and return those of all, by task.
@@ -81,7 +80,6 @@ class Exchange(Protocol):
         Raises:
             PeerGoneError: Another task has failed.
         """
-        ...
 
     def finish(self, *, done: bool) -> None:
         """End the last round: tell all tasks whether this one has succeeded; wait for theirs.
@@ -91,7 +89,6 @@ class Exchange(Protocol):
         Raises:
             PeerGoneError: Another task has failed, though this one has not.
         """
-        ...
 
 
 class _Alone:

@@ -68,7 +68,7 @@ class TooFewSlotsError(Exception):
 
 
 def loop_tasks_of(asked: int, slots: int, conf: Mapping[str, str], *, is_local: bool) -> int:
-    """Return how many tasks a loop may have; 0 asks for one a slot, and some Sparks allow only 1."""
+    """Return how many tasks a loop has; 0 asks for one a slot, and Spark may allow only one."""
     if asked != 1 and not is_local and conf.get(_DYNAMIC, "false").lower() == "true":
         _log.warning(
             "each loop runs in one task: with %s=true, Spark cannot run several tasks together "

@@ -28,11 +28,9 @@ class KeptTableReader(Protocol):
 
     def get(self, keys: pa.Table) -> pa.Table:
         """Return the records with these keys, in their order; one that is missing is left out."""
-        ...
 
     def all(self) -> pa.Table:
         """Return all records, group by group, in order of the second key."""
-        ...
 
 
 class ReachedReader(Protocol):
@@ -41,19 +39,15 @@ class ReachedReader(Protocol):
     @property
     def size(self) -> int:
         """Number of records."""
-        ...
 
     def find(self, keys: pa.Table) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """Return the rows of `keys` whose record exists, ascending, and these records."""
-        ...
 
     def all(self) -> pa.Table:
         """Return all records, in any order."""
-        ...
 
     def of(self, keys: pa.Table) -> pa.Table:
         """Return all records with these keys of the stage, in any order."""
-        ...
 
 
 class KeptTables:
