@@ -1,12 +1,11 @@
 """Groups of one bucket: which records of every flow belong to which key.
 
-Records arrive as one sorted run per flow. They are grouped by whole columns: first the
-unique hashes of the bucket, then for every flow the range of rows of each hash. No
-record is touched in Python here, so every group costs the same.
+Records arrive as one sorted run per flow. They are grouped by whole columns: first the unique
+hashes of the bucket, then for every flow the range of rows of each hash.
 
-Two keys may share a hash, so the keys of a window are compared too, as columns (`group_keys`).
-A comparison that cannot tell (NaN is not equal to itself) answers "not alike". The caller then
-splits the window record by record, which is slower and always right.
+Two keys may share a hash, so the keys of a window are compared too, as columns (`group_keys`). A
+comparison that cannot tell (NaN is not equal to itself) answers "not alike". The caller then splits
+the window record by record, which is slower and always right.
 
 Memory: 8 bytes per record and 24 bytes per group and flow, while a bucket is processed.
 """

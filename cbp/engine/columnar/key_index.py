@@ -6,12 +6,9 @@
 
 A file of a source is written with it if files of the source can be replaced
 (`cbp.model.dataflow.replacement_obstacles`). To find the records of some groups, this column is
-read first, the others only where one of the groups can be, and only keys that can be one of them
-are hashed. What the bits let pass is hashed. Without the column (in files of earlier versions, or
-from before the stage was there) the keys of all records are hashed.
-
-A key of numbers, dates and times has no index: such keys are hashed as fast as the index is read.
-What a file says of their least and greatest value serves instead (`KeyRange`), also for texts.
+read first, the others only where one of the groups can be, and what it lets pass is hashed. Without
+the column (in earlier files) all keys are hashed. Keys of numbers, dates and times have none: they
+are hashed as fast. A file's least and greatest value serve instead (`KeyRange`), also for texts.
 
 The column is in the file that it indexes: it is as durable, checksums cover it, and readers leave
 it out, since they name the columns that they read. Its name is a digest of how the hash is made, so

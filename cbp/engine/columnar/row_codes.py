@@ -1,9 +1,8 @@
 """Integer codes of rows: equal rows have equal codes, whatever their types.
 
-Whole columns become integers first. Integers can be compared, joined and counted as arrays,
-where Python would compare records one by one. Equality is that of
-`cbp.model.dataflow.equality.identity`: null equals null, NaN equals NaN, both zeros are equal,
-and the entries of a map have no order.
+Integers can be compared, joined and counted as arrays. Equality is that of
+`cbp.model.dataflow.equality.identity`: null equals null, NaN equals NaN, both zeros are equal, and
+the entries of a map have no order.
 
     >>> row_codes([pa.table({"a": [1.5, None]}), pa.table({"a": [None, 1.5, 2.5]})])
     [array([0, 1]), array([1, 0, 2])]

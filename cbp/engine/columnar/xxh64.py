@@ -1,11 +1,8 @@
 """XXH64 of many byte strings at once, with NumPy: the hot part of routing by a text key.
 
-Strings of the same length are hashed together, word by word, so a string costs a few
-array operations instead of a call from Python. Rare lengths go through the xxhash library,
-string by string; the digests are the same (tests/cbp/engine/columnar/test_xxh64.py).
-
-The words of a string may begin at any byte. They are read through an overlapping view of the
-buffer that holds all strings, so only the words that are read are copied.
+Strings of the same length are hashed together, word by word. Rare lengths go through the xxhash
+library, string by string; the digests are the same (tests/cbp/engine/columnar/test_xxh64.py). Words
+are read through an overlapping view of the buffer that holds all strings, so no others are copied.
 
 Source: the XXH64 specification.
 """

@@ -1,13 +1,11 @@
 """The direct engine: state is never shuffled, and a run costs what its increment touches.
 
-`DirectEngine` is the engine that a service uses, over tables whose records are placed by bucket.
-`cbp.engine.run.preparer` prepares a run, and one of three executors carries out its tasks:
+It is the engine that a service uses. `cbp.engine.run.preparer` prepares a run, and one of three
+executors carries out its tasks, all by the same code on the same files:
 
-    cbp.engine.spark.spark_executor     as one Spark job, or in resident workers
+    cbp.engine.spark.spark_executor      as one Spark job, or in resident workers
     cbp.engine.workers.worker_executor   in worker processes without Spark (`engine=local`)
-    cbp.engine.run.executor       in this process (tests, and simulations that need no cluster)
-
-All of them run the same task code on the same files.
+    cbp.engine.run.executor              in this process (tests and simulations)
 
 Guaranteed: a prepared run is not published; publication is redo and can be repeated.
 Not guaranteed: that files of failed attempts are gone; they stay until the collector finds them.

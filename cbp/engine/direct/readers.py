@@ -2,10 +2,9 @@
 
 Each reads the tables as of their newest log entry, unless a version is named.
 
-Time travel: `version_at` and `version_showing` find which version of a managed table shows a time
-or an epoch, by the log only. In-commit timestamps rise with the versions, and so do the epochs that
-they show, within a generation of the dataflow. So both are found by bisection, which reads few
-entries of a long log.
+`version_at` and `version_showing` find which version of a table shows a time or an epoch. In-commit
+timestamps rise with the versions, and so do the epochs that they show, within a generation of the
+dataflow. So both are found by bisection, which reads few entries of a long log.
 """
 
 from __future__ import annotations

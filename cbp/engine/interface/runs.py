@@ -3,8 +3,7 @@
 The steps of a run:
 
 1. `RunPreparer.prepare` does the work and writes files. It publishes nothing. The way from a
-   `RunPlan` to files is drawn in cbp/engine/README.md; it begins in `cbp.engine.run.preparer`.
-   What the tasks of the run are given is another plan (`cbp.engine.task.task_plan`).
+   `RunPlan` to files is drawn in cbp/engine/README.md.
 2. The caller puts the intention (`cbp.engine.commit.intention_log`). This is the commit point.
 3. `publish` (`cbp.engine.interface.tables`) shows the run in the tables, alone or together with
    other runs. It may happen much later. It is an idempotent redo and can be repeated after any

@@ -4,11 +4,9 @@
                           -> states: what the author emitted; for idle groups, what stays
            -> hidden timers: set again for called groups, gone for those that fired
 
-What a run emits in place of the author is compared with the state as an author's records are
-(`cbp.engine.kernel.state_diff`): what stays costs nothing, what expired dies, and is a change of a
-view in the order of its group. The timers are compared as columns: every call of a group sets one,
-so a record in Python for each would cost as much as the state. See `cbp.model.dataflow.expiry` for
-the rules.
+What a run emits in place of the author is compared with the state as an author's records are. The
+timers are compared as columns: every call of a group sets one, so a record in Python for each would
+cost as much as the state. The rules are in `cbp.model.dataflow.expiry`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Group batches, called windows: records of some groups as Python objects, a slice per group.
 
-It is built from whole columns. A group's key is read from the first flow that has the group.
-Arrow columns are compared to verify that all its records have that key. If one hash belongs to
-several keys, `_split` separates the window by key; only such a window pays for it.
-
-A large group's records are in ranges of mapped files. At the first request they are sorted on disk,
-together with the place of each, so that those that are not emitted again can be marked as deleted.
+It is built from whole columns. A group's key is read from the first flow that has the group, and
+compared with those of all its records, as columns. Only if one hash belongs to several keys is the
+window separated by key (`_split`). A large group's records are in ranges of mapped files. At the
+first request they are sorted on disk, with the place of each, to mark those that die.
 """
 
 from __future__ import annotations

@@ -2,19 +2,14 @@
 
     group -> its rows in each file of its bucket, as a range -> binary search by the second key
 
-Only the records that the author reads are read from a group's files. So the cost of a look-up
-follows the records that it touches, not the size of its group. At the first look-up of a window,
-all records that its inputs name are found together (`cbp.engine.kernel.named_records`). A group
-with many other look-ups is listed by its second keys once its searches have taken as long as a list
-takes to make. Small groups of which an author reads all are read together, see below.
-
-What the author is given is in `cbp.engine.columnar.kept_records`; what becomes of records that it
-puts and deletes, in `cbp.engine.kernel.state_settlement`.
+Only the records that the author reads are read from a group's files. At the first look-up of a
+window, all records that its inputs name are found together (`cbp.engine.kernel.named_records`). A
+group with many other look-ups is listed by its second keys once its searches have taken as long as
+a list takes to make.
 
 Some authors read all records of each group. To read a group of ten records by itself costs a
-hundred times what its records cost. So once an author has read some neighboring groups as a whole,
-the next ones are read together: twice as many each time, until the author reads others. This is
-done for small groups only; larger ones are read only as far as the author asks.
+hundred times what its records cost. So once an author has read some small neighboring groups as a
+whole, the next ones are read together: twice as many each time, until the author reads others.
 """
 
 from __future__ import annotations

@@ -2,11 +2,9 @@
 
     input records -> their second keys, by group -> binary searches in columns -> records
 
-An author mostly looks up what a record of the group names: a link's URL, an order's item. So the
-columns of the second key are taken from each input that has them, and all records with these keys
-are found at once, without any object per search. A guess that the author does not use costs time
-only: each group is still asked by its author, and finds others by itself
-(`cbp.engine.kernel.kept_groups`).
+An author mostly looks up what a record of the group names: a link's URL, an order's item. So all
+records with these keys are found at once, without any object per search. A guess that the author
+does not use costs time only: each group finds others by itself (`cbp.engine.kernel.kept_groups`).
 """
 
 from __future__ import annotations

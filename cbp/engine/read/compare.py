@@ -4,13 +4,11 @@ Tables are compared as `cbp.model.dataflow.equality` defines it: as multisets of
 a history with its epochs, an output without a key), or as views, by the last record per key.
 Both sides are read as streams, batch by batch.
 
-- A multiset is compared by `cbp.engine.state.multiset_difference`: equal records cancel out as they
-  are read; records that come in another order are spilled by hash.
-- A view is cut by the hash of its keys into parts of about `compared_rows` records, on disk; memory
-  then holds the keys of one part.
-- Changes are cut by the hash of their record, and their signs are summed up.
-- A multiset whose records need not agree exactly (`Closeness`) is cut in the same way, by the
-  hash of the columns that must agree.
+- A multiset is compared by `cbp.engine.state.multiset_difference`; records that come in another
+  order are spilled by hash.
+- Others are cut by a hash into parts of about `compared_rows` records, on disk: a view by its keys,
+  changes by their record, and a multiset whose records need not agree exactly (`Closeness`) by the
+  columns that must agree.
 
 Guaranteed: a difference of one record, beyond the table's tolerance, is found; no decision
 depends on a hash. If a table differs, its first `SHOWN_MAX` keys are returned, and its comparison

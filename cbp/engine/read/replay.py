@@ -9,8 +9,6 @@ from them. The same pure model as in the service decides what runs together, and
 
 So the tables are never ahead of what was kept last. A crash after (1) is mended by publishing
 again; epochs that were prepared since are prepared again, under other ids: their files are orphans.
-
-How an epoch is prepared and published: `cbp.engine.read.recomputed_epochs`.
 """
 
 from __future__ import annotations

@@ -13,9 +13,7 @@ have cut them; garbage collection removes them, and they are not damage.
 
 A scrub is lazy: the caller that iterates decides how fast it reads. While the service runs, files
 come and go: a file that is gone when it is to be read is not damage, unless it is still needed.
-
-Logs of records and of sources are numbered, so a gap shows. The newest record of a stage, of a
-roll-back or a description leaves no gap: the tables name it.
+Logs are numbered, so a gap shows; the newest record leaves none, but the tables name it.
 
 Guaranteed: nothing is changed, and one damage hides no other.
 Not guaranteed: that a file without checksums, of an earlier version, is what was written; it is

@@ -1,10 +1,9 @@
 """Broadcast and multicast records of a task: each is stored once for all groups that it reaches.
 
-A record that names `ALL` or an address is in a task once, whatever the number of groups that
-it reaches. Its destinations become *audiences*. An audience is an address together with the epoch
-in which the message was written, or an `ALL` together with the flows that limit it. The bindings
-of that epoch tell which keys belong to an address. Every task reads them and keeps those of its
-own buckets. Which groups belong to an `ALL` is known only per window of groups
+The destinations of such a record become *audiences*: an address together with the epoch in which
+the message was written, or an `ALL` together with the flows that limit it. The bindings of that
+epoch tell which keys belong to an address; every task reads them and keeps those of its own
+buckets. Which groups belong to an `ALL` is known only per window of groups
 (`cbp.engine.shuffle.delivery`).
 
 Memory: the shared records of the task, or their spill file; the bindings of its buckets; and a

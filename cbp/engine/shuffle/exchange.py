@@ -5,9 +5,7 @@
 
 All tasks do the same rounds. In each of them a task sends one message to every other task, and
 waits until it has one of each. So what they decide by all messages of a round, they decide alike.
-
-`cbp.engine.shuffle.flight_exchange` has the rounds of several processes. The only task of a run has
-nobody to wait for (`ALONE`), and its loop does no rounds.
+The only task of a run has nobody to wait for (`ALONE`).
 
 Guaranteed: a task that fails, or whose process ends, ends the next round of all others
 (`PeerGoneError`), so none of them waits for it. Messages of one round come in the order of the

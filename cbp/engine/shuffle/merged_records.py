@@ -3,9 +3,8 @@
     combine={"label": "min"}     (node, label): (1, 7) (2, 3) (1, 5) -> (1, 5) (2, 3)
 
 Whatever is merged first, the result is the same: whole numbers are summed, and the least and the
-greatest are those of any order. So a record with a null or a NaN in a merged column stays as it is,
-and so do those whose sum the column does not hold, or whose numbers without signs have a sum of
-more than 62 bits.
+greatest are those of any order. A record with a null or a NaN in a merged column stays as it is,
+and so do those whose sum the column does not hold, or is of more than 62 bits without signs.
 
 The rule is here twice: on columns (`merged_table`), and in plain Python (`merge_records`), which
 the reference engine calls, and which takes over where a sum could be too large.

@@ -1,13 +1,12 @@
 """Message files of a loopback, sorted by bucket in blocks, with an index of the buckets' rows.
 
-The task that writes messages of a loopback computes the key of each, as a reader would. It
-sorts one block of messages at a time by the buckets of the groups that get them:
+The task that writes messages of a loopback computes the key of each, and sorts one block of
+messages at a time by the buckets of the groups that get them:
 
     block 1:  bucket 0 | bucket 3 | bucket 7      block 2:  bucket 0 | bucket 1 | ...
 
-A task that owns some buckets then reads only its part of each block
-(`cbp.engine.task.message_reader`). The index is in the file's footer; the increment says
-whether there is one.
+A task then reads only its part of each block (`cbp.engine.task.message_reader`). The index is in
+the file's footer; the increment says whether there is one.
 
 Guaranteed: messages of one bucket stay in the order in which they were emitted, and so do those
 of one group. Row groups end where buckets end, unless the buckets are small.

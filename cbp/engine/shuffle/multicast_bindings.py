@@ -3,9 +3,8 @@
     out.associate(key, address) -> one file per task, beside the files of the stage's messages
     increment of messages        -> names these files, and so keeps them as long as itself
 
-They belong to the epoch's increments of messages (`Increment.bindings`): they become durable
-with them and are forgotten with them. Every task reads a file, one row group at a time, and
-keeps the rows of its buckets.
+They become durable and are forgotten with the epoch's increments of messages
+(`Increment.bindings`). Every task reads a file, one row group at a time, and keeps its own rows.
 
 Shape:
     (the columns of the stage's key, `_address STRING` as JSON so that 1 and "1" differ,

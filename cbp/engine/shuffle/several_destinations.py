@@ -1,10 +1,9 @@
 """Records with several destinations become copies: one per key, and one shared by groups.
 
-A route function is called once per record. Each distinct key gets a copy, which is routed
-like any record of one key. Only the tasks know the groups that `ALL` and addresses reach. A
-record with such destinations gets one more copy, which is sent to every task and carries the
-destinations as text. It is one copy per task, whatever the number of groups. A record without any
-destination gets such a copy too, so that it is counted.
+Each distinct key gets a copy, which is routed like any record of one key. Only the tasks know the
+groups that `ALL` and addresses reach, so a record with such destinations gets one more copy, which
+is sent to every task and carries them as text. A record without any destination gets such a copy
+too, so that it is counted.
 
     route gives   ["b", "a", "b", Multicast("x"), All("items")]
     copies        key "b"  |  key "a"  |  to '["x", ["items"]]'

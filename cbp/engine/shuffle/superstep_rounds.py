@@ -11,9 +11,8 @@ Mostly a superstep has one round. Messages of a loopback with others inside it w
 emitted until all know, by a round, that these are at rest; the next round sends them, each with the
 superstep that emitted it. So what arrived is in the order of supersteps first.
 
-What is larger than a piece (`Room.piece_bytes`) takes several rounds, as many in each task: nobody
-sends a piece before all have the one before. So besides what the rooms of the tasks hold there are
-few pieces in memory, whatever a superstep emits.
+What is larger than a piece (`Room.piece_bytes`) takes several rounds, as many in each task, so few
+pieces are in memory besides what the rooms of the tasks hold, whatever a superstep emits.
 """
 
 from __future__ import annotations
@@ -38,7 +37,8 @@ from cbp.errors import CbpError
 
 _MESSAGES, _LEFT, _REMOTE, _OUTPUTS = "messages/", "left/", "remote/", "outputs/"
 """What begins the names of tables in a round. Messages that have waited continue with the number of
-their superstep: `messages/news/17`."""
+their superstep: `messages/news/17`.
+"""
 
 Waited = tuple[str, int, pa.Table]
 """Messages of a loopback that one superstep emitted."""

@@ -3,17 +3,9 @@
     enough slots? --yes--> (shuffle -->) barrier stage: tasks that exchange messages --> reports
         '--no----> TooFewSlotsError: the loop gets fewer tasks
 
-Tasks that wait for each other must all run at the same time, which Spark guarantees for the tasks
-of a barrier stage alone. They meet once, by Spark's `allGather`, which takes a second, and learn
-where each of them listens; from then on they exchange messages without Spark
-(`cbp.engine.shuffle.flight_exchange`). A barrier stage has no speculated twins.
-
-Spark gives up a barrier stage of which a task failed, so it is begun again here, as often as Spark
-tries a task: `spark.task.maxFailures` on a cluster, once on `local[n]`. It continues from the log
-of its supersteps (`cbp.engine.task.superstep_log`).
-
-A task whose peer is gone reports that, and does not fail: so the error of a job is that of the task
-that failed first, whichever of them Spark hears first.
+Why, and how it is tried again: cbp/engine/spark/README.md, "Tasks of a loop run together". A task
+whose peer is gone reports that, and does not fail, so the error of a job is that of the task that
+failed first, whichever of them Spark hears first.
 
 Guaranteed: a job that needs more slots than Spark has is not made; if a slot is lost meanwhile, its
 refusal by Spark is taken for that. After a failure, slots that come back are waited for.

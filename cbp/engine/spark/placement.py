@@ -1,12 +1,10 @@
 """Placement of tasks on a cluster: a task prefers the executor that has its index copies.
 
 Task `p` of `n` owns the same share of the hashes in every stage and run, up to the rounding of
-`n`. So it asks for the executor at this share of all executors. Without a preference, Spark
-gives a task to the first free executor.
+`n`. So it asks for the executor at this share of all executors.
 
-Guaranteed: results do not depend on it, only speed. If the executor is gone or busy, another one
-takes the task after `spark.locality.wait`. Not covered: runs that Spark shuffles; Spark places
-their tasks. When executors come or go, shares move to other executors.
+Guaranteed: results do not depend on it, only speed. Not covered: runs that Spark shuffles; Spark
+places their tasks. When executors come or go, shares move to other executors.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """The Spark session of the service, with the settings that matter and their reasons.
 
-There is one session per process. Runs of several stages share it, each in its own thread and
-under its own job tag.
-
-A local Spark has twice as many slots as processors, but each run is planned for as many tasks as
-processors. So a run whose tasks hang leaves half of the slots to other runs, and the operating
-system shares the processors among them.
+There is one session per process, for the runs of all stages. A local Spark has twice as many slots
+as processors, but each run is planned for as many tasks as processors: a run whose tasks hang
+leaves half of the slots to other runs.
 
 A local driver listens on the loopback interface by default, and connections must know its secret;
 the driver of a cluster must have a secret (`authentication`): without one, anyone who can reach

@@ -3,10 +3,8 @@
     run of few tasks --> enough workers free? --yes--> each does one task --> what they reported
                                  '--no---------------------------------> a Spark job, as usual
 
-A Spark job costs many times what its tasks do if these are small, and a dataflow with a cycle has
-many such runs in a row. A worker gets the same work as Spark's Python workers and runs the same
-code with the same settings (`worker_main`). Workers are started in the background once small runs
-are frequent.
+A worker gets the same work as Spark's Python workers and runs the same code with the same settings
+(`worker_main`). Workers are started in the background once small runs are frequent.
 
 Guaranteed: only the time of a run depends on the pool. If a worker cannot finish (it died, or its
 code raised), Spark does the run from the start, with its retries and its errors; no record names

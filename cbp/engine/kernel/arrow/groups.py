@@ -4,8 +4,7 @@
     groups.urls                 the records of all groups, group after group
     groups.offsets("urls")      [0, 2, 2, 5]: group 0 has rows 0 and 1, group 1 none
 
-Every engine passes these values to authors. The reference engine builds them in its own way
-(`cbp.engine.reference.arrow`).
+The reference engine builds them in its own way (`cbp.engine.reference.arrow`).
 """
 
 from __future__ import annotations

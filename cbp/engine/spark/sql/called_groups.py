@@ -3,9 +3,7 @@
     look-up -> calls -> scratch file -> state records, for the author's plan
                                     '-> groups, for the task that settles the plan's results
 
-A Spark plan may read a state several times, and another process settles its results; within one
-Spark task all of them are on one machine (`scratch_files`). Attempts of a task on one machine
-share the file, whichever Spark job they belong to.
+Attempts of a task on one machine share the file, whichever Spark job they belong to.
 
     per call:  (key columns, _hash, _called if state expires),
                then per state (its columns, _group, _file, _position)

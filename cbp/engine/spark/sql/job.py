@@ -7,29 +7,15 @@
                             '------------------------------------> settle -'-> reports
 
 A small increment, which would not be shuffled (`cbp.engine.shuffle.replicated_read`), is run in
-parts. Each part is one task with a plan of its own over the keys that it owns: a job of one
-partition, for which Spark shuffles and broadcasts nothing. Its first Python task reads the files
-and sorts its own records (`cbp.engine.spark.sql.task_input`), for every use of an input and for
-the look-up. The groups that the look-up finds are kept for every other use of a state, and for the
-Python task that settles the results (`cbp.engine.spark.sql.called_groups`). Results that are one
-frame are evaluated once.
+parts: each is one task with a plan of its own over the keys that it owns, for which Spark shuffles
+and broadcasts nothing. Its views are named like inputs and states, so each part of a stage has its
+own session. A larger increment is one plan. Spark shuffles the keys to the tasks that find their
+state, whatever the author's plan asks for, and shuffles keys and results to the tasks that settle.
+The first record of a task that finds state holds the task's number.
 
-A larger increment is one plan. Spark shuffles the keys to the tasks that find their state,
-whatever the author's plan asks for, and shuffles keys and results to the tasks that settle. The
-first record of a task that finds state holds the task's number.
-
-Each part of a stage has its own session, since its views are named like inputs and states. If the
-author's plan consists only of queries, a part's plan is made once for all runs
-(`cbp.engine.spark.sql.plan_cache`); its tasks find out what to read when they run
-(`cbp.engine.spark.sql.sql_tasks`).
-
-Spark bounds an Arrow batch of results by its bytes, for which it asks every column for its size
-after every record: a fifth of all that the JVM does for a million counts. If no Python code of an
-author takes part, the plan itself checks that no text of a result is wider than `TEXT_BYTES_MAX`:
-then a limit on the records also bounds the bytes.
-
-Guaranteed: a batch holds some `BATCH_BYTES_MAX` at most, or one record. A wider text fails the
-plan before it is in a batch (`is_wide`); the stage then runs again with bytes counted by Spark.
+Guaranteed: a batch holds some `BATCH_BYTES_MAX` at most, or one record. A text wider
+than `TEXT_BYTES_MAX` fails the plan before it is in a batch (`is_wide`); the stage then runs again
+with bytes counted by Spark.
 """
 
 from __future__ import annotations

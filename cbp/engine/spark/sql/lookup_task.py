@@ -6,14 +6,8 @@ In a plan of one task, the task reads its records once (`own`) and finds the cal
 (`called`); later readers use its scratch files. If Spark shuffles, the keys arrive by the shuffle.
 
 For a query in SQL it also finds the records of kept states that the records of an input name, by
-key and second key:
-
-    items = View("k BIGINT, id INT, n BIGINT", keep=True, key="k, id")
-    orders = Input("k BIGINT, id INT, ...", route_by="k")
-    ... FROM items_of_orders        the records of `items` with the `k` and `id` of some order
-
-They are found by the index of the state, so a query costs what its input names, and not what the
-called groups have.
+key and second key: `FROM items_of_orders` has the records of the state `items` with the `k` and
+`id` of some record of the input `orders`. They are found by the index of the state.
 
 Guaranteed: each such record comes once, however many records of the input name it.
 """

@@ -1,8 +1,7 @@
 """Merge a partial and a final aggregation of a Spark plan into one if no shuffle is between them.
 
-Spark aggregates twice: partially before a shuffle, and finally after it. A plan of one partition
-has no shuffle, so one directly follows the other, and the final aggregation gets groups that are
-complete already: every group is hashed, looked up and copied twice.
+Spark aggregates partially before a shuffle, and finally after it. A plan of one partition has no
+shuffle, so every group is hashed, looked up and copied twice.
 
     Final(k, merge) <- Partial(k, update) <- child    =>    Complete(k, update) <- child
 

@@ -1,8 +1,7 @@
 """Plan cache: Spark plans that are made once and run again for later runs of a stage.
 
-Analysis, optimisation and code generation take Spark longer than the work of a small run, and
-newly generated code runs slowly until the JIT compiler has optimised it. A plan whose leaves are
-Python tasks names no file, so the next run can use it too.
+Planning takes Spark longer than the work of a small run. A plan whose leaves are Python tasks names
+no file, so the next run can use it too.
 
 Guaranteed: a plan is cached only if running it again computes everything again (`runs_again`):
 within a plan, Spark keeps the results of shuffles, broadcasts and subqueries, the time at which it

@@ -3,12 +3,10 @@
     files -> arrange -> scratch file -> the records of an input, for the author's plan
                                    '-> the keys of all inputs, for the look-up
 
-A Spark plan may read an input several times, and state is looked up in another process; within
-one Spark task all of them are on one machine (`scratch_files`).
+All readers within one Spark task are on one machine (`scratch_files`).
 
-Guaranteed: a task's records are those of the groups that it owns, ascending by unsigned hash
-within an input. So the records of a group are adjacent, and results that Spark makes in the order
-in which it reads the groups have that order too. Not guaranteed: an order within a group.
+Guaranteed: a task's records are those of the groups that it owns, ascending by unsigned hash within
+an input, so the records of a group are adjacent. Not guaranteed: an order within a group.
 """
 
 from __future__ import annotations
