@@ -32,6 +32,7 @@ _ATOMS: dict[str, pa.DataType] = {
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
 }
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 _WIDE = {"STRING": pa.large_string(), "BINARY": pa.large_binary()}
 
 
@@ -73,7 +74,9 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     for field in schema:
         at = table.schema.get_field_index(field.name)
         column = pa.nulls(table.num_rows, field.type) if at < 0 else table.column(at)
-        columns.append(column.cast(field.type) if _narrow(column.type, field.type) else column)
+        if column.type != field.type and any(is_(field.type) for is_ in _NUMBERS):
+            column = column.cast(field.type)
+        columns.append(column)
     return pa.table(columns, names=schema.names)
 
 
@@ -101,9 +104,3 @@ def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def as_type(column: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> Any:
     """Return a column in a type; does not cast to the same type, which would take 15 us."""
     return column if column.type == type_ else column.cast(type_)
-
-
-def _narrow(actual: pa.DataType, wanted: pa.DataType) -> bool:
-    return actual != wanted and any(
-        of(wanted) for of in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-    )

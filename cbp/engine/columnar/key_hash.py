@@ -17,7 +17,7 @@ Source: Spark, catalyst `XxHash64Function` and `XXH64`; the XXH64 specification.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -122,7 +122,8 @@ def _bytes_of(value: Any, type_: DataType) -> bytes:
     if kind == "BIGINT":
         return struct.pack("<q", value)
     if kind == "TIMESTAMP":
-        return struct.pack("<q", _micros(value))
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return struct.pack("<q", (aware - _EPOCH) // timedelta(microseconds=1))
     if kind in ("DOUBLE", "FLOAT"):
         # As Java's floatToIntBits, which Spark uses: `x != x` finds NaN, `+ 0.0` makes -0.0 0.0.
         number = float("nan") if value != value else value + 0.0
@@ -131,11 +132,6 @@ def _bytes_of(value: Any, type_: DataType) -> bytes:
         return _unscaled_bytes(_unscaled(value, type_.scale), type_.precision)
     msg = f"{type_} cannot be a key"
     raise TypeError(msg)
-
-
-def _micros(value: datetime) -> int:
-    aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // timedelta(microseconds=1)
 
 
 def _unscaled(value: Decimal | int, scale: int) -> int:
@@ -175,7 +171,9 @@ def _hash_array(array: pa.Array, type_: DataType, seeds: Hashes) -> Hashes:
     """Hash every row with its own seed; results of null rows are meaningless."""
     kind = type_.kind
     if kind in ("STRING", "BINARY"):
-        return _hash_binary(array, seeds)
+        _, offsets, content = array.buffers()
+        ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+        return xxh64(memoryview(content if content is not None else b""), ends, seeds)
     if kind == "DECIMAL":
         return _hash_decimal(array, type_.precision, seeds)
     if kind in ("DOUBLE", "FLOAT"):
@@ -210,12 +208,6 @@ def _hash_floats(array: pa.Array, kind: str, seeds: Hashes) -> Hashes:
     return _hash_ints(floats.view(np.uint32), seeds)
 
 
-def _hash_binary(array: pa.Array, seeds: Hashes) -> Hashes:
-    _, offsets, content = array.buffers()
-    ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    return xxh64(memoryview(content if content is not None else b""), ends, seeds)
-
-
 def _hash_decimal(array: pa.Array, precision: int, seeds: Hashes) -> Hashes:
     # A decimal128 is 16 little-endian bytes: its lower half is the long that Spark hashes.
     halves = np.frombuffer(array.buffers()[1], np.uint64)
@@ -223,10 +215,7 @@ def _hash_decimal(array: pa.Array, precision: int, seeds: Hashes) -> Hashes:
     if precision <= _LONG_DIGITS:
         return _hash_longs(rows[:, 0], seeds)
     whole = (int.from_bytes(row.tobytes(), "little", signed=True) for row in rows)
-    return _digests((_unscaled_bytes(number, precision) for number in whole), seeds)
-
-
-def _digests(values: Iterable[Any], seeds: Hashes) -> Hashes:
+    values = (_unscaled_bytes(number, precision) for number in whole)
     return np.fromiter(map(xxh64_intdigest, values, seeds.tolist()), np.uint64, len(seeds))
 
 

@@ -74,7 +74,10 @@ def emit_function(
     values = (_copying(name, types.get(c)) for name, c in zip(names, columns, strict=True))
     emit = _emit_maker(tuple(names), tuple(values))(take)
     emit.__qualname__ = f"out.{output}"
-    return emit if names == [*columns] else _by_both_names(output, columns, emit)
+    if names == [*columns]:
+        return emit
+    # A column that is named like a keyword is taken under both its names.
+    return lambda *args, **named: emit(*args, **by_attribute(output, columns, named))
 
 
 @lru_cache(maxsize=4096)
@@ -105,13 +108,6 @@ def _copying(name: str, type_: DataType | None) -> str:
     if type_.kind == "ARRAY" and type_.arguments[0].kind in _NUMBERS:
         return f"{name}.copy() if _type({name}) is _list else _own({name})"
     return f"_own({name})"
-
-
-def _by_both_names(
-    output: str, columns: Sequence[str], emit: Callable[..., None]
-) -> Callable[..., None]:
-    """Return an emit function that takes a column named like a keyword under both its names."""
-    return lambda *args, **named: emit(*args, **by_attribute(output, columns, named))
 
 
 def copies_maker(name: str, schema: Schema) -> Callable[[list[Row]], list[Row]] | None:

@@ -86,18 +86,14 @@ class _Words:
     """Little-endian numbers that begin at any byte of a buffer."""
 
     def __init__(self, data: bytes | memoryview) -> None:
-        self._views = {size: _overlapping(data, size) for size in (_WORD, _HALF, 1)}
+        self._views: dict[int, npt.NDArray[Any]] = {}
+        for size in (_WORD, _HALF, 1):
+            shape, kind = (max(0, len(data) - size + 1),), np.dtype(f"<u{size}")
+            self._views[size] = np.ndarray(shape, kind, data, strides=(1,))
 
     def at(self, size: int, places: Int64s) -> Hashes:
         """Return the numbers of 8, 4 or 1 bytes at these places."""
         return self._views[size][places].astype(np.uint64)
-
-
-def _overlapping(data: bytes | memoryview, size: int) -> npt.NDArray[Any]:
-    view: npt.NDArray[Any] = np.ndarray(
-        (max(0, len(data) - size + 1),), np.dtype(f"<u{size}"), data, strides=(1,)
-    )
-    return view
 
 
 def _one_by_one(data: bytes | memoryview, starts: Int64s, length: int, seeds: Hashes) -> Hashes:

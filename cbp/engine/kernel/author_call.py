@@ -237,7 +237,10 @@ class Emitted:
                 key = unify([typed[place] for place in self._places[name]])
                 refuse_foreign(name, key, unify(self.key))
                 if name in self._views and name not in self._kept:
-                    self._check_once(name, key, unify([typed[at] for at in self._views[name]]))
+                    second = unify([typed[at] for at in self._views[name]])
+                    if second in self._seen[name]:
+                        refuse_twice(name, (*key, *second))
+                    self._seen[name].add(second)
             if self.key is not None and name in self._single:
                 self._check_output(name, typed_row(row, schema), schema)
 
@@ -253,11 +256,6 @@ class Emitted:
         if key in self._seen[output]:
             refuse_output_twice(output, key)
         self._seen[output].add(key)
-
-    def _check_once(self, view: str, key: Row, second: Row) -> None:
-        if second in self._seen[view]:
-            refuse_twice(view, (*key, *second))
-        self._seen[view].add(second)
 
 
 def _delete(shape: KeptShape, buffer: list[Any], *args: Any, **named: Any) -> None:

@@ -68,8 +68,9 @@ class Expiry:
         for source in window.states:
             state = self._states[source.name]
             if state.timers and not state.expires:
+                at = state.schema.index(TIMER_COLUMN)
                 for group in np.flatnonzero(~called).tolist():
-                    called[group] = self._is_due(state, source, group)
+                    called[group] = any(row[at] <= self._time for row in source.of(group))
         return called
 
     def is_expired(self, state: str, window: Window, group: int) -> bool:
@@ -143,10 +144,6 @@ class Expiry:
                 return ()
             return [Deletion(kept.shape.second_of(row)) for row in kept.handle(group)]
         return () if expired else _source(window, state).of(group)
-
-    def _is_due(self, timers: StateSpec, source: Source, group: int) -> bool:
-        at = timers.schema.index(TIMER_COLUMN)
-        return any(row[at] <= self._time for row in source.of(group))
 
 
 def settled_timers(

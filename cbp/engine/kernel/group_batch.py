@@ -25,7 +25,7 @@ from cbp.engine.columnar.groups import (
     key_rows,
     positive_zeros,
 )
-from cbp.engine.columnar.row_codec import Row, decode_columns, decode_table, rows_maker
+from cbp.engine.columnar.row_codec import Row, decode_lists, decode_table, rows_maker
 from cbp.engine.kernel.groups_to_call import find_groups
 from cbp.engine.kernel.kept_groups import KeptSource
 from cbp.engine.kernel.named_records import named_by
@@ -299,8 +299,9 @@ class WindowReader:
                 flat = run.keys_in(lists)
         key_table, pure = group_keys([*keys, *state_keys], stop - start, self._key_schema)
         # If a flow has one record per group, its key columns are the keys already.
-        decoded = zip(*flat, strict=True) if flat and pure else self._decoded(key_table)
-        made = self._key(key_rows(decoded, self._key_types))
+        if not flat or not pure:
+            flat = decode_lists(key_table, key_table.column_names, self._key_types)
+        made = self._key(key_rows(zip(*flat, strict=True), self._key_types))
         hashes = self._hashes[start:stop]
         states, lookups = states[: len(self._spec.replaced)], states[len(self._spec.replaced) :]
         return Window(made, key_table, hashes, inputs, states, lookups=lookups), flows, pure
@@ -333,9 +334,6 @@ class WindowReader:
         if self._deliveries is not None:
             return self._deliveries.flows(self._hashes[start:stop], ranges, states)
         return list(zip(self._runs, ranges, strict=True))
-
-    def _decoded(self, key_table: pa.Table) -> Iterator[Row]:
-        return decode_columns(key_table, key_table.column_names, self._key_types)
 
     def _large(
         self, run: FlowRun, make: Callable[[Iterable[Row]], list[Row]], first: int, last: int
@@ -405,7 +403,8 @@ class WindowReader:
         groups: list[int] = []
         chosen: list[list[list[int]]] = [[] for _ in window.sources]
         for group in range(len(window.hashes)):
-            keys_of = [_keys(run, ranges, group) for run, ranges in flows]
+            spans = [(run, int(of.starts[group]), int(of.stops[group])) for run, of in flows]
+            keys_of = [run.keys_of(start, stop) for run, start, stop in spans]
             keys_of += [
                 self._state_keys(spec, source, group)
                 for spec, source in zip(read, window.sources[len(flows) :], strict=True)
@@ -413,13 +412,11 @@ class WindowReader:
             by_key = list(map(partial(_by_key, group), window.sources, keys_of))
             called = {
                 key
-                for at, (source, positions_by_key) in enumerate(
-                    zip(window.sources, by_key, strict=True)
-                )
-                for key, positions in positions_by_key.items()
+                for at, source in enumerate(window.sources)
+                for key, positions in by_key[at].items()
                 if self._calls(at, source, positions)
             }
-            for key in sorted(called, key=_nulls_first):
+            for key in sorted(called, key=lambda one: [(part is not None, part) for part in one]):
                 keys += self._key([key])
                 groups.append(group)
                 for at, positions_by_key in enumerate(by_key):
@@ -461,10 +458,6 @@ class WindowReader:
         return key_rows(raw, self._key_types)
 
 
-def _keys(run: FlowRun, ranges: Ranges, group: int) -> list[Row]:
-    return run.keys_of(int(ranges.starts[group]), int(ranges.stops[group]))
-
-
 def _by_key(group: int, source: Source, keys: Iterable[Row]) -> dict[Row, list[int]]:
     """Return the positions in `source.rows` of one group's records, by key."""
     positions_by_key: dict[Row, list[int]] = {}
@@ -482,10 +475,6 @@ def _chosen(source: Source, groups: list[list[int]]) -> Source:
     rows = [source.rows[at] for at in flat]
     origin = None if source.origin is None else source.origin.at(np.array(flat, np.int64))
     return Source(source.name, rows, starts, stops, origin)
-
-
-def _nulls_first(key: Row) -> tuple[tuple[bool, Any], ...]:
-    return tuple((value is not None, value) for value in key)
 
 
 def state_order(table: pa.Table, hashes: Int64s, spec: StateSpec) -> Int64s:

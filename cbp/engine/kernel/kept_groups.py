@@ -359,7 +359,14 @@ class KeptGroup:
         places = self.locate(second)
         if second in self._known:  # read with those that the window's inputs name
             return self._known[second]
-        return self._record_at(places[0]) if places else None
+        if not places:
+            return None
+        source, place = self._source, places[0]
+        if place in source.records:
+            return source.records[place]
+        if source.is_nested:
+            return self._read(place[0], np.array([place[1]]))[0]
+        return source.record(*place)
 
     def _search(self, second: Row) -> Sequence[Place]:
         if self._source.find_named(self, second) and second in self._located:
@@ -405,12 +412,6 @@ class KeptGroup:
                 row = order.row(place)
                 if row not in source.state.dead_rows(at):
                     yield at, row
-
-    def _record_at(self, place: Place) -> Any:
-        source, (at, row) = self._source, place
-        if place in source.records:
-            return source.records[place]
-        return self._read(at, np.array([row]))[0] if source.is_nested else source.record(at, row)
 
     def between(self, low: Bound, high: Bound, *, reverse: bool = False) -> Iterator[Any]:
         """Yield the records from one place to another; see `KeptReader`."""

@@ -235,11 +235,9 @@ class Replay:
                 self.folder, stage, spec, increment, framing.memo, node.set_aside_max
             )
             self._frame(stage, input_, *framing.take(increment, segments, memo))
-        self._close(increment.flow, increment.index + 1)
-
-    def _close(self, flow: str, at: int) -> None:
-        """Close the frames that end at a punctuation right before increment `at` of a flow."""
-        self._close_inputs(flow, [p for p in self.punctuations if p.flow == flow and p.at == at])
+        next_one = increment.flow, increment.index + 1
+        here = [one for one in self.punctuations if (one.flow, one.at) == next_one]
+        self._close_inputs(increment.flow, here)
 
     def _close_inputs(self, flow: str, here: Sequence[Punctuation]) -> None:
         for stage, input_ in self.dataflow.consumers(flow) if here else ():

@@ -240,7 +240,8 @@ def scrub(folder: str, files: Files, *, needed: Collection[str] = ()) -> Iterato
     live: dict[str, AddFile] = {}
     shown: dict[str, Shown] = {}
     named: Collection[str] | None = None  # asked for if anything is wrong
-    for table in _tables(there):
+    logs = (path for path in there if TABLE_LOG in f"/{path}")
+    for table in sorted({path.partition(TABLE_LOG)[0] for path in logs}):
         runs: list[RunEntry] = []
         snapshot, damage = _snapshot(f"{folder}/{table}", files, runs)
         if damage is not None:
@@ -330,10 +331,6 @@ def _record(value: Any) -> Mapping[str, Any]:
         message = f"it is a {type(value).__name__}, not an object"
         raise TypeError(message)
     return value
-
-
-def _tables(there: Collection[str]) -> list[str]:
-    return sorted({path.partition(TABLE_LOG)[0] for path in there if TABLE_LOG in f"/{path}"})
 
 
 def _snapshot(

@@ -12,7 +12,7 @@ tests/cbp/engine/shuffle/test_combine.py checks it for the translators of this r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -57,24 +57,27 @@ def combined(table: pa.Table, route: FlowRoute) -> tuple[pa.Table, pa.Array]:
     rows = rows_maker(input_.name, input_.schema.names)(decode_table(table, input_.schema))
     keys = _keys(table, route)
     merged: list[tuple[int, Row, int]] = []
-    for places in _groups(keys):
+    groups: dict[Row, list[int]] = {}
+    for at, key in enumerate(keys):
+        groups.setdefault(key, []).append(at)
+    for places in groups.values():
         if len(places) == 1:
             merged.append((places[0], rows[places[0]], 1))
         else:
             merged += _combine(fresh.function, places, rows, spec, input_, stage)
     fresh.check()
     merged.sort(key=lambda one: one[0])
-    at = [place for place, _, _ in merged]
+    firsts = [place for place, _, _ in merged]
     columns = encode_rows([row for _, row, _ in merged], input_.schema)
     fewer = pa.Table.from_arrays(columns, schema=arrow_schema(input_.schema))
-    for place, key in zip(at, _keys(fewer, route), strict=True):
+    for place, key in zip(firsts, _keys(fewer, route), strict=True):
         if key != keys[place]:
             message = (
                 f"returned a record of the key {key!r} when combining records of the key "
                 f"{keys[place]!r}"
             )
             raise _failure(ValueError(message), [rows[place]], spec, input_, stage)
-    fewer = fewer.append_column("_seq", table.column("_seq").take(pa.array(at, pa.int64())))
+    fewer = fewer.append_column("_seq", table.column("_seq").take(pa.array(firsts, pa.int64())))
     return fewer, pa.array([count for _, _, count in merged], pa.int64())
 
 
@@ -85,14 +88,6 @@ def _keys(table: pa.Table, route: FlowRoute) -> list[Row]:
     if any(type_.kind in ("DOUBLE", "FLOAT") for type_ in types):
         return [tuple(map(identity, key)) for key in key_rows]  # all NaNs are one key
     return key_rows
-
-
-def _groups(keys: Sequence[Row]) -> Iterable[list[int]]:
-    """Return the places of each key's records, ascending within a key."""
-    groups: dict[Row, list[int]] = {}
-    for at, key in enumerate(keys):
-        groups.setdefault(key, []).append(at)
-    return groups.values()
 
 
 def _combine(

@@ -226,18 +226,14 @@ def _scratch_root() -> Path:
     root = Path(tempfile.gettempdir()) / f"cbp-scratch-{os.geteuid()}"
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     if root.is_symlink() or root.stat().st_uid != os.geteuid():
-        raise _scratch_refused(str(root))
+        error = SparkSettingError.__new__(SparkSettingError)
+        message = (
+            f"{root}, the folder for Spark's temporary files, is a link or belongs to another "
+            "user. Remove it, or set TMPDIR to a folder of this user, and restart the service"
+        )
+        OperatingError.__init__(error, message, setting="TMPDIR", found=str(root))
+        raise error
     return root
-
-
-def _scratch_refused(root: str) -> SparkSettingError:
-    error = SparkSettingError.__new__(SparkSettingError)
-    message = (
-        f"{root}, the folder for Spark's temporary files, is a link or belongs to another user. "
-        "Remove it, or set TMPDIR to a folder of this user, and restart the service"
-    )
-    OperatingError.__init__(error, message, setting="TMPDIR", found=root)
-    return error
 
 
 def python_of_workers(master: str, environment: Mapping[str, str]) -> str:

@@ -122,13 +122,15 @@ class SparkExecutor:
         self._placement = Placement(spark.sparkContext)
         most = min(resident_workers, self.slots) if self._placement.is_local else 0
         self.bypass = Bypass(most, job_start_seconds)
-        self.residents = WorkerPool(most, _environment(spark))
+        conf = dict(spark.sparkContext.getConf().getAll())
+        of_workers = [name for name in conf if name.startswith(_EXECUTOR_ENV)]
+        environment = {name.removeprefix(_EXECUTOR_ENV): conf[name] for name in of_workers}
+        self.residents = WorkerPool(most, environment)
         self._variables = WorkerVariables.of(spark.sparkContext)
         self._expressions, self._queries = SqlKeys(spark), QueryCheck(spark)
         self._sessions: dict[tuple[str, str], list[SqlSession]] = {}
         self._plan_optimisations = plan_optimisations
         self._barriers = BarrierJobs(spark.sparkContext, self._placement)
-        conf = dict(spark.sparkContext.getConf().getAll())
         is_local = self._placement.is_local
         self.loop_tasks_max = loop_tasks_of(loop_tasks_max, self.slots, conf, is_local=is_local)
 
@@ -255,7 +257,9 @@ class SparkExecutor:
 
     def _without_shuffle(self, plan: RunPlan, task: TaskPlan, tasks: int, work: Work) -> list[str]:
         """Run small tasks in resident workers if a job's start costs too much; else as a job."""
-        takes = self.bypass.takes(tasks, _seconds(plan, task, tasks))
+        size = sum(increment.bytes for many in plan.inputs.values() for increment in many)
+        seconds = work_seconds(task.work, size, tasks=tasks, form=task.spec.form)
+        takes = self.bypass.takes(tasks, seconds)
         if takes and not plan.recomputes and self.is_small(plan, task):
             attempt, going = f"r{uuid.uuid4().hex[:12]}", partial(self._require_going, plan.run)
             after = task.limits.resident_after_runs
@@ -351,22 +355,6 @@ class SparkExecutor:
         if isinstance(exc, Py4JNetworkError | ConnectionError) or any(one in text for one in _LOST):
             return SparkLostError(text[:500])
         return SparkJobError(plan.run, shortened(text, 2000))
-
-
-def _seconds(plan: RunPlan, task: TaskPlan, tasks: int) -> float:
-    """Estimate how long the tasks of a run work, in seconds."""
-    size = sum(increment.bytes for many in plan.inputs.values() for increment in many)
-    return work_seconds(task.work, size, tasks=tasks, form=task.spec.form)
-
-
-def _environment(spark: SparkSession) -> dict[str, str]:
-    """Return the variables that Spark's Python workers have on top of this process's."""
-    settings = spark.sparkContext.getConf().getAll()
-    return {
-        name.removeprefix(_EXECUTOR_ENV): value
-        for name, value in settings
-        if name.startswith(_EXECUTOR_ENV)
-    }
 
 
 def _loose(plan: RunPlan, task: TaskPlan, name: str) -> list[DataFile]:

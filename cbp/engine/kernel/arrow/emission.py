@@ -18,7 +18,7 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import first_twice
-from cbp.engine.kernel.arrow.groups import Outputs, author_schema, group_numbers, no_records
+from cbp.engine.kernel.arrow.groups import Outputs, author_schema, group_numbers, no_records, row_at
 from cbp.engine.kernel.arrow.kept_state import KeptOperations
 from cbp.engine.kernel.arrow.kept_tables import conformed_table, kept_key
 from cbp.errors import AuthorMisuse, StateKeyForeignError
@@ -150,8 +150,7 @@ class Emission:
         row = first_twice(records.select(list(view.second_key)), groups)
         if row is not None:
             columns = [*self._spec.key_of(view).names, *view.second_key]
-            key = records.select(columns).slice(row, 1).to_pylist()[0]
-            refuse_twice(view.name, tuple(key.values()))
+            refuse_twice(view.name, row_at(records.select(columns), row))
 
     def _groups_of(self, state: StateSpec, records: pa.Table) -> Int64s:
         """Return the group of each record, found by its key."""
@@ -159,7 +158,7 @@ class Emission:
         group_indexes = group_numbers(self._keys, keys)
         unknown = np.flatnonzero(group_indexes < 0)
         if len(unknown):
-            key = tuple(keys.slice(int(unknown[0]), 1).to_pylist()[0].values())
+            key = row_at(keys, int(unknown[0]))
             message = (
                 f"state {state.name!r} was emitted for the key {key!r}, but this call has no "
                 "group with that key; emit the record in the call that has the group"
@@ -229,7 +228,7 @@ class OutputKeys:
         numbers = group_numbers(groups, own)
         foreign = np.flatnonzero(numbers < 0)
         if len(foreign):
-            refuse_output_foreign(output, _row(own, int(foreign[0])))
+            refuse_output_foreign(output, row_at(own, int(foreign[0])))
         rest = [name for name in spec.key if name not in self._spec.key]
         again = None
         if not np.all(numbers[1:] > numbers[:-1]):
@@ -237,7 +236,7 @@ class OutputKeys:
         if again is None:
             again = self._came_before(spec, keys)
         if again is not None:
-            refuse_output_twice(output, _row(keys, again))
+            refuse_output_twice(output, row_at(keys, again))
 
     def _came_before(self, spec: OutputSpec, keys: pa.Table) -> int | None:
         """Return a row whose key also occurs in an earlier part, found by its hash."""
@@ -254,7 +253,3 @@ class OutputKeys:
         self._seen[spec.name] = np.concatenate([before, hashes])
         known = np.flatnonzero(np.isin(hashes, before))
         return int(known[0]) if len(known) else None
-
-
-def _row(table: pa.Table, at: int) -> tuple[object, ...]:
-    return tuple(table.slice(at, 1).to_pylist()[0].values())

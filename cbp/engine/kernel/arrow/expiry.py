@@ -61,8 +61,12 @@ class CallExpiry:
                 if state.keep:
                     emission.drop(state.name, np.flatnonzero(self._idle & ~stays))
                 settled[timers.name] = self._settled(emission, state, timers, stays)
-            if not state.keep:
-                self._add_again(emission, state, stays)
+            if not state.keep and stays.any():  # these records are emitted again, so that they stay
+                ids = Groups.ids(self._groups, state.name)
+                rows = np.flatnonzero(stays[ids])
+                if len(rows):
+                    table = getattr(self._groups, state.name)
+                    emission.add(state.name, table.take(pa.array(rows)), ids[rows])
         return settled
 
     def _settled(
@@ -77,16 +81,6 @@ class CallExpiry:
         times = getattr(self._groups, timers.name).column(TIMER_COLUMN).cast(pa.int64()).to_numpy()
         at = expires_at(self._time, state.expire_ms)
         return settled_timers(times, offsets[:-1], sizes, new, stays, at)
-
-    def _add_again(self, emission: Emission, state: StateSpec, stays: Mask) -> None:
-        """Emit the records of some groups once more, so that they stay."""
-        if not stays.any():
-            return
-        ids = Groups.ids(self._groups, state.name)
-        rows = np.flatnonzero(stays[ids])
-        if len(rows):
-            table = getattr(self._groups, state.name)
-            emission.add(state.name, table.take(pa.array(rows)), ids[rows])
 
 
 def _due(groups: Groups, timers: StateSpec, until: datetime) -> Mask:

@@ -240,6 +240,11 @@ def as_table(value: Any) -> pa.Table:
     raise TypeError(message)
 
 
+def row_at(table: pa.Table, at: int) -> tuple[object, ...]:
+    """Return one row of a table, for an error."""
+    return tuple(table.slice(at, 1).to_pylist()[0].values())
+
+
 def first_rows(table: pa.Table) -> list[tuple[object, ...]]:
     """Return the first rows of a table, for an error that shows the input."""
     return [tuple(row.values()) for row in table.slice(0, _SHOWN_ROWS).to_pylist()]

@@ -194,7 +194,8 @@ class KeptCall:
         again = np.flatnonzero((old >= 0) & (rows >= 0))
         same = np.zeros(len(groups), np.bool_)
         if len(again):
-            rest = [name for name in self._types.names if name not in self._key_columns]
+            key = (*self._key.names, *self._second.names)
+            rest = [name for name in self._types.names if name not in key]
             same[again] = True
             if rest:
                 left = self.take(before.at(old[again]), rest)
@@ -234,10 +235,6 @@ class KeptCall:
         (one,) = some
         ascends = bool(np.all(one.groups[1:] >= one.groups[:-1]))
         return one if ascends and _ascend_strictly(one.groups, one.second) else None
-
-    @property
-    def _key_columns(self) -> tuple[str, ...]:
-        return (*self._key.names, *self._second.names)
 
     def _live(
         self, at: int, order: SecondOrder, numbers: Int64s, starts: Int64s, stops: Int64s

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.kernel.arrow.groups import as_table
+from cbp.engine.kernel.arrow.groups import as_table, row_at
 from cbp.engine.kernel.arrow.type_check import conform
 from cbp.errors import AuthorMisuse, StateKeyForeignError
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
@@ -145,7 +145,7 @@ def refuse_foreign_key(state: str, keys: pa.Table, numbers: npt.NDArray[np.int64
     """Refuse keys of groups that are not called, naming the first; their number is -1."""
     unknown = np.flatnonzero(numbers < 0)
     if len(unknown):
-        key = tuple(keys.slice(int(unknown[0]), 1).to_pylist()[0].values())
+        key = row_at(keys, int(unknown[0]))
         message = (
             f"state {state!r} was read at the key {key!r}, but this call has no group with that "
             "key. Read the state in the call that has the group, or by a Lookup of another stage"

@@ -159,11 +159,10 @@ class ReachedState:
         if self.room.on_disk:  # some groups after the other: memory holds few records at a time
             pieces, beside = -(-size // max(1, self.room.most // _SETTLED_SHARE)), False
         low = int(np.searchsorted(hashes.view(np.uint64), np.uint64(1 << 63)))
-        tasks = [
-            partial(piece, state, start, stop)
-            for state, *span in zip(self.halves, (0, low), (low, len(hashes)), strict=True)
-            for start, stop in pairwise(_cuts(*span, pieces))
-        ]
+        tasks = []
+        for state, first, last in zip(self.halves, (0, low), (low, len(hashes)), strict=True):
+            cuts = np.unique(np.linspace(first, last, pieces + 1).astype(np.int64)).tolist()
+            tasks += [partial(piece, state, *span) for span in pairwise(cuts)]
         for outputs in _results(tasks, beside=beside):
             for name, columns in outputs:
                 write_output(name, columns)
@@ -271,14 +270,6 @@ def _begins(keys: pa.Table) -> Int64s:
         other = pc.not_equal(values[1:], values[:-1]).fill_null(True)
         differs |= other.to_numpy(zero_copy_only=False)
     return np.flatnonzero(np.append(True, differs))
-
-
-def _cuts(first: int, last: int, pieces: int) -> list[int]:
-    """Return where pieces of a range begin, and where the last one ends; none for no groups."""
-    if last == first:
-        return []
-    cuts: list[int] = np.unique(np.linspace(first, last, pieces + 1).astype(np.int64)).tolist()
-    return cuts
 
 
 def _order_of(groups: Int64s, many: int) -> Int64s:

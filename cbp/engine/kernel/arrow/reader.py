@@ -119,7 +119,7 @@ class CallReader:
         keys, pure = group_keys(keyed, stop - start, schema)
         if not pure:
             keys, hashes, flows = _split(flows, hashes, schema)
-        tables = {f.name: (f.table, _offsets(f)) for f in flows}
+        tables = {f.name: (f.table, np.append(np.int64(0), f.stops)) for f in flows}
         origins = {f.name: f.origin for f in flows if f.origin is not None}
         groups, called = Groups(positive_zeros(keys), tables, self.whole_tables), None
         if self.spec.expiries:
@@ -154,18 +154,11 @@ class CallReader:
                 table, origin = table.take(pa.array(order)), origin.at(order)
         keys = table.select(list(self.spec.key_of(state).names))
         starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
-        calling = self._calling(state, table)
-        return _Flow(state.name, table, keys, starts, stops, origin, calling)
-
-    def _calling(self, state: StateSpec, table: pa.Table) -> Int64s:
-        """Return the rows of a state that call their groups."""
+        # Which records call their groups.
+        calling = np.arange(table.num_rows if state.grouping == "outer" else 0)
         if state.timers and self.woken is not None:
-            return np.flatnonzero(is_due(table, self.woken.until))
-        return np.arange(table.num_rows if state.grouping == "outer" else 0)
-
-
-def _offsets(flow: _Flow) -> Int64s:
-    return np.concatenate([np.zeros(1, np.int64), flow.stops])
+            calling = np.flatnonzero(is_due(table, self.woken.until))
+        return _Flow(state.name, table, keys, starts, stops, origin, calling)
 
 
 def _split(

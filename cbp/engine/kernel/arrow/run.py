@@ -79,7 +79,10 @@ class CallSettler:
             else:
                 self._settle(state, call, emission)
         for state in self.spec.kept:
-            self._settle_kept(state, call, emission)
+            operations, dropped = emission.operations(state.name)
+            if operations or len(dropped):
+                kept = self.kept(state, call)
+                kept.settle(operations, dropped, self.write_output, self.write_state)
 
     def kept(self, state: StateSpec, call: Call) -> KeptCall:
         """Return a kept state for the groups of a call; its records are read when they are used."""
@@ -91,12 +94,6 @@ class CallSettler:
                 state, self.spec, files, keys=keys, hashes=call.hashes
             )
         return self._kept[state.name]
-
-    def _settle_kept(self, state: StateSpec, call: Call, emission: Emission) -> None:
-        operations, dropped = emission.operations(state.name)
-        if operations or len(dropped):
-            kept = self.kept(state, call)
-            kept.settle(operations, dropped, self.write_output, self.write_state)
 
     def _settle_timers(self, state: StateSpec, call: Call, timers: Timers) -> None:
         """Write the changes of the hidden timers of a state."""

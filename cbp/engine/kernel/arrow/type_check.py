@@ -111,17 +111,14 @@ def _column(column: pa.ChunkedArray, field: Field, type_: pa.DataType) -> pa.Chu
         zoneless = _is.is_timestamp(column.type) and field.type.kind == "TIMESTAMP"
         hint = ", which has no time zone: use a type with one, such as pa.timestamp('us', 'UTC')"
         raise _refused(field, f"{column.type}{hint if zoneless else ''}")
+    came = column.type
     try:
-        return _cast(column, field.type, type_)
+        if field.type.kind == "DECIMAL" and _is.is_integer(came):
+            # Arrow asks for enough digits for every number of the integer type, used or not.
+            column = column.cast(pa.decimal128(38, 0))
+        return column.cast(type_)
     except (pa.ArrowException, ValueError) as exc:
-        raise _refused(field, f"{column.type} ({exc})") from exc
-
-
-def _cast(column: pa.ChunkedArray, declared: DataType, type_: pa.DataType) -> pa.ChunkedArray:
-    if declared.kind == "DECIMAL" and _is.is_integer(column.type):
-        # Arrow asks for enough digits for every number of the integer type, used or not.
-        column = column.cast(pa.decimal128(38, 0))
-    return column.cast(type_)
+        raise _refused(field, f"{came} ({exc})") from exc
 
 
 def _fits(type_: pa.DataType, declared: DataType) -> bool:
@@ -149,10 +146,5 @@ def _nested_fits(type_: pa.DataType, declared: DataType) -> bool:
 
 
 def _refused(field: Field, came: str) -> TypeError:
-    return TypeError(
-        f"column {field.name!r} is declared {field.type}{_not_null(field)}, got {came}"
-    )
-
-
-def _not_null(field: Field) -> str:
-    return "" if field.nullable else " NOT NULL"
+    declared = f"{field.type}{'' if field.nullable else ' NOT NULL'}"
+    return TypeError(f"column {field.name!r} is declared {declared}, got {came}")

@@ -289,28 +289,24 @@ class _Part:
 
     def _results(self, queries: list[str]) -> Results:
         """Return the frame that the author's plan gives for every output and state."""
-        spec = self.task.spec
+        stage, spec = self.task.stage, self.task.spec
         results = Results(spec, shared=self.session.optimised)
         frames = {input_.name: self._input(input_) for input_ in spec.inputs}
         try:
-            frames |= self._states() | self._whole_tables() | self._run_table()
+            frames |= self._states() | self._tables()
             frames |= self._named_tables(frames)
             given = Frames(self.session.spark, frames, queries)
-            with Fresh(spec, stage=self.task.stage) as fresh:
+            with Fresh(spec, stage=stage) as fresh:
                 refuse_returned(fresh.spec.translate(given, results.out))
             if not spec.declared and not self.part:  # the code is the same in all parts
-                self._refuse_differing(results, queries)
+                mistakes = mistakes_of(self.session.spark, stage, spec, results, queries)
+                if mistakes:  # other results when the run is repeated
+                    raise DataflowInvalidError(self.plan.dataflow, mistakes)
         except BaseException as exc:
             if not is_authors(exc):
                 raise
-            raise author_error(exc, spec, stage=self.task.stage) from exc
+            raise author_error(exc, spec, stage=stage) from exc
         return results
-
-    def _refuse_differing(self, results: Results, texts: Sequence[str]) -> None:
-        """Refuse a plan by the author's code that gives other results when the run is repeated."""
-        stage, spec = self.task.stage, self.task.spec
-        if mistakes := mistakes_of(self.session.spark, stage, spec, results, texts):
-            raise DataflowInvalidError(self.plan.dataflow, mistakes)
 
     def _input(self, spec: InputSpec) -> DataFrame:
         if self.part is not None:  # the task reads the records itself
@@ -346,20 +342,16 @@ class _Part:
             for one in named_tables(self.task.spec)
         }
 
-    def _whole_tables(self) -> dict[str, DataFrame]:
-        """Return, by look-up, the tables whose records all go to every group."""
+    def _tables(self) -> dict[str, DataFrame]:
+        """Return the tables that go to every group, and `run` if the author's code reads it."""
         plan = self.task if self.part is None else None
-        return {
+        tables = {
             one.name: self._one_row().mapInArrow(whole_table_task(plan, one.name), ddl(one.schema))
             for one in self.task.spec.looked_up_whole
         }
-
-    def _run_table(self) -> dict[str, DataFrame]:
-        """Return the table `run` if the author's code reads it."""
-        if not self.task.spec.gives_run:
-            return {}
-        plan = self.task if self.part is None else None
-        return {"run": self._one_row().mapInArrow(run_task(plan), RUN_COLUMNS)}
+        if self.task.spec.gives_run:
+            tables["run"] = self._one_row().mapInArrow(run_task(plan), RUN_COLUMNS)
+        return tables
 
     def _one_row(self) -> DataFrame:
         return self.session.spark.range(0, 1, 1, 1)

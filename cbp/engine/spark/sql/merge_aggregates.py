@@ -61,7 +61,9 @@ def _rebuilt(node: Any, jvm: Any) -> Any:
 
 def _merged(node: Any, below: Any, jvm: Any) -> Any:
     """Return a final aggregation that includes the work of the partial one below."""
-    partial, groups, complete = _functions(below), _groups(below), _complete(jvm)
+    partial, groups = _functions(below), _groups(below)
+    name = "org.apache.spark.sql.catalyst.expressions.aggregate.Complete$"
+    complete = jvm.java.lang.Class.forName(name).getField("MODULE$").get(None)
     functions = [copied(partial[id_], mode=complete) for id_ in _functions(node)]
     return copied(
         node,
@@ -98,8 +100,3 @@ def _groups(node: Any) -> dict[str, Any]:
 
 def _mode(function: Any) -> str:
     return str(function.mode().toString())
-
-
-def _complete(jvm: Any) -> Any:
-    name = "org.apache.spark.sql.catalyst.expressions.aggregate.Complete$"
-    return jvm.java.lang.Class.forName(name).getField("MODULE$").get(None)

@@ -162,7 +162,9 @@ class SqlKeys:
         plan = frame._jdf.queryExecution().analyzed()
         if not self._is_plain(plan):
             return "must give one value for each record: no aggregate, window, explode or subquery"
-        if not plan.deterministic() or plan.containsPattern(self._current()):
+        jvm: Any = self._spark.sparkContext._jvm
+        current = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+        if not plan.deterministic() or plan.containsPattern(current):
             return "must give the same value every time (it must be deterministic)"
         given = frame.schema[0].dataType.simpleString()
         if given != str(type_).lower():
@@ -178,10 +180,6 @@ class SqlKeys:
         plain = plan.getClass().getSimpleName() == "Project" and plan.subqueries().isEmpty()
         leaf = below.getClass().getSimpleName() == "Project" and below.children().head()
         return bool(plain and leaf and leaf.children().isEmpty())
-
-    def _current(self) -> Any:
-        jvm: Any = self._spark.sparkContext._jvm
-        return jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
 
 
 def failed_expression(node: StageNode, text: str) -> CbpError | None:

@@ -24,7 +24,7 @@ from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.columnar.row_codes import first_twice
 from cbp.engine.kernel.arrow.emission import Emission
-from cbp.engine.kernel.arrow.groups import author_schema
+from cbp.engine.kernel.arrow.groups import author_schema, row_at
 from cbp.engine.kernel.arrow.kept_tables import kept_key
 from cbp.engine.kernel.arrow.reader import Call, read_calls
 from cbp.engine.kernel.arrow.run import CallSettler
@@ -208,11 +208,10 @@ class _ArrivedResults:
         again = first_twice(keys, np.zeros(len(keys), np.int64))
         try:
             if len(foreign):
-                group = keys.select(list(self._key.names)).slice(int(foreign[0]), 1)
-                refuse_output_foreign(output.name, tuple(group.to_pylist()[0].values()))
+                groups = keys.select(list(self._key.names))
+                refuse_output_foreign(output.name, row_at(groups, int(foreign[0])))
             if again is not None:
-                key = keys.slice(again, 1).to_pylist()[0]
-                refuse_output_twice(output.name, tuple(key.values()))
+                refuse_output_twice(output.name, row_at(keys, again))
         except AuthorMisuse as exc:
             raise author_error(exc, self._spec, stage=self.stage) from exc
 
