@@ -17,16 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from cbp.engine.commit import table_entries
 from cbp.engine.commit.garbage_collection import paths_of
-from cbp.engine.commit.table_entries import (
-    RECORDS,
-    app_id,
-    horizon,
-    live_at,
-    live_files,
-    shown_epoch,
-    shown_generation,
-)
 from cbp.engine.delta.log import DeltaLog, Snapshot, written_by
 from cbp.engine.delta.tables import ManagedTable
 from cbp.engine.read.contents import ListedContents, OutputContents, StateContents
@@ -72,7 +64,7 @@ def version_showing(
 ) -> TableVersion | None:
     """Return the oldest readable version that shows an epoch; `None` if none shows it yet."""
     table.refresh()
-    application = app_id(dataflow, name, RECORDS, generation)
+    application = table_entries.app_id(dataflow, name, table_entries.RECORDS, generation)
     if table.snapshot.txns.get(application, -1) < epoch:
         return None
     log = table.log
@@ -94,7 +86,7 @@ def _described(log: DeltaLog, versions: list[int], at: int) -> TableVersion:
 
 def _shown(snapshot: Snapshot) -> int:
     """Return the last epoch that a version shows; -1 if none."""
-    return shown_epoch(snapshot.txns, shown_generation(snapshot.txns))
+    return table_entries.shown_epoch(snapshot.txns, table_entries.shown_generation(snapshot.txns))
 
 
 def _epoch(log: DeltaLog, version: int, application: str) -> int:
@@ -147,7 +139,7 @@ class IncrementTables:
 
     def horizon(self, folder: str, flow: str, *, version: int | None = None) -> int:
         """Return the first increment that retention kept; see `IncrementReader.horizon`."""
-        return horizon(self.tables.output(folder, flow, version=version).txns)
+        return table_entries.horizon(self.tables.output(folder, flow, version=version).txns)
 
     def frame(
         self,
@@ -264,7 +256,7 @@ class WholeTables:
         snapshot, files = self.tables.table(f"{folder}/{table}").log.snapshot(version), self.files
         live, vectors = dict(snapshot.live), None
         if records:
-            live, vectors = live_at(folder, table, snapshot, records, files=files)
+            live, vectors = table_entries.live_at(folder, table, snapshot, records, files=files)
         if vectors is not None:
             vectors.write(f"{into}/{table}", files)
         for name in sorted(paths_of(live.values())):
@@ -288,7 +280,7 @@ class WholeTables:
             return ListedContents([[tuple(row[name] for name in names) for row in rows]])
         if comparison.kind == "state":
             schema = node.translator.state(comparison.name).schema
-            live = live_files(snapshot, comparison.table, ())
+            live = table_entries.live_files(snapshot, comparison.table, ())
             files, cache = StateTable(table.path, snapshot.metadata.id, live), self.cache
             return StateContents(files, schema, node.buckets, index_cache(cache, self.limits))
         schema = node.translator.output(comparison.name).schema

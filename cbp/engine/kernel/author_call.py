@@ -17,19 +17,7 @@ from cbp.engine.columnar.row_codec import Row, check_row, emit_function
 from cbp.engine.columnar.values import bound_key, typed_row, unify
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.model.author.read_once import Once
-from cbp.model.dataflow.call_rules import (
-    Tuples,
-    emitting_many,
-    nothing_is_kept,
-    refuse_expiring_remote,
-    refuse_foreign,
-    refuse_output_foreign,
-    refuse_output_twice,
-    refuse_remote,
-    refuse_returned,
-    refuse_twice,
-    refuse_view_row,
-)
+from cbp.model.dataflow import call_rules
 from cbp.model.dataflow.routing import checked_address
 from cbp.model.dataflow.run_context import HIDDEN, RunContext
 from cbp.model.dataflow.stage import TranslatorSpec
@@ -44,7 +32,7 @@ class _Namespace:
         return tuple(vars(self))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise nothing_is_kept(name)
+        raise call_rules.nothing_is_kept(name)
 
 
 _Namespace.__name__ = "out"  # as Python's errors name it, such as "'out' object is not callable"
@@ -115,7 +103,7 @@ def calling_loop(
         "            refuse(given)",
         *(f"        {mark}(len(b{i}))" for i, mark in enumerate(marks)),
     ]
-    scope: dict[str, Any] = {"refuse": refuse_returned, "once": Once}
+    scope: dict[str, Any] = {"refuse": call_rules.refuse_returned, "once": Once}
     exec("\n".join(lines), scope)
     compiled_loop: Callable[..., None] = scope["loop"]
     return compiled_loop
@@ -185,30 +173,32 @@ class Emitted:
         out: Any,
         name: str,
         take: Callable[[Row], None],
-        put: Callable[[Tuples], None] | None = None,
+        put: Callable[[call_rules.Tuples], None] | None = None,
     ) -> None:
         """Add the function of an output or state to `out`; without `put` each record is checked."""
         schema = self.schemas[name]
         fields = schema.fields
         nested = {f.name: f.type for f in fields if f.type.arguments or f.type.kind == "BINARY"}
         if name in self._views and not self._of_groups:
-            take, put = partial(refuse_view_row, name), None
+            take, put = partial(call_rules.refuse_view_row, name), None
         emit: Any = emit_function(name, schema.names, take, nested=nested)
         # Nested values are copied one by one.
-        emit.many = emitting_many(name, len(fields), emit, None if nested else put)
+        emit.many = call_rules.emitting_many(name, len(fields), emit, None if nested else put)
         if name in self._views:
-            emit.remote = partial(refuse_view_row, name)
+            emit.remote = partial(call_rules.refuse_view_row, name)
         elif name in self.remote:
             check = partial(check_row, schema=schema, emit=f"out.{name}.remote")
             far = self.remote[name].append if put is not None else check
             emit.remote = emit_function(f"{name}.remote", schema.names, far, nested=nested)
             put = None if nested or put is None else self.remote[name].extend
-            emit.remote.many = emitting_many(f"{name}.remote", len(fields), emit.remote, put)
+            emit.remote.many = call_rules.emitting_many(
+                f"{name}.remote", len(fields), emit.remote, put
+            )
         if name in self._expiring:
-            emit.remote = partial(refuse_expiring_remote, name)
+            emit.remote = partial(call_rules.refuse_expiring_remote, name)
         if name in self._kept:
             emit.delete = partial(_delete, self._kept[name], self.buffers[name])
-            emit.remote = partial(refuse_remote, name)
+            emit.remote = partial(call_rules.refuse_remote, name)
         vars(out)[name] = emit
 
     def begin(self, key: Row) -> None:
@@ -235,11 +225,11 @@ class Emitted:
             if self.key is not None and name in self._places:
                 typed = typed_row(row, schema)
                 key = unify([typed[place] for place in self._places[name]])
-                refuse_foreign(name, key, unify(self.key))
+                call_rules.refuse_foreign(name, key, unify(self.key))
                 if name in self._views and name not in self._kept:
                     second = unify([typed[at] for at in self._views[name]])
                     if second in self._seen[name]:
-                        refuse_twice(name, (*key, *second))
+                        call_rules.refuse_twice(name, (*key, *second))
                     self._seen[name].add(second)
             if self.key is not None and name in self._single:
                 self._check_output(name, typed_row(row, schema), schema)
@@ -252,9 +242,9 @@ class Emitted:
             for names in (self._group_key, self._single[output])
         )
         if self.key is not None and group != unify(self.key):
-            refuse_output_foreign(output, group, unify(self.key))
+            call_rules.refuse_output_foreign(output, group, unify(self.key))
         if key in self._seen[output]:
-            refuse_output_twice(output, key)
+            call_rules.refuse_output_twice(output, key)
         self._seen[output].add(key)
 
 
@@ -264,7 +254,7 @@ def _delete(shape: KeptShape, buffer: list[Any], *args: Any, **named: Any) -> No
 
 def _flushing(
     buffer: list[Row], rows: int, flush: Callable[[], None]
-) -> tuple[Callable[[Row], None], Callable[[Tuples], None]]:
+) -> tuple[Callable[[Row], None], Callable[[call_rules.Tuples], None]]:
     """Return functions that take one record, and several; both flush a buffer of so many rows."""
 
     def take(row: Row) -> None:
@@ -272,7 +262,7 @@ def _flushing(
         if len(buffer) >= rows:
             flush()
 
-    def put(some: Tuples) -> None:
+    def put(some: call_rules.Tuples) -> None:
         buffer.extend(some)
         if len(buffer) >= rows:
             flush()

@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import chain
+from typing import Any
 
 from pyspark.errors import (
     AnalysisException,
@@ -51,21 +52,12 @@ from cbp.engine.spark.bucket_shuffle import (
     within_slots,
 )
 from cbp.engine.spark.jobs import is_unreadable, jobs_of
+from cbp.engine.spark.sql import sql_tasks
 from cbp.engine.spark.sql.data_frames import RUN_COLUMNS, Frames, Results
 from cbp.engine.spark.sql.lookup_task import NamedTable, named_tables
 from cbp.engine.spark.sql.merge_aggregates import combined
 from cbp.engine.spark.sql.plan_cache import KeptPlan, runs_again
 from cbp.engine.spark.sql.query_check import mistakes_of
-from cbp.engine.spark.sql.sql_tasks import (
-    NUMBERS,
-    given_to,
-    look_up_task,
-    named_task,
-    read_task,
-    run_task,
-    settle_task,
-    whole_table_task,
-)
 from cbp.engine.spark.sql.task_input import TaskInput
 from cbp.engine.spark.sql.task_plans import with_called_keys, with_results
 from cbp.engine.spark.tasks import RESULT
@@ -236,7 +228,7 @@ class _Part:
         run = TaskInput(self.task, self.part, self.job)
         # A plan made of queries alone names no files, so it may be used for other runs too.
         reused = self.session.optimised and self.task.spec.declared
-        with given_to(self.session.spark.sparkContext, run):
+        with sql_tasks.given_to(self.session.spark.sparkContext, run):
             return self._rows(self._reused_plan() if reused else self._made([]), going)
 
     def _rows(self, frame: DataFrame, going: Callable[[], None]) -> list[str]:
@@ -310,7 +302,7 @@ class _Part:
 
     def _input(self, spec: InputSpec) -> DataFrame:
         if self.part is not None:  # the task reads the records itself
-            return self._one_row().mapInArrow(read_task(spec.name), ddl(spec.schema))
+            return self._leaf(sql_tasks.read_task(spec.name), ddl(spec.schema))
         if not self._arrived(spec):
             return self.session.spark.createDataFrame([], ddl(spec.schema))
         most = self.task.limits.slices_per_expression
@@ -329,7 +321,9 @@ class _Part:
         else:  # the task reads the keys from the files itself; it needs one row to run
             keyed, keys = None, self._one_row()
         return {
-            state.name: keys.mapInArrow(look_up_task(keyed, state.name), ddl(state.schema))
+            state.name: keys.mapInArrow(
+                sql_tasks.look_up_task(keyed, state.name), ddl(state.schema)
+            )
             for state in (*self.task.spec.authored, *self.task.spec.looked_up)
         }
 
@@ -338,7 +332,7 @@ class _Part:
         if self.part is None:  # Spark finds them among all records of the called groups
             return {one.name: _named(one, frames) for one in named_tables(self.task.spec)}
         return {
-            one.name: self._one_row().mapInArrow(named_task(one.name), ddl(one.state.schema))
+            one.name: self._leaf(sql_tasks.named_task(one.name), ddl(one.state.schema))
             for one in named_tables(self.task.spec)
         }
 
@@ -346,15 +340,18 @@ class _Part:
         """Return the tables that go to every group, and `run` if the author's code reads it."""
         plan = self.task if self.part is None else None
         tables = {
-            one.name: self._one_row().mapInArrow(whole_table_task(plan, one.name), ddl(one.schema))
+            one.name: self._leaf(sql_tasks.whole_table_task(plan, one.name), ddl(one.schema))
             for one in self.task.spec.looked_up_whole
         }
         if self.task.spec.gives_run:
-            tables["run"] = self._one_row().mapInArrow(run_task(plan), RUN_COLUMNS)
+            tables["run"] = self._leaf(sql_tasks.run_task(plan), RUN_COLUMNS)
         return tables
 
     def _one_row(self) -> DataFrame:
         return self.session.spark.range(0, 1, 1, 1)
+
+    def _leaf(self, task: Any, columns: str) -> DataFrame:
+        return self._one_row().mapInArrow(task, columns)
 
     def _called(self, task: TaskPlan) -> DataFrame:
         """Return the keys of all inputs, in the layout of a plan whose first flows they are."""
@@ -375,7 +372,7 @@ class _Part:
         tasks, buckets = task.tasks, task.buckets
         firsts = [first_bucket(at, tasks=tasks, buckets=buckets) for at in range(tasks)]
         return self.session.spark.range(0, tasks, 1, 1).selectExpr(
-            f"CAST({NUMBERS} AS TINYINT) AS _flow",
+            f"CAST({sql_tasks.NUMBERS} AS TINYINT) AS _flow",
             f"array({', '.join(map(str, firsts))})[id] AS _bucket",
             "0L AS _hash",
             *(f"CAST(NULL AS {type_}) AS {slot}" for slot, type_ in task.layout.slots),
@@ -388,7 +385,7 @@ class _Part:
         assert task.layout is not None, "results are laid out"
         first = len(task.layout.flows) - len(frames)
         laid = [self._laid_out(frame, task, first + at) for at, frame in enumerate(frames.values())]
-        settle = settle_task(task if self.part is None else None, [*frames], given)
+        settle = sql_tasks.settle_task(task if self.part is None else None, [*frames], given)
         if self.part is None:
             frame = reduce(DataFrame.unionAll, [self._called(task), *laid])
             frame = by_task(frame, self.plan, task)

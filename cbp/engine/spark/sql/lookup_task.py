@@ -33,13 +33,7 @@ from cbp.engine.spark.sql.task_input import TaskInput
 from cbp.engine.spark.sql.task_plans import with_called_keys
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.index_cache import IndexCache, index_cache
-from cbp.engine.task.bucket_work import (
-    bucket_batches,
-    count_arrived,
-    flow_runs,
-    looked_up,
-    woken_groups,
-)
+from cbp.engine.task import bucket_work
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import count_look_ups, no_counts
 from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
@@ -225,15 +219,15 @@ class LookUpTask:
         cache = self._cache()
         with Spool(plan.layout, plan.limits) as spool:
             spool.take(batches)
-            count_arrived(plan, spool, self.counts)
-            for some in bucket_batches(plan, self.part, spool):
-                runs = flow_runs(plan, spool, some)
+            bucket_work.count_arrived(plan, spool, self.counts)
+            for some in bucket_work.bucket_batches(plan, self.part, spool):
+                runs = bucket_work.flow_runs(plan, spool, some)
                 states = {
                     name: BucketState(table, cache, some, plan.buckets)
                     for name, table in plan.states.items()
                 }
-                tables = {**states, **looked_up(plan, some, cache)}
-                woken = woken_groups(plan, states)
+                tables = {**states, **bucket_work.looked_up(plan, some, cache)}
+                woken = bucket_work.woken_groups(plan, states)
                 for call in read_calls(plan.spec, runs, tables, limits=plan.limits, woken=woken)[1]:
                     yield some, call
                 for state in tables.values():

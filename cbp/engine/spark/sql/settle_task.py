@@ -33,17 +33,7 @@ from cbp.engine.spark.sql.called_groups import Called
 from cbp.engine.spark.sql.lookup_task import LookUpTask
 from cbp.engine.spark.sql.task_plans import deletions, result_flow
 from cbp.engine.state.bucket_state import BucketState
-from cbp.engine.task.bucket_work import (
-    AgingWork,
-    BucketWork,
-    Lookups,
-    WriteState,
-    bucket_batches,
-    count_arrived,
-    flow_runs,
-    run_batch,
-    woken_groups,
-)
+from cbp.engine.task import bucket_work
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.stage_task import counting_bytes
 from cbp.engine.task.task_plan import TaskPlan
@@ -104,11 +94,11 @@ class SettleTask:
         with Spool(plan.layout, plan.limits) as spool:
             # The results of a plan of one task come unsorted; sorting them here costs less.
             spool.take(batches, ordered=self.look_up is None)
-            count_arrived(plan, spool, writers.counts)
+            bucket_work.count_arrived(plan, spool, writers.counts)
             called = None if self.look_up is None else self.look_up.called()
             for some in self._batches(spool, called):
-                runs = flow_runs(plan, spool, some)
-                run_batch(writers, some, cache, partial(self._work, some, runs, called))
+                runs = bucket_work.flow_runs(plan, spool, some)
+                bucket_work.run_batch(writers, some, cache, partial(self._work, some, runs, called))
                 visited.update(some)
         writers.state.compact_others(visited, cache)
         writers.state.write_deletes()
@@ -117,12 +107,12 @@ class SettleTask:
     def _batches(self, spool: Spool, called: Called | None) -> list[tuple[int, ...]]:
         """Return the buckets to run, as tuples of neighbors that run together."""
         if called is None:
-            return bucket_batches(self.plan, self.part, spool)
+            return bucket_work.bucket_batches(self.plan, self.part, spool)
         # File numbers in the calls are relative to the buckets that were looked up together.
         batches = list(called.calls)
         others = [
             (bucket,)
-            for bucket in chain(*bucket_batches(self.plan, self.part, spool))
+            for bucket in chain(*bucket_work.bucket_batches(self.plan, self.part, spool))
             if not any(some[0] <= bucket <= some[-1] for some in batches)
         ]
         return sorted([*batches, *others])
@@ -133,9 +123,9 @@ class SettleTask:
         runs: list[FlowRun],
         called: Called | None,
         states: dict[str, BucketState],
-        lookups: Lookups,
-        write_state: WriteState,
-    ) -> BucketWork:
+        lookups: bucket_work.Lookups,
+        write_state: bucket_work.WriteState,
+    ) -> bucket_work.BucketWork:
         plan = self.plan
         spec = replace(plan.spec, lookups=())  # the author's plan has read them
         by_name = {run.name: run for run in runs}
@@ -143,20 +133,20 @@ class SettleTask:
         keys = [run for run in runs if not run.name.startswith("_")]
         spec = replace(spec, inputs=spec.inputs[: len(keys)])
         calls: Iterable[Call]
-        woken = woken_groups(plan, states, self.writers.note_timer)
+        woken = bucket_work.woken_groups(plan, states, self.writers.note_timer)
         if called is None:
             hashes, calls = read_calls(spec, keys, states, limits=plan.limits, woken=woken)
         else:
             hashes, calls = called.hashes(buckets), called.calls.get(buckets, ())
 
-        def start(write: WriteState) -> _ArrivedResults:
+        def start(write: bucket_work.WriteState) -> _ArrivedResults:
             settler = CallSettler(spec, states, self.writers.write_output, write, plan.context)
             return _ArrivedResults(plan.stage, settler, results, hashes, calls)
 
         if woken is None or not plan.ages or not spec.expiries:
             return start(write_state)
         busy = [hashes, woken.hashes]
-        return AgingWork(spec, states, plan.context, start, write_state, busy)
+        return bucket_work.AgingWork(spec, states, plan.context, start, write_state, busy)
 
 
 @dataclass
