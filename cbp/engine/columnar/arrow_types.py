@@ -60,15 +60,10 @@ def arrow_schema(schema: Schema, *, wide: bool = False) -> pa.Schema:
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the columns of `schema`, in its order; costs nothing if the table has them already.
 
-    A column that was added later is filled with null; a narrower type is widened
-    (`cbp.model.flow.schema_evolution` lists the allowed ones). Files of an output increment never
-    change, and may wait in a queue while their flow's schema evolves. Their readers therefore
-    conform them. State is rewritten instead, so no look-up ever meets two schemas.
-
-    Only numbers are cast: strings and nested values keep the file's type, wide or not.
-
-    Raises:
-        ArrowInvalid: A value does not fit: the schema was not extended but changed.
+    A column that was added later is filled with null; a narrower number is widened. Strings and
+    nested values keep the file's type. Files of an output increment never change, and may wait in a
+    queue while their flow's schema evolves, so their readers conform them. State is rewritten
+    instead. Raises `ArrowInvalid` if the schema was not extended but changed.
     """
     columns = []
     for field in schema:

@@ -37,10 +37,8 @@ def record_text(row: Sequence[Any], schema: Schema) -> str:
 def read_record(text: str, schema: Schema) -> Row:
     """Return the record that `record_text` wrote, with the columns of a schema.
 
-    A column that the text lacks is null; one that the schema lacks is left out.
-
-    Raises:
-        TypeError, ValueError, ArithmeticError: A value does not fit the schema.
+    A column that the text lacks is null; one that the schema lacks is left out. A value that does
+    not fit is a `TypeError`, `ValueError` or `ArithmeticError`.
     """
     values = json.loads(text)
     return typed_row([_typed(values.get(one.name), one.type) for one in schema.fields], schema)

@@ -43,12 +43,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A place in the order of a group's records.
-
-    Attributes:
-        order: Sort keys of the first columns of the second key (`row_order`).
-        behind: Whether the place is behind the records with these values, not before them.
-    """
+    """A place in a group's order, by sort keys (`row_order`): before or behind these records."""
 
     order: tuple[Any, ...]
     behind: bool = False
@@ -253,12 +248,7 @@ def kept_shape(spec: StateSpec) -> KeptShape:
 
 
 class KeptRecords:
-    """The records of one group, for its author; it can be read any number of times.
-
-    Attributes:
-        get: Returns the record with a second key; `None` if there is none. Raises `TypeError` if a
-            column is missing, unknown, or of another type.
-    """
+    """The records of one group, for its author; it can be read any number of times."""
 
     __slots__ = ("_reader", "_shape", "get")
     __hash__ = object.__hash__

@@ -278,12 +278,7 @@ def _decode_lists(column: pa.Array, of_item: DataType) -> Iterator[list[Any] | N
 
 
 def encode_rows(rows: Sequence[Row], schema: Schema) -> list[pa.Array]:
-    """Return the columns of emitted records as Arrow arrays.
-
-    Raises:
-        pa.ArrowException, OverflowError, TypeError, ValueError: Some value does not
-            fit; the caller finds the value with `check_row`.
-    """
+    """Return the columns of emitted records; `ENCODE_ERRORS` of a value: see `check_row`."""
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
     return [
         encode_column(values, column.type, nullable=column.nullable)
@@ -310,7 +305,6 @@ def encode_column(values: Sequence[Any], type_: DataType, *, nullable: bool = Tr
 
 
 def _encode_lists(values: Sequence[Any], type_: DataType) -> pa.Array:
-    """Return lists as an Arrow array; the items are encoded and checked as one column."""
     sizes = [0 if value is None else len(value) for value in values]
     ends = np.cumsum([0, *sizes])
     whole = arrow_type(type_)

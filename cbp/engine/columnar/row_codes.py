@@ -108,7 +108,6 @@ def stable_order(values: npt.NDArray[Any]) -> Int64s:
 
 
 def _order_of_runs(values: npt.NDArray[Any], starts: Int64s) -> Int64s:
-    """Return the stable order of numbers; equal numbers come in runs."""
     by_value = stable_order(values[starts])
     sizes = np.diff(starts, append=len(values))[by_value]
     order: Int64s = np.repeat(starts[by_value] - np.cumsum(sizes) + sizes, sizes)
@@ -246,6 +245,5 @@ def _without_same_places(
 
 
 def _with_part(rows: pa.Table, first: int, stay: pa.Array) -> pa.Table:
-    """Return a table without some rows; `stay` is the mask of the rows from `first` on."""
     part, behind = rows.slice(first, len(stay)), rows.slice(first + len(stay))
     return pa.concat_tables([rows.slice(0, first), part.filter(stay), behind])

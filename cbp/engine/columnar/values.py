@@ -42,11 +42,7 @@ INT_BITS = {"BIGINT": 64, "INT": 32, "SMALLINT": 16, "TINYINT": 8}
 
 
 def typed_row(values: Sequence[Any], schema: Schema) -> Row:
-    """Return a record with every value in its declared type.
-
-    Raises:
-        TypeError: Names the first wrong column, its declared type and the value.
-    """
+    """Return a record in its declared types; a `TypeError` names the first wrong column."""
     return tuple(
         _typed_column(value, column.name, column.type, column.nullable)
         for value, column in zip(values, schema.fields, strict=True)
@@ -54,11 +50,7 @@ def typed_row(values: Sequence[Any], schema: Schema) -> Row:
 
 
 def emitted_row(values: Sequence[Any], schema: Schema, emit: str) -> Row:
-    """Return an emitted record with every value in its declared type.
-
-    Raises:
-        TypeError: Names what emitted it, the first wrong column, its declared type and the value.
-    """
+    """Return what `typed_row` returns; the error also names what emitted the record."""
     try:
         return typed_row(values, schema)
     except TypeError as exc:
@@ -159,7 +151,6 @@ def _integer(value: Any, bits: int) -> int:
 
 
 def _to_integer(value: Any) -> str:
-    """Return a hint at how a value becomes an integer."""
     if isinstance(value, str):
         return "; write int(value)"
     if isinstance(value, float | Decimal):

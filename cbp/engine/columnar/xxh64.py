@@ -33,12 +33,7 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def xxh64(data: bytes | memoryview, ends: Int64s, seeds: Hashes) -> Hashes:
-    """Return the digest of every string, each with its own seed.
-
-    Args:
-        data: All strings, one after the other.
-        ends: String i is `data[ends[i]:ends[i + 1]]`; has one entry more than there are strings.
-    """
+    """Return the digest of every string `data[ends[i]:ends[i + 1]]`, each with its own seed."""
     starts = ends[:-1]
     lengths = np.diff(ends)
     digests = np.empty(len(seeds), np.uint64)
@@ -57,7 +52,7 @@ def xxh64(data: bytes | memoryview, ends: Int64s, seeds: Hashes) -> Hashes:
 
 
 def _by_length(lengths: Int64s) -> tuple[Int64s, list[int]]:
-    """Return the rows sorted by length, and where each length begins, with the end as last one."""
+    """Return the rows sorted by length, and where each length begins; last the end."""
     if not len(lengths):
         return lengths, [0]
     longest = int(lengths.max())

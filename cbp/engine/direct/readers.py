@@ -85,7 +85,6 @@ def _described(log: DeltaLog, versions: list[int], at: int) -> TableVersion:
 
 
 def _shown(snapshot: Snapshot) -> int:
-    """Return the last epoch that a version shows; -1 if none."""
     return table_entries.shown_epoch(snapshot.txns, table_entries.shown_generation(snapshot.txns))
 
 

@@ -64,10 +64,10 @@ class Engine(Protocol):
     def verification(self) -> VerificationReader: ...  # noqa: D102 - see above
 
     def beside(self) -> Engine:
-        """Return an engine for recomputations, on the same executor.
+        """Return an engine for recomputations on the same executor, which need not be closed.
 
-        It shares no cached data with this engine, and its index copies of files never evict
-        this engine's. It need not be closed: it holds no resources of its own.
+        It shares no cached data with this engine, and its index copies of files never evict this
+        engine's.
         """
 
     def close(self) -> None:

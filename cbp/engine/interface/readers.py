@@ -35,11 +35,8 @@ Page = tuple[list[dict[str, Any]], Place | None]
 class KeyChange:
     """One version of a state's table that changed the records of a key.
 
-    Attributes:
-        first_epoch, epoch: The epochs that the version published; usually one.
-        generation: The generation of these epochs.
-        at_ms: The version's in-commit timestamp, milliseconds since 1970.
-        before, after: The records of the key; empty when there were none.
+    It published the epochs `first_epoch` to `epoch`, usually one, at `at_ms`, in milliseconds since
+    1970. `before` and `after` are empty when there were no records.
     """
 
     version: int
@@ -121,10 +118,7 @@ class RecordReader(Protocol):
         """Yield every published state record, bucket by bucket; any order within a bucket."""
 
     def set_aside(self, folder: str, node: StageNode) -> list[dict[str, Any]]:
-        """Return the published records that a stage has set aside, in order.
-
-        The columns are those of `cbp.model.dataflow.set_aside.SET_ASIDE`.
-        """
+        """Return the records that a stage has set aside, in order, with `SET_ASIDE`'s columns."""
 
     def versions(self, folder: str, node: StageNode) -> TableVersions:
         """Return a reader of a stage's tables as of any version that is kept."""
@@ -153,8 +147,7 @@ class IncrementReader(Protocol):
     def recall(self, folder: str, flow: str, index: int) -> Increment:
         """Rebuild an old increment of a stage's flow from its table, after the store was lost.
 
-        The result can be read like the increment that was recorded. Its file is the table
-        itself, not a path.
+        It can be read like the one that was recorded, but has no path of its own.
 
         Raises:
             NotFoundError: The flow belongs to a source: only its log knows its increments.
@@ -169,10 +162,7 @@ class IncrementReader(Protocol):
         """
 
     def horizon(self, folder: str, flow: str, *, version: int | None = None) -> int:
-        """Return the first increment of a stage's flow that retention has left in the table.
-
-        Without a version, that is the newest.
-        """
+        """Return the first increment of `stage.output` that retention has left in the table."""
 
     def frame(
         self,
@@ -206,11 +196,7 @@ class TableHistory(Protocol):
     def shown(
         self, folder: str, dataflow: str, node: StageNode, *, at_ms: int | None = None
     ) -> Mapping[str, TableVersion]:
-        """Return the newest version of each of a stage's tables, now or as of an in-commit time.
-
-        Raises:
-            NotFoundError: A table has no readable version that is old enough.
-        """
+        """Return the newest versions of a stage's tables, now or as of an in-commit time."""
 
     def shown_by(self, folder: str, node: StageNode, state: str, version: int) -> int | None:
         """Return the last epoch that a version of a state shows, or -1; `None` if it is gone."""
@@ -258,8 +244,4 @@ class VerificationReader(Protocol):
     def contents(
         self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None
     ) -> Contents:
-        """Return the records of one table as of a version; `None` means the newest.
-
-        Raises:
-            NotFoundError: The version can no longer be read.
-        """
+        """Return the records of one table as of a version; `None` means the newest."""

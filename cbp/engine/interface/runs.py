@@ -256,10 +256,9 @@ class RunPreparer(Protocol):
     def prepare(self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen) -> PreparedRun:
         """Do the work of one run; blocks until every file is durable.
 
-        May be called again for the same epoch with another `run` id: the files of an
-        attempt that is not recorded are harmless orphans.
-
-        `enter` is called with each phase that begins (`cbp.model.run.timeline`).
+        May be called again for the same epoch with another `run` id: the files of an attempt that
+        is not recorded are harmless orphans. `enter` is called with each phase that begins
+        (`cbp.model.run.timeline`).
 
         Raises:
             AuthorCodeError: The author's code failed.

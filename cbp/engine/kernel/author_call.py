@@ -42,10 +42,7 @@ _YOUNG_OBJECTS_MAX = 10_000
 
 
 def free_cycles() -> None:
-    """Free reference cycles of the author's code, once there are enough objects.
-
-    Automatic collection is off in a task, because all records of a window are in use.
-    """
+    """Free the author's reference cycles; collection is off, as a window's records are in use."""
     if gc.get_count()[0] > _YOUNG_OBJECTS_MAX:
         gc.collect(0)
 
@@ -255,7 +252,6 @@ def _delete(shape: KeptShape, buffer: list[Any], *args: Any, **named: Any) -> No
 def _flushing(
     buffer: list[Row], rows: int, flush: Callable[[], None]
 ) -> tuple[Callable[[Row], None], Callable[[call_rules.Tuples], None]]:
-    """Return functions that take one record, and several; both flush a buffer of so many rows."""
 
     def take(row: Row) -> None:
         buffer.append(row)

@@ -96,12 +96,9 @@ class Expiry:
         return settled_timers(times, source.starts, sizes, new, stays, self._ends_at[state.name])
 
     def complete(self, window: Window, called: Mask, buffers: Buffers, ends: Ends) -> Wrote:
-        """Add the kept and the expired records of idle groups to the called groups' emissions.
+        """Add what idle groups emit to `buffers` and `ends`, which are completed in place.
 
-        `buffers` and `ends` are completed in place, by state.
-
-        Returns:
-            By state that expires, the groups whose author emitted a record of it.
+        Returns, by state that expires, the groups whose author emitted a record of it.
         """
         every: dict[str, Mask] = {}
         for state in self._authored:
@@ -118,7 +115,6 @@ class Expiry:
     def _widened(
         self, state: StateSpec, window: Window, called: Mask, wrote: list[int], emitted: list[Any]
     ) -> tuple[list[Any], list[int]]:
-        """Return the emissions of all groups for a state, and where each group's part ends."""
         rows: list[Any] = []
         ends: list[int] = []
         start = 0
@@ -134,8 +130,7 @@ class Expiry:
     def emissions_of(self, state: StateSpec, window: Window, group: int) -> Sequence[Any]:
         """Return the engine's emissions for a state of an idle group, whose author is not called.
 
-        For a state that is replaced: all records of the group, or none once they have expired.
-        For a kept state: nothing, or the deletion of each record once they have expired.
+        Until its records have expired, a state that is replaced gets all of them again.
         """
         expired = self.is_expired(state.name, window, group)
         if state.keep:

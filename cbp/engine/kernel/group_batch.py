@@ -116,16 +116,14 @@ _OTHERS_MAX = 0.25
 
 @dataclass(slots=True)
 class Source:
-    """One flow of a window.
+    """One flow of a window; group g has `rows[starts[g]:stops[g]]`.
 
     Attributes:
-        starts, stops: Group g has `rows[starts[g]:stops[g]]`.
         origin: For a state, the place of every record; for an input, `None`.
         chunks: For a group too large for a window: each call returns a new iterator over its
             records in chunks; `rows` then holds only the first few, for error messages.
         stream: For such a group's state: its records and their places.
-        times: For hidden timers: when each is due, in microseconds since 1970; `rows` is then
-            empty.
+        times: For hidden timers, without `rows`: when each is due, in microseconds since 1970.
     """
 
     name: str
@@ -201,11 +199,7 @@ class Window:
 
 
 class WindowReader:
-    """Reads the windows of one bucket.
-
-    A group with more records of one flow than `EngineLimits.large_group_rows` has a window of its
-    own, and is read in chunks.
-    """
+    """Reads the windows of one bucket; a group with too many records of a flow has its own."""
 
     def __init__(
         self,
@@ -264,7 +258,6 @@ class WindowReader:
         )
 
     def _window(self, start: int, stop: int) -> Window:
-        """Return the groups `start` to `stop`, without their kept state."""
         window, flows, pure = self._read(start, stop, large=self._limits.large_group_rows)
         if pure:
             rows = sum(int(ranges.stops[-1] - ranges.starts[0]) for _, ranges in flows)
@@ -329,7 +322,6 @@ class WindowReader:
     def _flows(
         self, start: int, stop: int, states: Sequence[FlowKeys]
     ) -> list[tuple[FlowRun, Ranges]]:
-        """Return the records of every input, and the rows of each group in them."""
         ranges = [r.part(start, stop) for r in self._ranges[: len(self._runs)]]
         if self._deliveries is not None:
             return self._deliveries.flows(self._hashes[start:stop], ranges, states)
@@ -381,7 +373,6 @@ class WindowReader:
     def _timers(
         self, spec: StateSpec, ranges: Ranges, start: int, stop: int
     ) -> tuple[Source, pa.Table]:
-        """Return the timers of expiring states as a column, and their keys."""
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
         origin = self._groups.positions[spec.name].part(first, last)
         starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
@@ -395,8 +386,7 @@ class WindowReader:
     def _split(self, window: Window, flows: Sequence[tuple[FlowRun, Ranges]]) -> Window:
         """Return the window with one group per key; keys of one hash in order.
 
-        With inner grouping, state keys that nothing called are left out, so their records stay
-        unchanged.
+        State keys that nothing called are left out, so their records stay unchanged.
         """
         read = (*self._spec.replaced, *self._spec.looked_up)
         keys: list[Any] = []
@@ -440,7 +430,6 @@ class WindowReader:
         return Window(keys, key_table, hashes, inputs, states, lookups=lookups)
 
     def _calls(self, at: int, source: Source, positions: Iterable[int]) -> bool:
-        """Return whether a group's records of the flow number `at` call the group."""
         many = len(self._runs)
         if at < many:
             return True
@@ -459,7 +448,6 @@ class WindowReader:
 
 
 def _by_key(group: int, source: Source, keys: Iterable[Row]) -> dict[Row, list[int]]:
-    """Return the positions in `source.rows` of one group's records, by key."""
     positions_by_key: dict[Row, list[int]] = {}
     rows = range(int(source.starts[group]), int(source.stops[group]))
     for position, key in zip(rows, keys, strict=True):
@@ -468,7 +456,6 @@ def _by_key(group: int, source: Source, keys: Iterable[Row]) -> dict[Row, list[i
 
 
 def _chosen(source: Source, groups: list[list[int]]) -> Source:
-    """Return the source with exactly these records per group."""
     flat = [at for group in groups for at in group]
     stops = np.cumsum([len(group) for group in groups], dtype=np.int64)
     starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]])

@@ -89,7 +89,6 @@ def find_groups(
 
 
 def _sizes(hashes: Int64s, groups: Mapping[int, LargeGroup]) -> Ranges:
-    """Return the number of records of each large group, as ranges that begin at 0."""
     sizes = np.zeros(len(hashes), np.int64)
     for hash_, group in groups.items():
         sizes[np.searchsorted(hashes, hash_)] = group.rows

@@ -57,12 +57,7 @@ from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
 @dataclass
 class GroupwiseRun:
-    """One bucket of a run; see the module header. `run` is called once.
-
-    Attributes:
-        write_state: Takes new records of a state, as tables that ascend by hash.
-        write_remote: Takes columns of the records of a state's `.remote`, in any order.
-    """
+    """One bucket of a run; `run` is called once. New state records come ascending by hash."""
 
     stage: str
     spec: TranslatorSpec
@@ -271,7 +266,6 @@ class GroupwiseRun:
     def _emit_idle(
         self, window: Window, states: Sequence[LargeState], read: Sequence[Iterator[Row]]
     ) -> None:
-        """Emit the remaining records of an idle group, in place of its author."""
         assert self._expiry is not None, "only a stage whose states expire has idle groups"
         specs = (spec for spec in self.spec.replaced if not spec.expires)
         for spec, state, rows in zip(specs, states, read, strict=True):
@@ -284,7 +278,6 @@ class GroupwiseRun:
             self.emitted.buffers[spec.name].extend(self._expiry.emissions_of(spec, window, 0))
 
     def _wrote(self, states: Sequence[LargeState], *, idle: bool) -> Wrote:
-        """Return for each state whether the author of a large group emitted a record."""
         specs = (spec for spec in self.spec.replaced if not spec.expires)
         wrote = {spec.name: state.has_emitted for spec, state in zip(specs, states, strict=True)}
         wrote |= {spec.name: bool(self.emitted.buffers[spec.name]) for spec in self.spec.kept}

@@ -71,11 +71,13 @@ class WholeGroups:
         return self._read.get(number)
 
     def release(self) -> None:
-        """Forget the records and their index."""
+        """Forget all records after the window, when no group is read again.
+
+        Groups and their source refer to each other, and automatic collection is off in a task.
+        """
         self._read, self.parts, self.sort_key = {}, _nothing, _nothing
 
     def _read_from(self, first: int) -> dict[int, Sequence[Any]]:
-        """Return the records of a group and of the ones after it, as far as they are small."""
         by_file: dict[int, list[tuple[int, Part]]] = {}
         read: dict[int, Sequence[Any]] = {}
         several, total = set[int](), 0
@@ -100,7 +102,6 @@ class WholeGroups:
     def _of_file(
         self, at: int, wanted: Sequence[tuple[int, Part]]
     ) -> list[tuple[int, Sequence[Any]]]:
-        """Return the live records that a file has of some groups, group by group."""
         rows = np.concatenate([order.rows(start, stop) for _, (_, order, start, stop) in wanted])
         sizes = [stop - start for _, (_, _, start, stop) in wanted]
         live = self.state.is_live(at, rows)
@@ -428,7 +429,6 @@ class KeptGroup:
     def _rows(
         self, part: Part, low: Bound, high: Bound, *, reverse: bool
     ) -> Iterator[tuple[Any, Any]]:
-        """Yield the live records of one file, each with its sort key."""
         (at, order, *span), shape = part, self._source.shape
         first = len(self._source.key_types)
         place, stop = (

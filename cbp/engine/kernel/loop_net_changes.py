@@ -123,9 +123,7 @@ class NetChanges:
 def _rows_left(codes: Int64s, signs: Int64s, counts: Int64s) -> Int64s:
     """Return a row with a sign below zero for each record that is left, as often as `counts` says.
 
-    Args:
-        codes: A number for the record of each row.
-        counts: By code; a record whose count is not positive is left out.
+    Equal records have one code; a record whose count is not positive is left out.
     """
     rows = np.flatnonzero(signs < 0)
     names, firsts = np.unique(codes[rows], return_index=True)
@@ -156,7 +154,6 @@ def _rows_that_count(changes: pa.Table) -> Int64s:
 
 
 def _first_rows(codes: Int64s, chosen: Mask, many: int) -> Int64s:
-    """Return the first chosen row of each code; behind all rows if there is none."""
     first, rows = np.full(many, len(codes)), np.flatnonzero(chosen)[::-1]
     first[codes[rows]] = rows
     return first

@@ -57,9 +57,8 @@ def named_by(
 ) -> list[Named]:
     """Return the second keys named by a window's inputs, if the inputs have its columns.
 
-    Args:
-        flows: Their records, and the rows of each group in them, which follow each other.
-        records: The same records, in the form that authors use.
+    `flows` are their records, with the rows of each group, which follow each other; `records` are
+    the same in the form that authors use.
     """
     second = spec.schema.select(spec.second_key)
     named: list[Named] = []
@@ -78,7 +77,6 @@ def named_by(
 
 
 def _has(schema: Schema, columns: Schema) -> bool:
-    """Return whether a schema has some columns, at least one, of the same types."""
     fields = columns.fields
     return bool(fields) and all(f.name in schema and schema[f.name].type == f.type for f in fields)
 
@@ -137,7 +135,6 @@ class NamedRecords:
     def _located(
         self, groups: Int64s, second: pa.Table
     ) -> tuple[list[Sequence[Place]], list[Row | None] | None]:
-        """Return the places of the live records of each key, and the records."""
         found, positions = self._call.locate(groups, second)
         lie = list(zip(positions.file.tolist(), positions.position.tolist(), strict=True))
         if np.any(found[1:] == found[:-1]):  # several records of one key: each is to be known

@@ -25,12 +25,7 @@ _NESTED = (list, tuple, dict)
 
 @dataclass(slots=True)
 class Settled:
-    """The diff of one state in one window.
-
-    Attributes:
-        died: Positions of the deleted records in the source's rows.
-        groups: Group of each new record; ascending.
-    """
+    """The diff of one state in one window; the groups of new records ascend."""
 
     died: Int64s
     groups: Int64s
@@ -53,7 +48,6 @@ def settle(source: Source, emitted: list[Row], ends: list[int]) -> Settled:
 
 
 def _settle_single(source: Source, emitted: list[Row], sizes: Int64s, counts: Int64s) -> Settled:
-    """Compare groups that had at most one record each and emitted at most one."""
     groups = np.flatnonzero(counts)
     had = sizes[groups] == 1
     olds: Iterable[Row | None] = source.rows
@@ -139,7 +133,6 @@ def _unlike(olds: list[Row], news: list[Row]) -> tuple[Sequence[int], Sequence[i
 
 
 def _names(olds: list[Row], news: list[Row]) -> tuple[list[Hashable], list[Hashable]]:
-    """Return names that are equal for equal records; nested values are hashed only if needed."""
     left, right = list(map(_outline, olds)), list(map(_outline, news))
     both = set(left) & set(right)
     before, after = (

@@ -36,14 +36,7 @@ from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
 @dataclass(slots=True)
 class KeptChanges:
-    """What the groups of a window changed in one kept state.
-
-    Attributes:
-        died: Records that were deleted or replaced.
-        died_groups: Group of each of them; ascending.
-        groups: Group of each new record; ascending.
-        born: The new records, in order within each group.
-    """
+    """What the groups of a window changed in one kept state; the groups of records ascend."""
 
     died: RecordPositions
     died_groups: Int64s
@@ -233,7 +226,6 @@ class StateSettlement:
         )
 
     def _write_state(self, spec: StateSpec, settled: Settled, window: Window) -> list[pa.Array]:
-        """Write new records of a state, and return their columns."""
         columns, groups = encode_rows(settled.born, spec.schema), settled.groups
         if self._is_foreign(spec, groups, columns, window):
             message = f"a record of state {spec.name!r} has the key of another group"

@@ -143,7 +143,6 @@ class ViewChanges:
         self._write_kinds(table, kinds)
 
     def _write_kinds(self, table: pa.Table, kinds: Int64s) -> None:
-        """Write records with the type of each change, as its place in `_TYPES`."""
         columns = [*table.columns, _TEXTS.take(pa.array(kinds)), pa.array(_SIGNS[kinds])]
         names = [*table.column_names, CHANGE_TYPE, SIGN]
         changes = pa.Table.from_arrays(columns, names=names)

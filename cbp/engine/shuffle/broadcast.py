@@ -71,11 +71,8 @@ class Rows:
 class SharedFlow:
     """The shared records of one input, in the order in which a group reads them.
 
-    Attributes:
-        rows: The records, as columns (slots) of the shuffle.
-        positions: `_seq` of each record.
-        counts: Number of records per audience; a record that names it twice counts twice.
-        starts, members: Audience a has the records `members[starts[a]:starts[a] + counts[a]]`.
+    Audience a has the records `members[starts[a]:starts[a] + counts[a]]`; one that names it twice
+    counts twice. `positions` has the `_seq` of each record.
     """
 
     rows: Rows
@@ -247,7 +244,6 @@ def _flow(table: pa.Table, audiences: Int64s, records: Int64s, many: int) -> Sha
 def _by_hash(
     spec: TranslatorSpec, tables: Sequence[pa.Table], audiences: Sequence[Int64s]
 ) -> Bound:
-    """Return bindings ordered by bucket, and by hash within a bucket."""
     assert spec.key is not None
     wide = arrow_schema(spec.key, wide=True)
     if not tables:

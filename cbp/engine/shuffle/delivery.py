@@ -94,7 +94,6 @@ class Deliveries:
         ]
 
     def _members(self, window: _Window, audiences: Int64s) -> _Members:
-        """Return pairs of a receiver and an audience that it belongs to."""
         bound = window.receivers("")
         members, groups = [bound], [audiences]
         for number, limits in self._shared.alls.items():
@@ -113,7 +112,6 @@ class Deliveries:
     def _delivered(
         self, flow: SharedFlow, run: FlowRun, ranges: Ranges, window: _Window, members: _Members
     ) -> tuple[FlowRun, Ranges]:
-        """Merge the records of single groups with the shared records."""
         first, last = int(ranges.starts[0]), int(ranges.stops[-1])
         who, groups = members
         places, pairs = expand(flow.starts[groups], flow.counts[groups])
@@ -139,11 +137,9 @@ class Deliveries:
 
 
 def has_already(own: Int64s, positions: Int64s, receivers: Int64s, shared: Int64s) -> Mask:
-    """Return which deliveries of shared records a group also has as records of its own.
+    """Return which deliveries (receiver, shared record) a group also has as records of its own.
 
-    Args:
-        own, positions: Receiver and position of every record that goes to one group.
-        receivers, shared: Receiver and position of every delivery.
+    `own` and `positions` are receiver and position of every record that goes to one group.
     """
     again = np.isin(shared, positions)
     if not again.any():
@@ -203,10 +199,8 @@ class _Window:
 class DeliveredRun(FlowRun):
     """The records of one flow in one window, shared ones included; a row per delivery.
 
-    Attributes:
-        at: For each delivery, its row in `table`, or in `shared` counted on from there.
-        receivers: The keys of the window.
-        who: For each delivery, the row of its key in `receivers`.
+    Delivery d is row `at[d]` of `table`, or of `shared` counted on from there, and goes to the key
+    `receivers[who[d]]`.
     """
 
     shared: Rows = field(kw_only=True)

@@ -90,8 +90,6 @@ class Exchange(Protocol):
 
 
 class _Alone:
-    """The exchange of the only task of a run."""
-
     tasks = 1
 
     def swap(self, facts: Mapping[str, Any], tables: Sequence[Tables]) -> list[Message]:

@@ -116,8 +116,6 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # it has no types
 
 
 class _Stream:
-    """The stream to one other task."""
-
     def __init__(self, address: str, own: int, token: str) -> None:
         self._client = flight.FlightClient(f"grpc://{address}", generic_options=_OPTIONS)
         options = flight.FlightCallOptions(headers=[(b"authorization", _credential(token))])
@@ -239,7 +237,6 @@ class FlightExchange:
         return Message(head["facts"], tables)
 
     def _next(self, part: int) -> Any:
-        """Wait for the next batch of a task."""
         while True:
             try:
                 chunk = self._server.inboxes[part].get(timeout=_POLL_SECONDS)
@@ -264,14 +261,11 @@ def connected(
 ) -> Iterator[Exchange]:
     """Connect a task with all others of its run, until the block ends.
 
-    If the block raises, the other tasks learn that this one has failed.
-
-    Args:
-        host: An address of this machine at which all others reach it; nothing else is listened at.
-        start_seconds: How long to wait for a stream that is not opened.
+    If the block raises, the other tasks learn that this one has failed. `host` is an address of
+    this machine at which all others reach it; nothing else is listened at.
 
     Raises:
-        PeerGoneError: Another task cannot be reached.
+        PeerGoneError: Another task cannot be reached in time.
     """
     place = f"[{host}]" if ":" in host else host
     server = _Server(place, part, tasks, start_seconds)

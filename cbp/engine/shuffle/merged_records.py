@@ -198,7 +198,6 @@ def _with_values(
 
 
 def _left_apart(merged: Sequence[pa.Array]) -> Mask:
-    """Return which records have a null or a NaN in a merged column."""
     apart = np.zeros(len(merged[0]), np.bool_)
     for column in merged:
         if column.null_count:
@@ -216,7 +215,6 @@ def _comparable(column: pa.Array) -> pa.Array:
 
 
 def _largest(column: pa.Array) -> int:
-    """Return the largest of the numbers, without their signs."""
     if not len(column):
         return 0
     ends = pc.min_max(column)

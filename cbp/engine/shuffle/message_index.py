@@ -160,7 +160,6 @@ class MessageGroups:
         return of.buckets
 
     def _receivers_of(self, table: pa.Table) -> Int64s | None:
-        """Return the buckets of a block's messages; `None` if the file stays unsorted."""
         block = self._limits.message_block_bytes
         small = table.num_rows < self._receivers.rows_min and table.nbytes < block
         if self._blocks is None or (small and not self._blocks):

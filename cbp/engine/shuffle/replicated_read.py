@@ -121,11 +121,7 @@ def arrange_messages(
 
 
 def message_hashes(messages: pa.Table, route: FlowRoute) -> Int64s:
-    """Return the hash of the group that gets each message.
-
-    Raises:
-        AuthorCodeError: An author's function for a key failed.
-    """
+    """Return the hash of the group that gets each message; raises as `slot_columns`."""
     slots, types = slot_columns(messages, route), route.key_types
     keys = [
         _chunk(as_type(slots[name], arrow_type(type_)))
@@ -143,7 +139,6 @@ def _combined(records: pa.Table, route: FlowRoute) -> pa.Table:
 
 
 def _owned(table: pa.Table, part: int, *, tasks: int, buckets: int) -> Mask:
-    """Return which records belong to a task's buckets."""
     bucket = table.column("_bucket").to_numpy().astype(np.int64)
     owned: Mask = bucket * tasks // buckets == part
     return owned
@@ -231,10 +226,7 @@ def routed(table: pa.Table, route: FlowRoute, replicate: Replicate | None = None
 
 
 def read_input(files: Sequence[InputFile], input_: InputSpec) -> pa.Table:
-    """Return the records of some files of an input, with `_seq`, their position.
-
-    For messages that may have addresses, the column `EPOCH` has the epoch that wrote them.
-    """
+    """Return the records of some files of an input, with `_seq`, and of messages with `EPOCH`."""
     columns = file_columns(input_)
     if input_.has_several and input_.loopback:
         columns = columns.append(pa.field(EPOCH, pa.int64()))

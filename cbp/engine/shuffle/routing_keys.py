@@ -52,8 +52,7 @@ def sql_column(position: int) -> str:
 def slot_columns(table: pa.Table, route: FlowRoute) -> dict[str, Column]:
     """Return every slot that a flow fills, computed ones included.
 
-    Values that Spark has computed are in the table (`sql_columns`). Without Spark, the
-    author's function is called for them.
+    If Spark has not computed a value (`sql_columns`), the author's function is called for it.
 
     Raises:
         AuthorCodeError: The author's function raised, or returned a value of another type.
@@ -116,7 +115,6 @@ def _computed(
 def _called(
     table: pa.Table, spec: TranslatorSpec, input_: InputSpec, stage: str, by: Computed
 ) -> list[pa.ChunkedArray]:
-    """Return the results of a function for all records, a column per value."""
     windows = []
     watches = Watches(spec, stage=stage)
     function = watches.fresh(by.function, option_of(input_, by), by.place)

@@ -213,7 +213,6 @@ class Spool:
 
 @lru_cache(maxsize=256)
 def _nothing(slots: tuple[tuple[str, DataType], ...]) -> pa.Table:
-    """Return no records of a layout with these slots."""
     columns = [(name, arrow_type(type_)) for name, type_ in slots]
     numbers = [("_flow", pa.int8()), ("_bucket", pa.int32()), ("_hash", pa.int64())]
     return pa.schema([*numbers, *columns, ("_seq", pa.int64())]).empty_table()

@@ -156,7 +156,6 @@ class Arrived:
                     yield name.removeprefix(_OUTPUTS), table
 
     def _of(self, name: str) -> list[HeldRecords]:
-        """Return the holders that are not empty, by task."""
         return [one for _, one in sorted(self._held.get(name, {}).items()) if one.tables]
 
 
@@ -208,11 +207,7 @@ class SuperstepRounds:
         return self._rounds(sent, facts)
 
     def own(self, part: int, messages: Tables) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
-        """Return those messages that are for groups of this task (`part`), and the others.
-
-        Raises:
-            CbpError: A message has no key.
-        """
+        """Return the messages for groups of this task (`part`), and others; each needs a key."""
         mine, others = dict[str, pa.Table](), dict[str, pa.Table]()
         for name, table in messages.items():
             is_mine = self._owners(f"{_MESSAGES}{name}", table) == part

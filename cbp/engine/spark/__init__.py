@@ -40,7 +40,6 @@ class SparkEngine(DirectEngine):
 
 
 def _executor(settings: SparkSettings) -> SparkExecutor:
-    """Start Spark, and its workers."""
     executor = SparkExecutor(
         start_session(settings),
         resident_workers=settings.resident_workers,

@@ -98,7 +98,6 @@ def read(spark: SparkSession, plan: RunPlan, input_: InputSpec, *, slices_max: i
 def _read_files(
     spark: SparkSession, plan: RunPlan, input_: InputSpec, files: Sequence[DataFile], sequence: str
 ) -> DataFrame:
-    """Return the records of some files, with the expression `sequence` as `_seq`."""
     paths = dict.fromkeys(f"{plan.folder}/{file.path}" for file in files)
     rows = {f"{plan.folder}/{file.path}": file.rows for file in files}
     for path in paths:

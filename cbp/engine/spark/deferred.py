@@ -74,12 +74,7 @@ class DeferredExecutor:
             self._started().refuse(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
-        """Run every task of a plan, once Spark has started.
-
-        Raises:
-            RunCancelledError: If the run was cancelled meanwhile.
-            SparkUnstartedError: If Spark could not be started.
-        """
+        """Run every task of a plan, once Spark has started; a failed start is raised."""
         try:
             executor = self._started(plan.run)
         finally:
@@ -158,7 +153,6 @@ class DeferredExecutor:
             _log.error("%s", error.message)
 
     def _started(self, run: str = "") -> Executor:
-        """Return the executor; wait for it."""
         with self._changed:
             if self._error is not None and self._executor is None and not self._closed:
                 self._begin()

@@ -239,8 +239,7 @@ def _scratch_root() -> Path:
 def python_of_workers(master: str, environment: Mapping[str, str]) -> str:
     """Return the Python of the workers: for a local master always that of the driver.
 
-    Another Python lacks packages or has other versions. On a cluster, where paths may differ,
-    `PYSPARK_PYTHON` of the environment is used if it is set.
+    On a cluster, where paths may differ, it is `PYSPARK_PYTHON` of the environment if that is set.
     """
     if master.startswith("local"):
         return sys.executable
@@ -326,10 +325,7 @@ def authentication(
 
 
 def spark_defaults(environment: Mapping[str, str], *, home: str) -> dict[str, str]:
-    """Return the settings of `spark-defaults.conf`; empty if there is no such file.
-
-    `home` is Spark's folder, used if the environment names none.
-    """
+    """Return the settings of `spark-defaults.conf`, if there is one; `home` is Spark's folder."""
     folder = environment.get("SPARK_CONF_DIR") or f"{environment.get('SPARK_HOME') or home}/conf"
     try:
         text = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8")

@@ -271,7 +271,6 @@ class SparkExecutor:
         return [*self._run_numbered(tasks, as_task(work)), encode([JobLane(Lane.SPARK)])]
 
     def _run_numbered(self, tasks: int, work: Callable[[], list[str]]) -> list[str]:
-        """Run a job of this many tasks; each finds its work by its number."""
         numbers = self._placement.numbers(tasks)
         bodies: list[str] = self.spark.sparkContext.runJob(numbers, partial(numbered, work))
         return bodies
@@ -298,7 +297,6 @@ class SparkExecutor:
             threading.Thread(target=cancel, name="cbp-cancel", daemon=True).start()
 
     def _cancel_again(self, run: str) -> None:
-        """Repeat a request to cancel until the run has ended."""
         while True:
             self._clock.wait(CANCEL_SECONDS)
             if run not in self._going:

@@ -38,8 +38,7 @@ _log = logging.getLogger(__name__)
 def safe_path() -> dict[str, str]:
     """Return the variables that keep a Python process from importing from its working directory.
 
-    Empty if this process itself imports from there, as under `python -m`; its workers then do
-    so, too.
+    None if this process itself imports from there, as under `python -m`.
     """
     here = os.getcwd()
     mine = any(not entry or os.path.abspath(entry) == here for entry in sys.path)
@@ -65,12 +64,7 @@ class _Worker(WorkerProcess):
 
 
 class WorkerPool:
-    """The resident workers of one executor; safe to use from several threads.
-
-    Args:
-        most: Maximum number of workers; 0 means none. Each holds some hundred megabytes.
-        environment: The variables that Spark's workers get on top of this process's own.
-    """
+    """The resident workers of one executor, `most` of them; safe to use from several threads."""
 
     def __init__(self, most: int, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         # Author's code that runs in this process, such as a Runnable, may change it later.

@@ -68,10 +68,7 @@ class Emission:
         self.out = Outputs(functions)
 
     def close(self) -> None:
-        """End the call: its emissions are freed with this object.
-
-        The functions of `out` refer to it, and tasks collect no cycles.
-        """
+        """End the call, and free its emissions: `out` has them, and tasks collect no cycles."""
         vars(self.out).clear()
 
     def state(self, name: str) -> tuple[pa.Table, Int64s]:
@@ -153,7 +150,6 @@ class Emission:
             refuse_twice(view.name, row_at(records.select(columns), row))
 
     def _groups_of(self, state: StateSpec, records: pa.Table) -> Int64s:
-        """Return the group of each record, found by its key."""
         keys = records.select(list(self._spec.key_of(state).names))
         group_indexes = group_numbers(self._keys, keys)
         unknown = np.flatnonzero(group_indexes < 0)
@@ -210,11 +206,7 @@ class OutputKeys:
         self._groups, self._seen = groups, {}
 
     def take(self, output: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
-        """Check records that the groups emitted.
-
-        Raises:
-            AuthorMisuse: A key belongs to none of these groups, or was emitted before.
-        """
+        """Check emitted records; refuse a key of none of the groups, or one that came before."""
         spec = self._outputs.get(output)
         if spec is None or not len(columns[0]):
             return
@@ -239,7 +231,6 @@ class OutputKeys:
             refuse_output_twice(output, row_at(keys, again))
 
     def _came_before(self, spec: OutputSpec, keys: pa.Table) -> int | None:
-        """Return a row whose key also occurs in an earlier part, found by its hash."""
         types = [spec.schema[name].type for name in spec.key]
         if not all(type_.can_be_key for type_ in types):
             return None

@@ -84,7 +84,6 @@ class CallExpiry:
 
 
 def _due(groups: Groups, timers: StateSpec, until: datetime) -> Mask:
-    """Return which groups have a timer that is due."""
     due = np.zeros(len(groups), np.bool_)
     due[Groups.ids(groups, timers.name)[is_due(getattr(groups, timers.name), until)]] = True
     return due

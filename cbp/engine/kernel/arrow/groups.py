@@ -55,10 +55,8 @@ def no_records(schema: Schema) -> pa.Table:
 class Groups:
     """Some complete groups; see `cbp.sdk.forms.TranslateArrow`.
 
-    Args:
-        flows: Input, state or looked-up table to its records and offsets; there is one offset more
-            than groups.
-        whole_tables: Tables whose records all go to every group, and kept states.
+    `flows` has the records and offsets of inputs, states and looked-up tables, one offset more than
+    groups; `whole_tables` has tables whose records all go to every group, and kept states.
     """
 
     keys: pa.Table
@@ -130,11 +128,7 @@ class Groups:
         raise AttributeError(message)
 
     def offsets(self, flow: str) -> Int64s:
-        """Return where the records of each group begin in the table; the last entry is its end.
-
-        Raises:
-            AttributeError: If there is no such input or state, as in `sizes`, `ids` and `sums`.
-        """
+        """Return where the records of each group begin in the table; the last entry is its end."""
         return self._flow(flow)[1]
 
     def sizes(self, flow: str) -> Int64s:

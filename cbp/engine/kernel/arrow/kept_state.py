@@ -45,14 +45,7 @@ class KeptOperations:
 
 @dataclass(frozen=True, slots=True)
 class KeptTableChanges:
-    """What the groups of a call changed in one kept state.
-
-    Attributes:
-        died: Records that were deleted or replaced.
-        died_groups: Group of each of them; ascending.
-        born: The new records, in order of group and second key.
-        born_groups: Group of each of them.
-    """
+    """What the groups of a call changed in one kept state; new records come in order."""
 
     died: RecordPositions
     died_groups: Int64s
@@ -123,11 +116,7 @@ class KeptCall:
         return ranges
 
     def locate(self, groups: Int64s, second: pa.Table) -> tuple[Int64s, RecordPositions]:
-        """Find live records by their keys.
-
-        Returns:
-            The rows of `second` whose record exists, ascending, and the places of these records.
-        """
+        """Return the rows of `second` whose record exists, ascending, and their places."""
         wanted = [column.combine_chunks() for column in second.columns]
         parts = []
         for one, some, starts, stops in self._hits(groups):
@@ -249,7 +238,6 @@ class KeptCall:
     def _joined(
         self, parts: Sequence[tuple[Int64s, Int64s, Int64s]], groups: Int64s
     ) -> tuple[Int64s, RecordPositions]:
-        """Return the rows of all files in the order of their numbers."""
         empty = np.empty(0, np.int64)
         numbers, files, rows = (
             (np.concatenate([empty, *some]) for some in zip(*parts, strict=True))
@@ -297,11 +285,9 @@ class CalledRecords:
 def _last_of_each(
     operations: Sequence[KeptOperations], types: pa.Schema
 ) -> tuple[tuple[Int64s, pa.Table, Int64s], pa.Table, bool]:
-    """Return the last operation of each key, and all records that are put.
+    """Return the last operation of each key, the records that are put, and whether all are ordered.
 
-    Returns:
-        The group of each, its second key, and its row in the records (-1: deleted); the records;
-        whether the operations are in the order of group and second key.
+    An operation is a group, a second key and the row of its record (-1: deleted).
     """
     groups = np.concatenate([np.empty(0, np.int64), *(one.groups for one in operations)])
     given = [one.puts for one in operations if one.puts is not None]
@@ -327,7 +313,6 @@ def _last_of_each(
 
 
 def _in_order(second: pa.Table, groups: Int64s) -> Int64s:
-    """Return the order of records by group and second key."""
     order = stable_order(groups)
     if _ascend_strictly(groups[order], take_rows(second, order)):
         return order

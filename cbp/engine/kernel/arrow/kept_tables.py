@@ -61,9 +61,7 @@ class KeptTables:
     def get(self, keys: Any) -> pa.Table:
         """Return the records with these keys, in their order; one that is missing is left out.
 
-        Raises:
-            TypeError: The columns or their types differ from the key's.
-            AuthorMisuse: A key belongs to no group of this call.
+        A key of a group of another call is an `AuthorMisuse`, one of another type a `TypeError`.
         """
         return self._reader.get(conformed_table(f"groups.{self._name}.get", keys, self._key))
 

@@ -242,7 +242,6 @@ class ReachedState:
 
 @lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
-    """Return this process's thread that works for a task beside the task's own."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="cbp-settle")
 
 

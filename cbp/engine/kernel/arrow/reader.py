@@ -142,7 +142,6 @@ class CallReader:
         return _Flow(run.name, table, keys, starts, stops, None, calling)
 
     def _state(self, state: StateSpec, ranges: Ranges, start: int, stop: int) -> _Flow:
-        """Return a state's records, ordered within each group."""
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
         schema = author_schema(state.schema)
         origin = self.groups.positions[state.name].part(first, last)

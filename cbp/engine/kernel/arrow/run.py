@@ -43,10 +43,7 @@ from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
 @dataclass
 class CallSettler:
-    """Writes the emissions of calls: outputs at once, states as their difference.
-
-    New records of a state are tables that ascend by hash.
-    """
+    """Writes the emissions of calls: outputs at once, states as their difference."""
 
     spec: TranslatorSpec
     states: Mapping[str, BucketState]
@@ -96,7 +93,6 @@ class CallSettler:
         return self._kept[state.name]
 
     def _settle_timers(self, state: StateSpec, call: Call, timers: Timers) -> None:
-        """Write the changes of the hidden timers of a state."""
         self.states[state.name].kill(call.origins[state.name].at(timers.died))
         groups = timers.groups
         if len(groups):
@@ -187,7 +183,6 @@ class VectorisedRun:
         return Groups.with_kept(groups, kept_tables(self.spec, readers))
 
     def _emit(self, given: Groups, emission: Emission) -> None:
-        """Call the author's code for some groups; it emits into `emission`."""
         try:
             groups = Groups.of_run(given, self.context, self.spec)
             refuse_returned(self.spec.translate(groups, emission.out))

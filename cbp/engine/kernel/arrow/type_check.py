@@ -47,11 +47,7 @@ _CHECKS: dict[str, Callable[[pa.DataType], bool]] = {
 
 
 def conform(table: pa.Table, schema: Schema) -> pa.Table:
-    """Return a table with exactly the declared columns, in their order and types.
-
-    Raises:
-        TypeError: Names the first wrong column, its type, and the declared type.
-    """
+    """Return exactly the declared columns; a `TypeError` names the first wrong one."""
     if table.num_columns != len(schema) or set(table.column_names) != set(schema.names):
         came = ", ".join(table.column_names) or "none"
         message = f"expected the columns {', '.join(schema.names)}, got {came}"
@@ -122,7 +118,6 @@ def _column(column: pa.ChunkedArray, field: Field, type_: pa.DataType) -> pa.Chu
 
 
 def _fits(type_: pa.DataType, declared: DataType) -> bool:
-    """Return whether values of an Arrow type can have the declared type."""
     if _is.is_null(type_):
         return True
     if declared.kind in _INTEGERS:

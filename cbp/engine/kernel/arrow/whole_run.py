@@ -53,12 +53,10 @@ class RunTables:
 
 @dataclass
 class Called:
-    """The results of one call of an author.
+    """The results of one call of an author: its way is the algorithm that it chose.
 
-    Attributes:
-        way: The algorithm that the call chose.
-        remembered: The value to keep in memory, and its size; `NOTHING` if there is none.
-        recalled: Whether the call received the value of the previous run.
+    `remembered` is the value to keep, and its size; `NOTHING` if there is none. `recalled`
+    says whether the call got the value of the previous run.
     """
 
     operations: Operations

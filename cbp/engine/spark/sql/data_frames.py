@@ -96,10 +96,7 @@ class Results:
                 getattr(self.out, state.name).delete = take
 
     def distinct(self) -> tuple[dict[str, DataFrame], dict[str, str]]:
-        """Return each distinct frame under the first flow that received it; states first.
-
-        Also returns, for every flow with a frame, the flow under which it is listed.
-        """
+        """Return each distinct frame by its first flow, states first; and that flow by flow."""
         frames: dict[str, DataFrame] = {}
         given: dict[str, str] = {}
         for name in self._schemas:
@@ -126,7 +123,6 @@ class Results:
 
 
 def _conformed(flow: str, schema: Schema, frame: DataFrame) -> DataFrame:
-    """Return the declared columns, in their order."""
     if sorted(frame.columns) != sorted(schema.names):
         came = ", ".join(frame.columns)
         message = f"out.{flow}: expected the columns {', '.join(schema.names)}, got {came}"

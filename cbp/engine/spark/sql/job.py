@@ -207,11 +207,7 @@ class SqlJob:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One task's part of a run, as a plan of one partition; or all tasks (`None`), in one plan.
-
-    Attributes:
-        job: Id in the names of the scratch files that this run's tasks share.
-    """
+    """One task's part of a run, as a plan of one partition; or all tasks (`None`), in one plan."""
 
     session: SqlSession
     plan: RunPlan
@@ -252,7 +248,6 @@ class _Part:
         return self.session.kept_plan.frame
 
     def _made(self, queries: list[str]) -> DataFrame:
-        """Make the plan; add the author's queries to a list."""
         return self._settled(self._results(queries))
 
     def _settings(self) -> dict[str, str]:
@@ -280,7 +275,6 @@ class _Part:
         return batch_settings(schemas)
 
     def _results(self, queries: list[str]) -> Results:
-        """Return the frame that the author's plan gives for every output and state."""
         stage, spec = self.task.stage, self.task.spec
         results = Results(spec, shared=self.session.optimised)
         frames = {input_.name: self._input(input_) for input_ in spec.inputs}
@@ -328,7 +322,6 @@ class _Part:
         }
 
     def _named_tables(self, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """Return the records of kept states that an input names; see `lookup_task`."""
         if self.part is None:  # Spark finds them among all records of the called groups
             return {one.name: _named(one, frames) for one in named_tables(self.task.spec)}
         return {
@@ -354,7 +347,6 @@ class _Part:
         return self._one_row().mapInArrow(task, columns)
 
     def _called(self, task: TaskPlan) -> DataFrame:
-        """Return the keys of all inputs, in the layout of a plan whose first flows they are."""
         flows = [
             flow_of(self.session.spark, self.plan, task, at)
             for at, input_ in enumerate(self.task.spec.inputs)
@@ -396,7 +388,6 @@ class _Part:
         return frame.mapInArrow(settle, RESULT)
 
     def _laid_out(self, frame: DataFrame, task: TaskPlan, flow: int) -> DataFrame:
-        """Return a result in the layout of the settling tasks."""
         assert task.layout is not None, "results are laid out"
         place = task.layout.flows[flow]
         slots = (task.layout, place, checked) if self._uncounted else (task.layout, place)

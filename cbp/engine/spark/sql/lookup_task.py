@@ -56,10 +56,7 @@ class NamedTable:
 
 
 def named_tables(spec: TranslatorSpec) -> Iterator[NamedTable]:
-    """Yield a table for each kept state and each input that has the columns of its second key.
-
-    A table whose name is that of an input, a state or a look-up is left out.
-    """
+    """Yield a table for each kept state and input with its second key, unless the name is taken."""
     taken = {one.name for one in spec.inputs}
     taken |= {one.name for one in spec.states} | {one.name for one in spec.lookups}
     for state in spec.kept:
@@ -202,7 +199,6 @@ class LookUpTask:
                 yield from narrow_batches(table, schema, rows_max=table.num_rows, bytes_max=most)
 
     def _kept(self, spec: StateSpec, buckets: tuple[int, ...], call: Call) -> Iterator[pa.Table]:
-        """Yield the records of a kept state of the groups whose author is called."""
         kept = self._kept_call(spec, buckets, call)
         groups = np.arange(len(call.hashes)) if call.called is None else call.called
         return kept.tables(groups, rows_max=self.plan.limits.call_rows)

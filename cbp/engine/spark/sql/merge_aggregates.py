@@ -28,10 +28,7 @@ _CHANGED = {"groupingExpressions", "aggregateExpressions", "initialInputBufferOf
 
 
 def combined(frame: DataFrame) -> DataFrame:
-    """Return a frame of the same rows whose plan is `combined_plan`.
-
-    The plan is made now, with the current settings; each execution computes everything again.
-    """
+    """Return a frame of the same rows with `combined_plan`, which is made now."""
     session: Any = frame.sparkSession
     with active(session):
         rows = combined_plan(frame).execute()
@@ -75,7 +72,6 @@ def _merged(node: Any, below: Any, jvm: Any) -> Any:
 
 
 def _is_final_of(node: Any, child: Any) -> bool:
-    """Return whether an aggregation is the second half of the one below."""
     if not (kind_of(node) == kind_of(child) and kind_of(node) in _AGGREGATES):
         return False
     above, below = _functions(node), _functions(child)

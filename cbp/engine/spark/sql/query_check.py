@@ -44,13 +44,7 @@ class QueryCheck:
         self._known: dict[tuple[str, str], tuple[tuple[Any, ...], list[Mistake]]] = {}
 
     def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Raise if a query gives another result when its run is repeated.
-
-        A query that Spark rejects passes this check; the run reports that error.
-
-        Raises:
-            DataflowInvalidError: Rule `by_sql_invalid`, with each result of such a query.
-        """
+        """Raise `DataflowInvalidError` if a query that Spark accepts is not repeatable."""
         mistakes = [
             mistake
             for node in nodes
@@ -127,11 +121,7 @@ class SqlKeys:
         self._known: dict[tuple[str, str, str], str] = {}
 
     def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Raise if an expression cannot be a key.
-
-        Raises:
-            DataflowInvalidError: Rule `by_sql_invalid`, with each wrong expression and its place.
-        """
+        """Raise `DataflowInvalidError` with each expression that cannot be a key, and its place."""
         mistakes = [
             mistake
             for node in nodes

@@ -105,7 +105,6 @@ class SettleTask:
         return called
 
     def _batches(self, spool: Spool, called: Called | None) -> list[tuple[int, ...]]:
-        """Return the buckets to run, as tuples of neighbors that run together."""
         if called is None:
             return bucket_work.bucket_batches(self.plan, self.part, spool)
         # File numbers in the calls are relative to the buckets that were looked up together.
@@ -207,12 +206,10 @@ class _ArrivedResults:
 
     @property
     def _state_flows(self) -> list[str]:
-        """The results for states; for a kept state, deletions come before puts."""
         spec = self._spec
         return [*(deletions(one.name) for one in spec.kept), *(one.name for one in spec.authored)]
 
     def _emit_state(self, call: Call, emission: Emission) -> None:
-        """Emit the state that the plan gave for the groups of a call."""
         for name in self._state_flows:
             run = self.results.get(name)
             if run is None:
