@@ -78,9 +78,8 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table in a schema's types, as `Table.cast` does; free for columns that have them.
 
-    Raises:
-        ValueError: The columns have other names, or a NOT NULL column has a null.
-        ArrowInvalid: A value does not fit.
+    Raises `ValueError` for other names, or a null in a NOT NULL column; `ArrowInvalid` for a value
+    that does not fit.
     """
     own = table.schema
     if own.names != schema.names:

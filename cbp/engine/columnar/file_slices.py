@@ -117,11 +117,7 @@ class RowGroup:
 
 
 def row_groups(share: Share) -> Iterator[RowGroup]:
-    """Yield the row groups with rows of a share.
-
-    Raises:
-        IncrementDamagedError: The file is missing, damaged, or has a different number of rows.
-    """
+    """Yield a share's row groups; `IncrementDamagedError` if the file is not there as recorded."""
     with reading_increment(share.path, share.rows):
         file = open_parquet(share.path)
     if file.metadata.num_rows != share.rows:

@@ -125,12 +125,9 @@ class Ranges:
 class FlowRun:
     """The records of one flow in one bucket, sorted by (hash, key, order).
 
-    Attributes:
-        table: The columns of the shuffle (slots).
-        keys: Names of the key slots; their types are `key_types`.
-        columns: Names of the slots of the author's columns, in order; their types are `types`.
-        row_bytes: Average size of a record; 0 if it is unknown.
-        flips: Whether the signs of hashes are `flipped`, so that they ascend over all buckets.
+    `table` has the columns of the shuffle (slots), `keys` the names of the key slots, and `columns`
+    the slots of the author's columns, in order. `row_bytes` is the average size of a record; 0 if
+    unknown. `flips`: the signs of hashes are `flipped`, so that they ascend over all buckets.
     """
 
     name: str

@@ -62,14 +62,10 @@ class KeptReader(Protocol):
 class KeptShape:
     """The second key of a state, and the meaning of the arguments of `get`, `range` and `delete`.
 
-    Made once per state and process (`kept_shape`), since its functions are compiled.
-
-    Attributes:
-        schema: The columns of the second key.
-        second_of, seconds_of: Return the second key of a record, or of several, in the form in
-            which keys are compared.
-        getter: Makes the author's `get` of a group from a function that takes a second key; it
-            checks arguments as `given` does.
+    Made once per state and process (`kept_shape`), since its functions are compiled. `second_of`
+    and `seconds_of` return the second key of records in the form in which keys are compared.
+    `getter` makes the author's `get` of a group from a function that takes a second key; it checks
+    as `given` does.
     """
 
     def __init__(self, spec: StateSpec) -> None:
@@ -138,9 +134,8 @@ class KeptShape:
     def bounds(self, named: Mapping[str, Any]) -> tuple[Bound, Bound]:
         """Return the two bounds that the arguments of `range` name.
 
-        Raises:
-            TypeError: The columns are not the first ones of the second key, another one than the
-                last has two bounds, or a value is of another type.
+        It is a `TypeError` if the columns are not the first ones of the second key, another one
+        than the last has two bounds, or a value is of another type.
         """
         columns = self.schema.fields[: len(named)]
         names = [attribute(column.name) for column in columns]
@@ -260,12 +255,10 @@ class KeptRecords:
     def range(self, **named: Any) -> Iterator[Any]:
         """Return an iterator of records in order; it reads only requested records, from either end.
 
-        The first columns of the second key have a value each. The last of them can have two
-        bounds, `(low, high)`: from `low` on, and before `high`; `None` means no bound.
-        `reverse=True` returns the last record first, unless `reverse` is a column.
-
-        Raises:
-            TypeError: The arguments are not of this form.
+        The first columns of the second key have a value each; other arguments are a `TypeError`.
+        The last of them can have two bounds, `(low, high)`: from `low` on, and before `high`;
+        `None` means no bound. `reverse=True` returns the last record first, unless `reverse` is a
+        column.
         """
         reverse = self._shape.reverse_of(named)
         return self._reader.between(*self._shape.bounds(named), reverse=reverse)

@@ -48,14 +48,10 @@ _EXACT = _INT_KINDS | {"BIGINT", "BINARY", "BOOLEAN", "STRING"}
 
 
 def key_hash(values: Sequence[Any], types: Sequence[DataType]) -> int:
-    """Return the signed 64-bit hash of one key.
+    """Return the signed 64-bit hash of one key, whose types are atoms or decimals.
 
-    Args:
-        values: One Python value or `None` per column; a naive `datetime` is taken as UTC.
-        types: Types of the columns, in order; atoms or decimals.
-
-    Raises:
-        TypeError, ValueError, OverflowError, struct.error: A value is not of its type.
+    A naive `datetime` is taken as UTC. A value that is not of its type raises `TypeError`,
+    `ValueError`, `OverflowError` or `struct.error`.
     """
     digest = SEED
     for value, type_ in zip(values, types, strict=True):

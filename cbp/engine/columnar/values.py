@@ -97,11 +97,7 @@ def _refused(value: Any, name: str, declared: str, why: str = "") -> TypeError:
 
 
 def typed_key(given: Any, types: Sequence[DataType]) -> Row:
-    """Return a key, or the `order_by` values of a record: what an author's function returned.
-
-    Raises:
-        KeyMismatch: The values do not fit the types; the error shows them.
-    """
+    """Return a key, or `order_by` values, from an author's function; raises `KeyMismatch`."""
     values = (given,) if len(types) == 1 else given
     try:
         return tuple(typed(value, type_) for value, type_ in zip(values, types, strict=True))
@@ -114,8 +110,7 @@ def typed_key(given: Any, types: Sequence[DataType]) -> Row:
 def bound_key(given: Any, key: Schema) -> Row:
     """Return the key that an author binds to an address, in the form in which keys are compared.
 
-    Raises:
-        TypeError: The values, one per column, do not fit the key.
+    Values that do not fit, one per column, are a `TypeError`.
     """
     values = given if isinstance(given, tuple) else (given,)
     if len(values) != len(key):
@@ -126,11 +121,7 @@ def bound_key(given: Any, key: Schema) -> Row:
 
 
 def typed(value: Any, type_: DataType) -> Any:
-    """Return a value in its declared type; null stays null.
-
-    Raises:
-        TypeError, ValueError, OverflowError: The value is not of this type.
-    """
+    """Return a value in its type, or null; raises `TypeError`, `ValueError`, `OverflowError`."""
     if value is None:
         return None
     if type_.kind in INT_BITS:

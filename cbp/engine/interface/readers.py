@@ -52,11 +52,9 @@ class KeyChange:
 class KeyChanges:
     """Changes of a key, newest first.
 
-    Attributes:
-        ends: `begin`: the table's first version was reached. `not_kept`: earlier versions were
-            collected, or were written before the stage was changed. `more`: there are more
-            versions; continue with `behind`.
-        behind: With `more`, the version from which to continue; otherwise 0.
+    `ends` is `begin` if the table's first version was reached; `not_kept` if earlier versions were
+    collected, or written before the stage was changed; `more` if there are versions before
+    `behind`.
     """
 
     changes: tuple[KeyChange, ...]
@@ -90,13 +88,10 @@ class TableVersions(Protocol):
     ) -> KeyChanges:
         """Return the versions that changed the records of one key, newest first.
 
-        Versions that did not touch the bucket of the key cost one log entry each.
-
-        Args:
-            behind: Only versions before this one; `None` means from the newest.
-            limit: Maximal number of changes (> 0). Fewer are returned, with `more`, if the call
-                reaches its limit of reading.
-            among: Values of further columns; only records of the key with these values count.
+        Versions that did not touch the bucket of the key cost one log entry each. Only versions
+        before `behind` are read (`None`: all), and only records with the values of `among` count.
+        Fewer than `limit` (> 0) are returned, with `more`, if the call reaches its limit of
+        reading.
         """
 
     def output_page(self, output: str, version: int, start: Place, limit: int) -> Page:
@@ -137,11 +132,8 @@ class IncrementReader(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Yield all records of an increment in order, as columns of the flow's schema.
 
-        Memory holds one batch, however large the increment is.
-
-        Raises:
-            IncrementDamagedError: The increment has a different number of records.
-            FileLostError: A file is missing, and its table does not have the records either.
+        Memory holds one batch. Raises `IncrementDamagedError` if the number of records differs, and
+        `FileLostError` if a file is missing and its table does not have the records either.
         """
 
     def recall(self, folder: str, flow: str, index: int) -> Increment:
@@ -175,13 +167,10 @@ class IncrementReader(Protocol):
     ) -> tuple[list[Segment], Any]:
         """Find the frames of an output increment for one framed input; only reads.
 
-        Args:
-            spec: The input; its `frame_by` is called once per record, in order.
-            set_aside_max: As in `StageNode`: records on which the function fails get no key,
-                and are set aside. `None` means that any failure is an error.
-
-        Returns:
-            The increment's segments in order (`cbp.model.flow.framing`), and the memo after it.
+        Returns its segments in order (`cbp.model.flow.framing`), and the memo after it. The input's
+        `frame_by` is called once per record, in order. Records on which it fails get no key, and
+        are set aside, up to `set_aside_max`, as in `StageNode`; `None` means that any failure is an
+        error.
 
         Raises:
             AuthorCodeError: The author's function failed, or returned no framing key.
@@ -235,10 +224,7 @@ class VerificationReader(Protocol):
         """Copy the records of state tables, as of versions, to a recomputation's folder.
 
         The intentions of their stage, oldest first, count, too. Returns the changes that give the
-        recomputation's empty tables the same records.
-
-        Raises:
-            NotFoundError: A version, or a file of it, can no longer be read.
+        recomputation's empty tables the same records. `NotFoundError`: a version or file is gone.
         """
 
     def contents(

@@ -60,9 +60,7 @@ def enter_unseen(phase: str) -> None:
 class LookedUp:
     """A table of another stage that a run looks up, as plain data.
 
-    Attributes:
-        moment: The moment as of which the table is read; `None` means the newest.
-        unpublished: As in `RunPlan`; they are read, too.
+    It is read as of a moment, `None` means the newest, with `unpublished` epochs (see `RunPlan`).
     """
 
     folder: str
@@ -76,9 +74,8 @@ class LookedUp:
 class Dropped:
     """A dropped file of an increment; its records follow those of the previous file.
 
-    Attributes:
-        lines: Pairs of a record's number, from 0, and the line on which it begins, from 1 (0 if
-            unknown). Records up to the next pair begin on the following lines.
+    `lines` are pairs of a record's number, from 0, and the line on which it begins, from 1 (0 if
+    unknown). Records up to the next pair begin on the following lines.
     """
 
     name: str
@@ -97,10 +94,9 @@ class Dropped:
 class Origins:
     """Where the records of sources come from, as plain data.
 
-    Attributes:
-        files: Maps (source, index) of an increment to its files, in the order of its records.
-        before: For increments that are cut into frames: maps each data file to the number of
-            records in the increment's earlier files. First files are left out.
+    `files` maps (source, index) of an increment to its files, in the order of its records. For
+    increments that are cut into frames, `before` maps each data file, but the first, to the number
+    of records in the increment's earlier files.
     """
 
     files: Mapping[tuple[str, int], tuple[Dropped, ...]] = field(default_factory=dict)
@@ -229,11 +225,9 @@ class StackCall:
 class ProcessStack:
     """Where a process that executes a run is now.
 
-    Attributes:
-        pid: The id of the process on the service's machine.
-        calls: Those that its main thread is in, outermost first, without values; empty if it did
-            not answer: it is starting, stopped, or waits in the system for a device; or its code
-            handles SIGURG.
+    `calls` are those that its main thread is in, outermost first, without values; empty if it did
+    not answer: it is starting, stopped, or waits in the system for a device; or its code handles
+    SIGURG.
     """
 
     pid: int
@@ -327,18 +321,12 @@ class RunControl(Protocol):
         """Return where the processes that execute a run are now; none if no process does.
 
         The run goes on; see `cbp.engine.workers.process_stack`. Blocks for a moment, and for
-        seconds if a process does not answer.
-
-        Raises:
-            RunStackUnseenError: The run's tasks are in processes that the engine cannot ask.
+        seconds if a process does not answer. Raises `RunStackUnseenError` if the engine cannot ask
+        them.
         """
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
-        """Return the runs that have waiting tasks now, but none running.
-
-        Raises:
-            OperatingError: The engine cannot find out.
-        """
+        """Return the runs that have waiting tasks, but none running; or an `OperatingError`."""
 
 
 Unpublished = Callable[[str], Iterable[Intention]]
@@ -361,14 +349,10 @@ def looked_up_tables(
 ) -> dict[str, LookedUp]:
     """Return the tables that stages look up, by `stage.lookup`.
 
-    A look-up with `wake=True` calls groups for changes, so it must not read a table that is
-    older than these changes. Only such a look-up reads epochs that are recorded, but not
-    published; others do in a recomputation, which publishes less often than the service.
-
-    Args:
-        unpublished: Returns the intentions of a stage that wrote a table.
-        reads_all: Whether every look-up reads epochs that are not published.
-        moments: Moments that are known already, from the record of the run.
+    A look-up with `wake=True` calls groups for changes, so it must not read a table that is older
+    than these changes. Only such a look-up reads epochs that are recorded, but not published;
+    others do (`reads_all`) in a recomputation, which publishes less often than the service.
+    `moments` are known already, from the record of the run.
     """
     tables = {}
     for node in stages:

@@ -66,12 +66,10 @@ class TableAdministration(Protocol):
     def show_built(
         self, folder: str, dataflow: str, node: StageNode, *, built: str, epoch: int, run: str
     ) -> Sequence[TableChange]:
-        """Write tables that were built in another folder; no reader sees them yet.
+        """Write tables that were built in another folder, `built`; no reader sees them yet.
 
-        Messages are left out, since all of them were read. Otherwise like `rewrite`.
-
-        Args:
-            built: The folder with the tables that were built; all their runs are published.
+        All their runs are published. Messages are left out, since all of them were read. Otherwise
+        like `rewrite`.
         """
 
     def show_again(
@@ -79,11 +77,8 @@ class TableAdministration(Protocol):
     ) -> Sequence[TableChange]:
         """Return the changes that restore the earlier contents of a stage's tables; reads only.
 
-        Args:
-            versions: Folder of each of its tables, relative to `folder`, to an earlier version.
-
-        Raises:
-            NotFoundError: If a version, or one of its files, no longer exists.
+        `versions` maps the folder of each table to an earlier version. Raises `NotFoundError` if
+        it, or one of its files, no longer exists.
         """
 
     def alter(
@@ -99,10 +94,8 @@ class TableAdministration(Protocol):
     ) -> None:
         """Apply the changes that `rewrite` prepared, one log entry per table; idempotent redo.
 
-        The table of a filled view is created, if it does not exist.
-
-        Args:
-            timestamp_ms: In-commit timestamp of the entries, as in `publish`.
+        The table of a filled view is created, if it does not exist. `timestamp_ms` is as in
+        `publish`.
         """
 
     def forget(self, folder: str) -> None:
@@ -123,8 +116,7 @@ class Target:
 class TableRewind:
     """The effect of a roll-back on one table.
 
-    Attributes:
-        shows: The version that the table then shows, with the epochs recorded after that version.
+    It then shows the version `shows`, with the epochs recorded after that version.
     """
 
     shows: int

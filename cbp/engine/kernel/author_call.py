@@ -73,13 +73,11 @@ def calling_loop(
 ) -> Callable[..., None]:
     """Return `loop(keys, flows, done, translate, group, out, buffers, ends)`: one call per group.
 
-    It is compiled for the names of the flows, like `emit_function`, so that the loop costs only a
-    fraction of the author's code. Flow names are checked identifiers. Its `done` counts up before
-    each group, and says which one failed; `ends` gets the number of emissions after each group.
-
-    Args:
-        watched: Flows that the author may read twice (`cbp.model.author.read_once`).
-        kept: Flows whose groups are objects that are passed unchanged.
+    It is compiled for the flows' names, which are checked identifiers, like `emit_function`: so the
+    loop costs only a fraction of the author's code. `done` counts up before each group, and says
+    which one failed; `ends` gets the number of emissions after each group. Flows that are `watched`
+    may be read twice (`cbp.model.author.read_once`); groups of `kept` flows are objects, passed
+    unchanged.
     """
     groups = [f"g{i}" for i in range(len(flows))]
     marks = [f"m{i}" for i in range(len(states))]

@@ -33,13 +33,7 @@ Wrote = Mapping[str, Mask]
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """How a call changes the hidden timers of its groups.
-
-    Attributes:
-        died: Positions of the timers to remove, in the state source that holds them.
-        groups: Groups that get a new timer; ascending.
-        at: When the new timers are due.
-    """
+    """How a call changes hidden timers: `died` are removed; `groups`, ascending, get one."""
 
     died: Int64s
     groups: Int64s
@@ -146,12 +140,8 @@ def settled_timers(
 ) -> Timers:
     """Return the new hidden timers of some groups; an unchanged one is not written again.
 
-    Args:
-        times: When each timer is due, in microseconds since 1970.
-        starts, sizes: Group g has `times[starts[g]:starts[g] + sizes[g]]`.
-        new: Groups that have one timer after the run, which is due at `at`.
-        stays: Groups that keep their timer. Groups in neither list lose their timer.
-        at: When new timers are due.
+    Group g has `times[starts[g]:starts[g] + sizes[g]]`, in microseconds since 1970. Groups that are
+    `new` have one timer afterwards, due at `at`; those of `stays` keep theirs; others lose theirs.
     """
     groups, rows = np.repeat(np.arange(len(sizes)), sizes), span_rows(starts, sizes)
     stay = stays[groups]

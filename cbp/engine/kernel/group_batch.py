@@ -165,11 +165,9 @@ class Source:
 class Window:
     """Some groups, ready to be called; parallel lists with one entry per group.
 
-    Attributes:
-        states: States that are replaced by what groups emit.
-        arrived: The inputs' records as columns, and each group's rows in them. Empty if there
-            are few or too many records, if groups had to be distinguished by key, or if groups
-            share records.
+    `states` are those that are replaced by what groups emit. `arrived` has the inputs' records as
+    columns, and each group's rows in them. It is empty if there are few or too many records, if
+    groups had to be distinguished by key, or if groups share records.
     """
 
     keys: list[Any]

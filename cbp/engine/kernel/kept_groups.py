@@ -132,12 +132,7 @@ _LOCATED_MAX = 65_536
 
 
 class KeptSource:
-    """One kept state of a window.
-
-    Args:
-        named: Returns the second keys that the window's inputs name; `None` if there are too
-            few or too many.
-    """
+    """One kept state of a window; `named` returns the second keys that its inputs name, if few."""
 
     chunks = None
 
@@ -347,7 +342,7 @@ class KeptGroup:
             self._known.update(zip(seconds, records, strict=True))
 
     def release(self) -> None:
-        """Clear all references, to break the cycles with the group."""
+        """Forget all records; see `KeptSource.release`."""
         del self.get, self.locate, self._known, self._located
 
     def files(self) -> list[Part]:

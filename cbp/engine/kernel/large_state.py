@@ -151,11 +151,8 @@ def _pairs_whole(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 class LargeState:
     """One state of one large group; iterate `read` at most once, call `finish` at the end.
 
-    Args:
-        emitted: List to which the author's records are appended; emptied by `drain`.
-        copies: Copies records for the author, who may change lists; `None` if there are no lists.
-        rounder: Rounds emitted numbers as they are stored; `None` if there are none to round.
-        view: Collects the changes of the records, if the state is a view.
+    The author's records are appended to `emitted`, which `drain` empties. `view` collects the
+    changes of the records, if the state is a view.
     """
 
     def __init__(

@@ -36,12 +36,7 @@ _PARTS_MAX = 63
 
 @dataclass(frozen=True)
 class NetChanges:
-    """The changes of one view of a loop.
-
-    Attributes:
-        key: The stage's key, with the names that it has in the view.
-        hash_mask: The bits of a hash that count.
-    """
+    """The changes of one view of a loop; `key` is the stage's key, by its names in the view."""
 
     view: StateSpec
     key: Schema

@@ -36,13 +36,7 @@ each; the record of each, or `None` if it has none (`None` for all if they were 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The second keys that the records of one input name, group after group.
-
-    Attributes:
-        sizes: Number of keys by group.
-        seconds: The keys, in the form that authors use.
-        keys: The same keys as columns.
-    """
+    """The second keys that one input names, by group: as authors use them, and as columns."""
 
     sizes: Int64s
     seconds: list[Row]

@@ -33,11 +33,7 @@ class Settled:
 
 
 def settle(source: Source, emitted: list[Row], ends: list[int]) -> Settled:
-    """Compare the state records of a window's groups with those that they emitted.
-
-    Args:
-        ends: Group g emitted `emitted[ends[g - 1]:ends[g]]`.
-    """
+    """Compare state records with those emitted: by group g, `emitted[ends[g - 1]:ends[g]]`."""
     sizes = source.sizes
     if len(emitted) <= len(ends) and np.all(sizes <= 1):
         stops = np.array([0, *ends], np.int64)

@@ -49,12 +49,8 @@ def settle_kept(
 ) -> KeptChanges:
     """Return the changes made by puts and deletions; a record put unchanged is none.
 
-    Args:
-        ends: Group g put and deleted `operations[ends[g - 1]:ends[g]]`.
-
-    Raises:
-        TypeError: A record does not fit the state.
-        ValueError: A record has another key than its group.
+    Group g put and deleted `operations[ends[g - 1]:ends[g]]`. Raises `TypeError` if a record does
+    not fit the state, `ValueError` if it has another key than its group.
     """
     found = _Found()
     shape, kinds = source.shape, list(map(type, operations))

@@ -67,9 +67,8 @@ def require_single(
 ) -> None:
     """Refuse two records of one key of a view.
 
-    Args:
-        groups: The groups that have new records; no other group can have two of one key.
-        ends: Group g emitted `emitted[ends[g - 1]:ends[g]]`.
+    Only `groups`, which have new records, can have two. Group g emitted
+    `emitted[ends[g - 1]:ends[g]]`.
     """
     stops = np.array(ends, np.int64)
     starts = np.concatenate([[0], stops[:-1]])

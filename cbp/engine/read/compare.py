@@ -165,9 +165,8 @@ def compare(
 class DifferenceCounts:
     """Counts of records that differ between two versions of a table.
 
-    Attributes:
-        added, gone: Records that only the other version has, or only this one.
-        changed: Records whose key is in both versions, with different values.
+    Only the other version has those `added`, only this one those `gone`; the key of those `changed`
+    is in both.
     """
 
     before: int = 0
@@ -367,14 +366,10 @@ def compare_views(
 ) -> list[Differing]:
     """Return the first keys whose last records differ; empty if both views are equal.
 
-    A tombstone (`cbp.model.dataflow.equality`) equals a key that never had a record.
-
-    Args:
-        expected, actual: Both sides, in the order of the flow, of about `rows` records each.
-        key: Positions of the declared key's columns.
-        rank: Of a key the record with the greatest rank counts, and each record starts with its
-            epoch. `None` means that the last record counts.
-        beside: Positions of columns that a tombstone has beside its key.
+    Both sides are in the order of the flow, of about `rows` records each. A tombstone
+    (`cbp.model.dataflow.equality`) equals a key that never had a record; it has the columns
+    `beside` next to its key. With a `rank`, of a key the record with the greatest rank counts
+    instead of the last, and each record starts with its epoch.
     """
     differences: list[Differing] = []
     behind = int(rank is not None)

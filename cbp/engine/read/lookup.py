@@ -31,11 +31,7 @@ def look_up(
     *,
     hash_mask: int,
 ) -> list[dict[str, Any]]:
-    """Return a state's records of one key, by a value for each key column.
-
-    Raises:
-        NotFoundError: If the stage keeps no such state.
-    """
+    """Return the records of one key; `NotFoundError` if the stage keeps no such state."""
     spec = _spec(node, state)
     schema, columns = spec.schema, node.translator.key_of(spec).fields
     hash_ = _hash_of(columns, key, hash_mask)

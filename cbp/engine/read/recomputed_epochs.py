@@ -90,11 +90,8 @@ class RecomputedEpochs:
     ) -> tuple[str, PreparedRun]:
         """Prepare an epoch; return the id of its run, and the run.
 
-        Args:
-            lookups: The tables that it looks up; `None` means those of this folder, with all epochs
-                before this one.
-            gives_back: Whether the epoch reads the set-aside records of the stage's table in
-                this folder, instead of inputs.
+        Without `lookups`, it looks up the tables of this folder, with all epochs before this one.
+        If it `gives_back`, it reads the set-aside records of the stage's table instead of inputs.
         """
         run = f"{self.id}{epoch:08x}"
         self.before_run(run)

@@ -38,9 +38,8 @@ _Pair = tuple[str, str]
 class ReplayState:
     """The progress of a replay between two runs, as plain data.
 
-    Attributes:
-        position: The epoch, memo and inputs of each stage that leads.
-        unpublished: Stage to the records that its tables may not show yet.
+    `position` has the epoch, memo and inputs of each stage that leads; `unpublished` the records
+    that a stage's tables may not show yet.
     """
 
     position: Position

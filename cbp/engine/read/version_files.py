@@ -30,11 +30,9 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True)
 class VersionFiles:
-    """The files of one version of a table.
+    """The files of one version of a table: of a flow in its order, of a state in any fixed order.
 
-    Attributes:
-        columns: Name and type of each column of the files, the type as Delta's log has it.
-        files: In the order of the flow; for a state in any fixed order.
+    `columns` has the name and type of each column of the files, the type as Delta's log has it.
     """
 
     columns: tuple[tuple[str, Any], ...]
@@ -42,11 +40,7 @@ class VersionFiles:
 
 
 def read_version_files(path: str, version: int, *, is_flow: bool, files: Files) -> VersionFiles:
-    """Return the files of a version; those of a flow have an order.
-
-    Raises:
-        VersionGoneError: If the version, or the dead rows of a file, were collected.
-    """
+    """Return a version's files; `VersionGoneError` if they or dead rows were collected."""
     try:
         snapshot = DeltaLog(path, files).snapshot(version)
         shown = snapshot.live.values()

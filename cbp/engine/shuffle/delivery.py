@@ -71,9 +71,8 @@ class Deliveries:
     ) -> list[tuple[FlowRun, Ranges]]:
         """Return the records of every input for a window of groups, shared ones included.
 
-        Args:
-            ranges: For each input's run, the rows of each hash.
-            states: For each state, the keys of its records in the window.
+        `ranges` has the rows of each hash in each input's run; `states` the keys of each state's
+        records.
         """
         window = _Window(self._spec, self._schema, len(hashes))
         for run, rows in zip(self._runs, ranges, strict=True):

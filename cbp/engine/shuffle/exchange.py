@@ -72,20 +72,15 @@ class Exchange(Protocol):
     def swap(self, facts: Mapping[str, Any], tables: Sequence[Tables]) -> list[Message]:
         """Do a round: send a message to every task, and return those of all, by task.
 
-        All of them get the facts; the tables are those of each of them, by task. Its own come
-        back as they are.
-
-        Raises:
-            PeerGoneError: Another task has failed.
+        All of them get the facts; the tables are those of each of them, by task. Its own come back
+        as they are. Raises `PeerGoneError`.
         """
 
     def finish(self, *, done: bool) -> None:
         """End the last round: tell all tasks whether this one has succeeded; wait for theirs.
 
-        A task that has not succeeded waits for nobody.
-
-        Raises:
-            PeerGoneError: Another task has failed, though this one has not.
+        A task that has not succeeded waits for nobody, and does not raise `PeerGoneError` as others
+        do.
         """
 
 

@@ -259,13 +259,10 @@ def connected(
     start_seconds: float = START_SECONDS,
     seconds: Callable[[], float] = MACHINE.seconds,
 ) -> Iterator[Exchange]:
-    """Connect a task with all others of its run, until the block ends.
+    """Connect a task with all others until the block ends; `PeerGoneError` if one is late.
 
     If the block raises, the other tasks learn that this one has failed. `host` is an address of
     this machine at which all others reach it; nothing else is listened at.
-
-    Raises:
-        PeerGoneError: Another task cannot be reached in time.
     """
     place = f"[{host}]" if ":" in host else host
     server = _Server(place, part, tasks, start_seconds)

@@ -43,12 +43,10 @@ SEQUENCE_BITS = (36, 16)
 
 @dataclass(frozen=True, slots=True)
 class FlowLayout:
-    """The slots that hold one input flow's values.
+    """The slots that hold one input flow's values; `columns` are those of its schema's columns.
 
-    Attributes:
-        key: Source of each key slot: a column, or the position of a computed value.
-        order: Slot and source of each ordering value.
-        columns: Slot of each column of the input's schema, in order.
+    `key` and `order` have the source of each key and ordering value: a column, or the position of a
+    computed value.
     """
 
     name: str
@@ -102,9 +100,7 @@ class ShuffleLayout:
 class FlowRoute:
     """How the records of the input number `flow` of a stage come to its tasks.
 
-    Attributes:
-        hash_mask: The bits of a hash that count.
-        narrow_bytes: Strings of larger tables have offsets of 64 bits.
+    Strings of tables larger than `narrow_bytes` have offsets of 64 bits.
     """
 
     stage: str

@@ -80,12 +80,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class MessageIndex:
-    """The index in the footer of a message file.
+    """The index in a message file's footer, for the number of buckets that the stage had then.
 
-    Attributes:
-        buckets: The stage's number of buckets when the file was written.
-        own: The buckets of the task that wrote the file; see `Receivers`.
-        row_bytes: Average size of a message in memory.
+    `own` are the buckets of the task that wrote the file (`Receivers`); `row_bytes` is the average
+    size of a message in memory.
     """
 
     buckets: int

@@ -61,11 +61,8 @@ def arrange(
     """Return the records of one task's buckets, sorted as the shuffle sorts them.
 
     Each flow is one chunk. Memory: the increment, and one copy of the task's part of it. `routing`
-    routes the records of an input; it may leave some out.
-
-    Raises:
-        IncrementDamagedError: A file is missing, damaged, or has other records.
-        AuthorCodeError: An author's function for a key or an order failed.
+    routes the records of an input; it may leave some out. Raises `IncrementDamagedError` for files,
+    and `AuthorCodeError` for an author's key or order.
     """
     parts: list[tuple[int, pa.Table, Rows]] = []
     layout, buckets = routes[0].layout, routes[0].buckets

@@ -52,10 +52,8 @@ def sql_column(position: int) -> str:
 def slot_columns(table: pa.Table, route: FlowRoute) -> dict[str, Column]:
     """Return every slot that a flow fills, computed ones included.
 
-    If Spark has not computed a value (`sql_columns`), the author's function is called for it.
-
-    Raises:
-        AuthorCodeError: The author's function raised, or returned a value of another type.
+    If Spark has not computed a value (`sql_columns`), the author's function is called for it;
+    raises `AuthorCodeError` if that fails, or returns another type.
     """
     computed = _computed(table, route.spec, route.input, route.stage, route.input.computed)
     return {

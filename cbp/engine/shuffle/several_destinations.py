@@ -50,10 +50,7 @@ def copies(table: pa.Table, route: FlowRoute) -> tuple[dict[str, Column], pa.Tab
     """Return the slots of every copy of some records, and a table with each copy's record.
 
     Shared copies have no key, and are the only ones with a value in `TO`. A table of messages has
-    `EPOCH`, too.
-
-    Raises:
-        AuthorCodeError: A function of the author raised, or returned an invalid destination.
+    `EPOCH`, too. Raises `AuthorCodeError`, also for an invalid destination.
     """
     spec, input_, by = route.spec, route.input, route.input.route_by
     assert isinstance(by, Computed), "only a function gives several destinations"

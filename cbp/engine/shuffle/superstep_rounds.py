@@ -80,9 +80,7 @@ class Round:
     def require_routed(self, read: Collection[str]) -> None:
         """Raise if a task could not route messages of these loopbacks: no superstep can follow.
 
-        Raises:
-            CbpError: It is this one.
-            PeerGoneError: It is another one, which has the error.
+        The task itself raises that error; the others, `PeerGoneError`.
         """
         for name, error in self.errors.items():
             if name in read:
@@ -186,16 +184,11 @@ class SuperstepRounds:
     ) -> Round:
         """Do the rounds after a superstep; what the others send is in `arrived` then.
 
-        Args:
-            remote: State records for other keys, by state, with their hashes.
-            outputs: Records that task 0 writes, by output.
-            saves: Whether it is time for a snapshot of this task, and there is room for it.
-            last: Whether no superstep can follow, so that no message has to reach its task.
-            waiting: How many messages wait in this task for other loopbacks to be at rest.
-
-        Raises:
-            PeerGoneError: Another task has failed.
-            RunTooLargeError: There is no room for what was sent.
+        `remote` are state records for other keys, with their hashes; `outputs` are records that
+        task 0 writes. `saves`: it is time for a snapshot of this task, and there is room for it.
+        `last`: no superstep can follow, so that no message has to reach its task. `waiting` counts
+        the messages that wait in this task for other loopbacks to be at rest. Raises
+        `PeerGoneError`, or `RunTooLargeError` if there is no room for what was sent.
         """
         sent = {
             **{f"{_MESSAGES}{name}": table for name, table in messages.items() if not last},

@@ -150,13 +150,8 @@ class BarrierJobs:
     ) -> str:
         """Run a loop, again if one of its tasks is lost; return what its tasks report, as JSON.
 
-        Args:
-            job: Runs the job; returns the texts of its tasks.
-            going: Raises if the run was cancelled.
-
-        Raises:
-            TooFewSlotsError: Spark has fewer slots than tasks.
-            WorkerEndedError: The tasks lost each other, as often as a task is tried.
+        `job` returns the texts of its tasks; `going` raises if the run was cancelled. Raises
+        `TooFewSlotsError`, or `WorkerEndedError` if tasks were lost as often as a task is tried.
         """
         tries, seconds = self.tries(), 0.0
         for left in reversed(range(tries)):

@@ -27,11 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeferredExecutor:
-    """Passes tasks to an executor that a separate thread makes; see `SparkExecutor`.
-
-    Args:
-        make: Makes the executor; may take minutes, and may raise.
-    """
+    """Passes tasks to an executor that `make` makes in a thread of its own: see `SparkExecutor`."""
 
     shuffles = True
 

@@ -142,12 +142,9 @@ class SparkSettings:
 def start_session(settings: SparkSettings) -> SparkSession:
     """Start this process's session, or return the existing one.
 
-    The output of the JVM is shown only if the start fails.
-
-    Raises:
-        SparkSettingError: If it runs with settings under which results are not safe.
-        SparkUnstartedError: If it cannot be started; has the JVM's error lines.
-        SparkUnauthenticatedError: If the master is a cluster and has no secret.
+    The output of the JVM is shown only if the start fails. Raises `SparkSettingError` if results
+    are not safe with its settings, `SparkUnstartedError`, with the JVM's error lines, or
+    `SparkUnauthenticatedError` if the master is a cluster and has no secret.
     """
     defaults = spark_defaults(os.environ, home=str(Path(pyspark.__file__).parent))
     secured = authentication(settings.master, {**defaults, **settings.conf}, os.environ)
@@ -304,11 +301,9 @@ def authentication(
         spark://, others      master, workers and driver share one; else the master is refused
 
     `settings` are the operator's, of `CBP_SPARK_CONF` or Spark's own defaults. Absent on purpose:
-    `local-cluster`, which is for tests.
-
-    Raises:
-        SparkUnauthenticatedError: If the master is a cluster, and authentication is switched off;
-            or there is no secret, which YARN and Kubernetes do not need.
+    `local-cluster`, which is for tests. Raises
+    `SparkUnauthenticatedError` if the master is a cluster, and authentication is switched off, or
+    a secret is missing that YARN and Kubernetes do not need.
     """
     if master.startswith("local-cluster"):
         return {}

@@ -310,8 +310,8 @@ class SparkExecutor:
     def stacks(self, run: str) -> Sequence[ProcessStack]:
         """Return where the resident workers of a run are now.
 
-        Raises:
-            RunStackUnseenError: Spark executes it, in workers of its own or as SQL, or plans it.
+        Raises `RunStackUnseenError` if Spark executes it, in workers of its own or as SQL, or plans
+        it.
         """
         stacks = self.residents.stacks(run)
         if not stacks and run in self._going:

@@ -104,10 +104,8 @@ class WorkerPool:
     ) -> list[str] | None:
         """Do a run's tasks, all at the same time; `None` if Spark has to do them.
 
-        Args:
-            work: The work; it is pickled, and called once per task.
-            going: Raises if the run was cancelled; called once `cancel` can find the workers.
-            after: Number of small runs after which the workers are started.
+        The work is pickled, and called once per task. `going` raises if the run was cancelled; it
+        is called once `cancel` can find the workers, which are started after `after` small runs.
         """
         workers = self._take(run, tasks, after)
         if workers is None:

@@ -143,9 +143,7 @@ class Groups:
     def sums(self, flow: str, column: str) -> npt.NDArray[Any]:
         """Return the sum of a number column per group; null counts as 0.
 
-        Raises:
-            TypeError: The column is not an integer or floating point column.
-            OverflowError: A sum has more than 64 bits.
+        Another column is a `TypeError`; a sum of more than 64 bits an `OverflowError`.
         """
         table, offsets = self._flow(flow)
         values = table.column(column)

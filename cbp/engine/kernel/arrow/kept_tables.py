@@ -127,11 +127,7 @@ def kept_key(spec: TranslatorSpec, state: StateSpec) -> Schema:
 
 
 def conformed_table(function: str, given: Any, schema: Schema) -> pa.Table:
-    """Return what an author passed to a function, with the declared columns.
-
-    Raises:
-        TypeError: The columns or their types differ from the declared ones.
-    """
+    """Return what an author passed to a function; `TypeError` if its columns are others."""
     try:
         return conform(as_table(given), schema)
     except (TypeError, pa.ArrowException) as exc:

@@ -56,13 +56,7 @@ class ReachedOperation:
 
 @dataclass(frozen=True)
 class ReachedState:
-    """One kept state of a run; a `ReachedReader`.
-
-    Attributes:
-        hash_mask: The bits of a hash that count.
-        reads: Counts of the author's reads: `whole` reads of all records, requested `keys`, and
-            returned `records`.
-    """
+    """One kept state of a run; a `ReachedReader`. `reads` counts what the author read."""
 
     spec: StateSpec
     translator: TranslatorSpec

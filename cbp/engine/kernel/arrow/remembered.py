@@ -45,9 +45,8 @@ def version_after(
 ) -> Version:
     """Return a fingerprint of the records that the states have after the run.
 
-    Args:
-        gone: State and path of each file that is no longer live.
-        new: State, path and size of each file that was written.
+    `gone` are state and path of files that are no longer live; `new` state, path and size of those
+    written.
     """
     version = dict(version_of(states))
     for name, parts in states.items():

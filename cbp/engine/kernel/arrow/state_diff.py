@@ -21,12 +21,8 @@ def settle_tables(
 ) -> tuple[Int64s, Int64s]:
     """Compare the state records of some groups with those that they emitted.
 
-    Args:
-        before, emitted: Records without the key's columns, which are equal within a group.
-        before_ids, emitted_ids: The group of each record; `before_ids` ascends.
-
-    Returns:
-        Rows of `before` that are deleted, ascending; rows of `emitted` that are new, by group.
+    The tables lack the key's columns, which are equal within a group; `before_ids` ascends. Returns
+    the rows of `before` that are deleted, ascending, and those of `emitted` that are new, by group.
     """
     if _single(before_ids, groups) and _single(emitted_ids, groups):
         return _settle_single(before, before_ids, emitted, emitted_ids, groups)

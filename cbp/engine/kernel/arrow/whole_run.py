@@ -74,11 +74,9 @@ class Called:
 
 @dataclass(frozen=True)
 class Notes:
-    """The progress of a call: notes of an earlier attempt, and the writer of new notes.
+    """The progress of a call: `noted`, the tables of notes that an earlier attempt stored, by name.
 
-    Attributes:
-        noted: Tables by name; empty if no earlier attempt stored notes.
-        take: Takes a function that returns such tables, which is called only if they are written.
+    `take` takes a function that returns such tables, which is called only if they are written.
     """
 
     noted: Mapping[str, pa.Table] = field(default_factory=lambda: MappingProxyType({}))
@@ -140,15 +138,9 @@ def call_once(
 ) -> Called:
     """Call the author; return the puts, the deletions and the remembered values.
 
-    Args:
-        inputs: The records of each input, in the types that authors see.
-        room: Counts the memory of records that are read and put; already includes the inputs.
-        recall: Returns the value remembered by the previous run, and its size, if the states
-            are unchanged since.
-
-    Raises:
-        AuthorCodeError: The author's code failed.
-        RunTooLargeError: There is no room for all records.
+    `room` already includes the inputs. `recall` returns the value that the previous run remembered,
+    and its size, if the states are unchanged since. Raises `RunTooLargeError` if there is no room
+    for all records.
     """
     called = Called({})
 

@@ -173,10 +173,8 @@ class SqlJob:
     def bodies(self, going: Callable[[], None]) -> list[str]:
         """Run the job; return the reports of its settling tasks, as JSON texts.
 
-        `going` is called before each Spark job; it raises once the run is cancelled.
-
-        Raises:
-            AuthorCodeError: If the author's plan is wrong, or failed on some value.
+        `going` is called before each Spark job; it raises once the run is cancelled. Raises
+        `AuthorCodeError` if the author's plan is wrong, or failed on some value.
         """
         try:
             try:

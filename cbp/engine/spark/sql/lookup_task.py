@@ -41,11 +41,9 @@ from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
 
 @dataclass(frozen=True, slots=True)
 class NamedTable:
-    """A table that queries can name.
+    """A table that queries can name, and the columns of the input with which `own` are compared.
 
-    Attributes:
-        own: Columns of the state: those of the key, then those of the second key.
-        theirs: The columns of the input with which they are compared.
+    `own` are columns of the state: those of the key, then those of the second key.
     """
 
     name: str
@@ -93,9 +91,8 @@ def named_records(table: NamedTable, kept: KeptCall, records: pa.Table) -> pa.Ta
 class LookUpTask:
     """Finds the state records of called groups; writes nothing but scratch files.
 
-    Attributes:
-        plan: The plan of the run, as `with_called_keys` returns it.
-        own: The records of a plan of one task; `None` if keys arrive by the shuffle.
+    `plan` is that of `with_called_keys`. `own` has the records of a plan of one task; `None` if
+    keys arrive by the shuffle.
     """
 
     plan: TaskPlan

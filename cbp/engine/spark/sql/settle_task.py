@@ -46,14 +46,11 @@ from cbp.model.flow.schema import Schema
 
 @dataclass
 class SettleTask:
-    """Settles and writes the results of the author's plan.
+    """Settles and writes the results of the author's plan; `plan` is that of `with_results`.
 
-    Attributes:
-        plan: The plan of the run, as `with_results` returns it.
-        given: State or output to the flow that holds its records: its own, or that of an equal
-            result.
-        look_up: Finds the called groups of a plan of one task; `None` if keys arrive by the
-            shuffle.
+    `given` maps a state or output to the flow that holds its records: its own, or that of an equal
+    result. `look_up` finds the called groups of a plan of one task; `None` if keys arrive by the
+    shuffle.
     """
 
     plan: TaskPlan

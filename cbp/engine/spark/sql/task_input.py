@@ -32,12 +32,7 @@ _BATCH_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class TaskInput:
-    """The records that one task reads of a run's increments.
-
-    Attributes:
-        plan: The stage's plan, with all columns of its inputs.
-        job: Unique id of the run's job; names the scratch files together with the part.
-    """
+    """The records that one task reads; the run's unique `job` and the part name scratch files."""
 
     plan: TaskPlan
     part: int
