@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, zip_longest
 from typing import Any, Literal
 
@@ -65,6 +65,17 @@ _Rank = Callable[[tuple[int, Row]], Any]
 
 Counting = Callable[[int], None]
 """Called with the number of records as they are compared; may raise to end the comparison."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Both sides of a comparison, of about `rows` records each."""
+
+    expected: Batches
+    actual: Batches
+    rows: int
+    counting: Counting
+    limits: EngineLimits = DEFAULT_LIMITS
 
 
 def column_names(
@@ -132,30 +143,15 @@ def compare(
     parts = expected.parts if expected.parts == actual.parts else 1
     rows = max(expected.rows, actual.rows) // parts
     for number in range(parts):
-        left, right = side(expected, number), side(actual, number)
+        sides = Sides(side(expected, number), side(actual, number), rows, counting, limits)
         if comparison.kind == "view":
-            differences += compare_views(
-                left,
-                right,
-                key=key,
-                rows=rows,
-                counting=counting,
-                close=close,
-                rank=rank,
-                beside=beside,
-                limits=limits,
-            )
+            differences += compare_views(sides, key, close, rank=rank, beside=beside)
         elif comparison.kind == "changes":
-            split = change_splitter(schema.names)
-            differences += compare_changes(
-                left, right, rows=rows, counting=counting, close=close, split=split, limits=limits
-            )
+            differences += compare_changes(sides, close, change_splitter(schema.names))
         elif close.tolerance or close.left_out:
-            differences += compare_near(
-                left, right, key=key, rows=rows, counting=counting, close=close, limits=limits
-            )
+            differences += compare_near(sides, key, close)
         else:
-            differences += compare_multisets(left, right, key=key, counting=counting, limits=limits)
+            differences += compare_multisets(sides, key)
         if len(differences) >= SHOWN_MAX:
             break
     return differences[:SHOWN_MAX]
@@ -209,11 +205,9 @@ def count_differences(
             for batch in contents.part(n, epochs=rank is not None)
         )
 
-    rows = max(before.rows, after.rows)
-    with closing(
-        _Parts(rows, lambda row: identity([row[at] for at in places]), DEFAULT_LIMITS)
-    ) as spilled:
-        spilled.take(side(before), side(after), counting)
+    sides = Sides(side(before), side(after), max(before.rows, after.rows), counting)
+    with closing(_Parts(sides, lambda row: identity([row[at] for at in places]))) as spilled:
+        spilled.take()
         for part in range(spilled.parts):
             if comparison.kind != "view":
                 olds, news = spilled.all(part, 0), spilled.all(part, 1)
@@ -242,74 +236,51 @@ def _count(counts: DifferenceCounts, olds: list[Row], news: list[Row]) -> None:
     counts.changed += changed
 
 
-def compare_multisets(
-    expected: Batches,
-    actual: Batches,
-    *,
-    key: Sequence[int],
-    counting: Counting,
-    limits: EngineLimits = DEFAULT_LIMITS,
-) -> list[Differing]:
+def compare_multisets(sides: Sides, key: Sequence[int]) -> list[Differing]:
     """Return the first keys whose records differ, as multisets; empty if both sides are equal.
 
     Each side is read up to two times, and counted once. `key` has the positions of the columns that
     identify a difference.
     """
-    surplus, missing = _one_sided(expected, actual, counting, limits)
+    surplus, missing = _one_sided(sides)
     if not surplus and not missing:
         return []
     groups: dict[Hashable, _Group] = {}
     _into(groups, surplus, key, "actual")
     if missing:
         # A difference returns the records of one side only; swapping the sides gives the other.
-        lacking, _ = _one_sided(actual, expected, lambda rows: None, limits)
+        swapped = replace(sides, expected=sides.actual, actual=sides.expected)
+        lacking, _ = _one_sided(replace(swapped, counting=lambda rows: None))
         _into(groups, lacking, key, "expected")
     return _first(groups)
 
 
-def compare_near(
-    expected: Batches,
-    actual: Batches,
-    *,
-    key: Sequence[int],
-    rows: int,
-    counting: Counting,
-    close: Closeness,
-    limits: EngineLimits = DEFAULT_LIMITS,
-) -> list[Differing]:
+def compare_near(sides: Sides, key: Sequence[int], close: Closeness) -> list[Differing]:
     """Return keys whose records differ by more than a tolerance, as multisets; `SHOWN_MAX` at most.
 
     Each record is paired with at most one close record of the other side; those without a partner
-    differ. The keys are in no particular order. Each side, of about `rows` records, is read once.
+    differ. The keys are in no particular order. Each side is read once.
     """
-    spilled = _Parts(rows, lambda row: close.parts(row)[0], limits)
-    sides = expected, actual, counting
-    return _unpaired(spilled, sides, close, lambda wants, has: (wants, has), key)
+    spilled = _Parts(sides, lambda row: close.parts(row)[0])
+    return _unpaired(spilled, close, lambda wants, has: (wants, has), key)
 
 
 def compare_changes(
-    expected: Batches,
-    actual: Batches,
-    *,
-    rows: int,
-    counting: Counting,
+    sides: Sides,
     close: Closeness = EXACTLY,
     split: Callable[[Row], tuple[Sequence[Any], int]] = split_change,
-    limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[Differing]:
     """Return records whose signs have different sums, `SHOWN_MAX` at most; empty if all are equal.
 
-    They are in no particular order. Each side, of about `rows` changes, is read once. `split`
-    returns the record and the sign of a change.
+    They are in no particular order. Each side is read once. `split` returns the record and the sign
+    of a change.
     """
-    spilled = _Parts(rows, lambda row: close.parts(split(row)[0])[0], limits)
-    sides = expected, actual, counting
-    return _unpaired(spilled, sides, close, lambda wants, has: _net(wants, has, split), None)
+    spilled = _Parts(sides, lambda row: close.parts(split(row)[0])[0])
+    return _unpaired(spilled, close, lambda wants, has: _net(wants, has, split), None)
 
 
 def _unpaired(
     spilled: _Parts,
-    sides: tuple[Batches, Batches, Counting],
     close: Closeness,
     net: Callable[[list[Row], list[Row]], tuple[list[Row], list[Row]]],
     key: Sequence[int] | None,
@@ -321,7 +292,7 @@ def _unpaired(
     """
     groups: dict[Hashable, _Group] = {}
     with closing(spilled):
-        spilled.take(*sides)
+        spilled.take()
         for part in range(spilled.parts):
             wants, has = spilled.all(part, 0), spilled.all(part, 1)
             for same in dict.fromkeys([*wants, *has]):
@@ -353,29 +324,24 @@ def _net(
 
 
 def compare_views(
-    expected: Batches,
-    actual: Batches,
-    *,
+    sides: Sides,
     key: Sequence[int],
-    rows: int,
-    counting: Counting,
     close: Closeness = EXACTLY,
+    *,
     rank: _Rank | None = None,
     beside: Sequence[int] = (),
-    limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[Differing]:
     """Return the first keys whose last records differ; empty if both views are equal.
 
-    Both sides are in the order of the flow, of about `rows` records each. A tombstone
-    (`cbp.model.dataflow.equality`) equals a key that never had a record; it has the columns
-    `beside` next to its key. With a `rank`, of a key the record with the greatest rank counts
-    instead of the last, and each record starts with its epoch.
+    Both sides are in the order of the flow. A tombstone (`cbp.model.dataflow.equality`) equals a
+    key that never had a record; it has the columns `beside` next to its key. With a `rank`, of a
+    key the record with the greatest rank counts instead of the last, and each record starts with
+    its epoch.
     """
     differences: list[Differing] = []
-    behind = int(rank is not None)
-    places = [at + behind for at in key]
-    with closing(_Parts(rows, lambda row: identity([row[at] for at in places]), limits)) as spilled:
-        spilled.take(expected, actual, counting)
+    places = [at + int(rank is not None) for at in key]
+    with closing(_Parts(sides, lambda row: identity([row[at] for at in places]))) as spilled:
+        spilled.take()
         for part in range(spilled.parts):
             wants, has = (spilled.last(part, side, rank) for side in (0, 1))
             for value in dict.fromkeys([*wants, *has]):
@@ -392,10 +358,8 @@ def compare_views(
     return differences
 
 
-def _one_sided(
-    olds: Batches, news: Batches, counting: Counting, limits: EngineLimits
-) -> tuple[list[Row], int]:
-    """Return the first records that only `news` has, and how many only `olds` has.
+def _one_sided(sides: Sides) -> tuple[list[Row], int]:
+    """Return the first records that only `actual` has, and how many only `expected` has.
 
     Both sides are read in step, so that records in the same order cancel out at once.
     """
@@ -409,10 +373,10 @@ def _one_sided(
     def fresh(records: list[Row]) -> None:
         born.extend(records[: max(0, 100 * SHOWN_MAX - len(born))])
 
-    with Difference(died, fresh, limits) as difference:
+    with Difference(died, fresh, sides.limits) as difference:
         nothing: list[Row] = []
-        for left, right in zip_longest(olds(), news(), fillvalue=nothing):
-            counting(len(left) + len(right))
+        for left, right in zip_longest(sides.expected(), sides.actual(), fillvalue=nothing):
+            sides.counting(len(left) + len(right))
             if left:
                 nowhere = np.zeros(len(left), np.int64)
                 difference.read(left, RecordPositions(nowhere, nowhere, nowhere))
@@ -482,19 +446,18 @@ def _shortened(text: str) -> str:
 class _Parts:
     """Records of both sides, cut into parts by the hash of what `of` returns; on disk."""
 
-    def __init__(self, rows: int, of: Callable[[Row], Hashable], limits: EngineLimits) -> None:
-        self.parts = min(_PARTS_MAX, max(1, rows // limits.compared_rows))
-        self._block_rows = limits.spill_block_rows
-        self._of = of
+    def __init__(self, sides: Sides, of: Callable[[Row], Hashable]) -> None:
+        self.parts = min(_PARTS_MAX, max(1, sides.rows // sides.limits.compared_rows))
+        self._sides, self._of = sides, of
         self._file = BlockFile()
         self._blocks: dict[tuple[int, int], list[int]] = {}
         self._waiting: dict[tuple[int, int], list[Row]] = {}
 
-    def take(self, expected: Batches, actual: Batches, counting: Counting) -> None:
-        """Take both sides, in order; the first is side 0."""
-        for side, batches in enumerate((expected, actual)):
+    def take(self) -> None:
+        """Read both sides, in order; the first is side 0."""
+        for side, batches in enumerate((self._sides.expected, self._sides.actual)):
             for batch in batches():
-                counting(len(batch))
+                self._sides.counting(len(batch))
                 for row in batch:
                     self._add(side, row)
 
@@ -502,7 +465,7 @@ class _Parts:
         part = hash(self._of(row)) % self.parts
         waiting = self._waiting.setdefault((part, side), [])
         waiting.append(row)
-        if len(waiting) >= self._block_rows:
+        if len(waiting) >= self._sides.limits.spill_block_rows:
             self._blocks.setdefault((part, side), []).append(self._file.add(waiting))
             waiting.clear()
 
