@@ -151,26 +151,17 @@ class RecomputedEpochs:
 class Repeat:
     """Repeats a stage and those fused with it; the constructor creates their tables."""
 
-    engine: Engine
-    dataflow: Dataflow
+    recomputed: RecomputedEpochs
     unit: PhysicalStage
-    folder: str
-    id: str
-    before_run: Callable[[str], None] = lambda run: None
-    _recomputed: RecomputedEpochs = field(init=False)
 
     def __post_init__(self) -> None:
-        self._recomputed = RecomputedEpochs(
-            self.engine, self.dataflow, self.folder, self.id, self.before_run
-        )
-        self._recomputed.create_tables(self.unit.members)
+        self.recomputed.create_tables(self.unit.members)
 
     def begin(self, epoch: int, state: tuple[TableChange, ...]) -> None:
         """Begin with the state after an epoch, and publish it at once."""
-        stage, run = self.unit.leader.name, f"{self.id}begin"
-        self._recomputed.record(
-            Intention(self.dataflow.name, stage, epoch, run, 0, {}, {}, {}, state)
-        )
+        stage, run = self.unit.leader.name, f"{self.recomputed.id}begin"
+        of = self.recomputed.dataflow.name
+        self.recomputed.record(Intention(of, stage, epoch, run, 0, {}, {}, {}, state))
         self.publish()
 
     def run(
@@ -185,13 +176,13 @@ class Repeat:
         back set-aside records, this gives back what the repeated epochs set aside.
         """
         given_back = record.correction is not None and record.correction.gives_back
-        run, prepared = self._recomputed.prepare(
+        run, prepared = self.recomputed.prepare(
             self.unit, record.epoch, inputs, record.time_ms, lookups, gives_back=given_back
         )
         outputs, changes = prepared.outputs, prepared.changes
         again = replace(record, run=run, outputs=outputs, changes=changes, generation=0)
-        self._recomputed.record(again)
+        self.recomputed.record(again)
 
     def publish(self) -> None:
         """Publish the runs that are not published yet."""
-        self._recomputed.publish(self.unit.leader.name)
+        self.recomputed.publish(self.unit.leader.name)

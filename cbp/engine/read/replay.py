@@ -18,16 +18,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.runs import NO_ORIGINS, Origins
 from cbp.engine.read.recomputed_epochs import RecomputedEpochs
-from cbp.model.dataflow.dataflow import Dataflow, StageNode
+from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
-from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
 from cbp.model.schedule.runnable_call import call_runnable
 
@@ -71,7 +68,7 @@ class Replay:
     """One recomputation; the constructor creates tables, or continues those of `begins`.
 
     Attributes:
-        folder, id, before_run, origins, slots_max: As in `RecomputedEpochs`.
+        recomputed: Prepares and publishes; its `units` are replayed.
         limits: Leading stage to the number of epochs that it may run; other stages have no limit.
         punctuations: Punctuations of the flows; each closes frames once all increments of its
             flow before it have arrived. Further punctuations can be added with `close`.
@@ -81,16 +78,9 @@ class Replay:
         begins: The state of an earlier replay of the same tables, which this one continues.
     """
 
-    engine: Engine
-    dataflow: Dataflow
-    units: Mapping[str, PhysicalStage]
-    folder: str
-    id: str
+    recomputed: RecomputedEpochs
     limits: Mapping[str, int] | None = None
-    before_run: Callable[[str], None] = lambda run: None
     punctuations: Sequence[Punctuation] = ()
-    origins: Callable[[Iterable[Increment]], Origins] = lambda increments: NO_ORIGINS
-    slots_max: int | None = None
     history: Callable[[str], Iterable[Increment]] | None = None
     between: Callable[[bool], object] = lambda publishes: None
     begins: ReplayState | None = None
@@ -101,25 +91,14 @@ class Replay:
     _offered: defaultdict[str, list[Increment]] = field(
         init=False, default_factory=lambda: defaultdict(list)
     )
-    _recomputed: RecomputedEpochs = field(init=False)
 
     def __post_init__(self) -> None:
-        self.epochs = dict.fromkeys(self.units, 0)
+        self.epochs = dict.fromkeys(self.recomputed.units, 0)
         self._connectors = {
             name: {input_: Connector(input_) for input_ in unit.leader.wiring}
-            for name, unit in self.units.items()
+            for name, unit in self.recomputed.units.items()
         }
-        self._recomputed = RecomputedEpochs(
-            self.engine,
-            self.dataflow,
-            self.folder,
-            self.id,
-            self.before_run,
-            units=self.units,
-            origins=self.origins,
-            slots_max=self.slots_max,
-        )
-        self._recomputed.create_tables(list(self.dataflow.stages.values()))
+        self.recomputed.create_tables(list(self.recomputed.dataflow.stages.values()))
         if self.begins is not None:
             self._go_on(self.begins)
 
@@ -132,7 +111,7 @@ class Replay:
                 for input_, connector in stage.connectors.items()
                 if connector.framing is not None
             }
-        self._recomputed.resume(state.unpublished, state.last_ms)
+        self.recomputed.resume(state.unpublished, state.last_ms)
 
     @property
     def state(self) -> ReplayState:
@@ -141,8 +120,8 @@ class Replay:
             name: StagePosition(epoch, self._memos.get(name), dict(self._connectors[name]))
             for name, epoch in self.epochs.items()
         }
-        position = Position(self.dataflow.name, stages, ())
-        return ReplayState(position, self._recomputed.unpublished, self._recomputed.last_ms)
+        position = Position(self.recomputed.dataflow.name, stages, ())
+        return ReplayState(position, self.recomputed.unpublished, self.recomputed.last_ms)
 
     @property
     def reached(self) -> bool:
@@ -170,21 +149,21 @@ class Replay:
 
     def run_until_idle(self) -> None:
         """Run stages until none may run."""
-        while any([self._run(stage) for stage in self.units]):
+        while any([self._run(stage) for stage in self.recomputed.units]):
             pass
 
     def finish(self) -> None:
         """Run to the end and publish everything; raises like `run_until_idle`."""
         self.run_until_idle()
         self.between(True)
-        for stage in self.units:
-            self._recomputed.publish(stage)
+        for stage in self.recomputed.units:
+            self.recomputed.publish(stage)
 
     def _run(self, stage: str) -> bool:
         epoch = self.epochs[stage]
         if self.limits is not None and epoch >= self.limits.get(stage, epoch + 1):
             return False
-        node = self.units[stage].leader
+        node = self.recomputed.units[stage].leader
         waiting = self._connectors[stage]
         decision = call_runnable(stage, node.runnable, waiting, self._memos.get(stage))
         if not decision.runnable:
@@ -192,20 +171,22 @@ class Replay:
         inputs = {name: decision.increments(waiting[name]) for name in node.wiring}
         replaces = any(one.gone for increments in inputs.values() for one in increments)
         before = self._already_read(node, waiting) if replaces else {}
-        run, prepared = self._recomputed.prepare(self.units[stage], epoch, inputs, retained=before)
+        run, prepared = self.recomputed.prepare(
+            self.recomputed.units[stage], epoch, inputs, retained=before
+        )
         read, remove, outputs = decision.read, decision.remove, prepared.outputs
-        of, changes = self.dataflow.name, prepared.changes
+        of, changes = self.recomputed.dataflow.name, prepared.changes
         record = Intention(of, stage, epoch, run, 0, read, remove, outputs, changes)
-        self._recomputed.note(record)
+        self.recomputed.note(record)
         self._memos[stage] = decision.memo
         self.epochs[stage] += 1
         for name, connector in waiting.items():
             waiting[name] = connector.after(tuple(read.get(name, ())), tuple(remove.get(name, ())))
         for increment in outputs.values():
             self._enqueue(increment)
-        self.between(publishes := self._recomputed.is_due(stage))
+        self.between(publishes := self.recomputed.is_due(stage))
         if publishes:
-            self._recomputed.publish(stage)
+            self.recomputed.publish(stage)
         return True
 
     def _already_read(
@@ -216,22 +197,22 @@ class Replay:
         read = {}
         for name, flow in node.wiring.items():
             unread = {one.index for one in waiting[name].unread}
-            known = offered(flow) if flow in self.dataflow.sources else ()
+            known = offered(flow) if flow in self.recomputed.dataflow.sources else ()
             read[name] = tuple(one for one in known if one.index not in unread)
         return read
 
     def _enqueue(self, increment: Increment) -> None:
-        for stage, input_ in self.dataflow.receivers(increment):
+        for stage, input_ in self.recomputed.dataflow.receivers(increment):
             if stage not in self._connectors:
                 continue  # a fused stage: it runs with the stage that wrote this increment
-            node = self.units[stage].leader
+            node = self.recomputed.units[stage].leader
             spec = node.translator.input(input_)
             if spec.frame_by is None:
                 self._append(stage, input_, (increment,))
                 continue
             framing = self._framings.get((stage, input_), Framing())
-            segments, memo = self.engine.increments.frame(
-                self.folder, stage, spec, increment, framing.memo, node.set_aside_max
+            segments, memo = self.recomputed.engine.increments.frame(
+                self.recomputed.folder, stage, spec, increment, framing.memo, node.set_aside_max
             )
             self._frame(stage, input_, *framing.take(increment, segments, memo))
         next_one = increment.flow, increment.index + 1
@@ -239,11 +220,11 @@ class Replay:
         self._close_inputs(increment.flow, here)
 
     def _close_inputs(self, flow: str, here: Sequence[Punctuation]) -> None:
-        for stage, input_ in self.dataflow.consumers(flow) if here else ():
+        for stage, input_ in self.recomputed.dataflow.consumers(flow) if here else ():
             meant = any(p.meant_for(stage, input_, flow) for p in here)
             if not meant or stage not in self._connectors:
                 continue
-            if self.units[stage].leader.translator.input(input_).frame_by is not None:
+            if self.recomputed.units[stage].leader.translator.input(input_).frame_by is not None:
                 framing = self._framings.get((stage, input_), Framing())
                 self._frame(stage, input_, *framing.close())
 

@@ -25,6 +25,7 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.readers import Contents
 from cbp.engine.read.contents import ListedContents, contents_since, contents_with_gaps
+from cbp.engine.read.recomputed_epochs import RecomputedEpochs
 from cbp.engine.read.replay import Replay
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.storage.failpoints import NO_FAULTS
@@ -234,16 +235,15 @@ class Recomputation:
         if self.subject.request.engine == "reference":
             return self._by_reference(cut, (parts, valid), punctuations, total, watched)
         engine = self.engine.beside()
-        replay = Replay(
+        recomputed = RecomputedEpochs(
             engine,
             self.subject.dataflow,
-            self.subject.units,
             folder,
             f"{self.subject.id}{folder[-1]}",
-            limits=cut.limits,
-            before_run=watched.began,
-            punctuations=punctuations,
+            watched.began,
+            units=self.subject.units,
         )
+        replay = Replay(recomputed, cut.limits, punctuations)
         depth = f"../../{self.subject.record.folder.rpartition('/')[2]}"
         for done, increment in self._arrivals(parts, valid):
             replay.offer(below(depth, increment))
