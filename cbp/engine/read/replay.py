@@ -28,8 +28,6 @@ from cbp.model.flow.punctuation import Punctuation
 from cbp.model.run.intention import Intention
 from cbp.model.schedule.runnable_call import call_runnable
 
-_Pair = tuple[str, str]
-
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
@@ -86,7 +84,6 @@ class Replay:
     begins: ReplayState | None = None
     epochs: dict[str, int] = field(init=False)
     _connectors: dict[str, dict[str, Connector]] = field(init=False)
-    _framings: dict[_Pair, Framing] = field(init=False, default_factory=dict)
     _memos: dict[str, Any] = field(init=False, default_factory=dict)
     _offered: defaultdict[str, list[Increment]] = field(
         init=False, default_factory=lambda: defaultdict(list)
@@ -106,11 +103,6 @@ class Replay:
         for name, stage in state.position.stages.items():
             self.epochs[name], self._memos[name] = stage.epoch, stage.memo
             self._connectors[name] = dict(stage.connectors)
-            self._framings |= {
-                (name, input_): connector.framing
-                for input_, connector in stage.connectors.items()
-                if connector.framing is not None
-            }
         self.recomputed.resume(state.unpublished, state.last_ms)
 
     @property
@@ -210,7 +202,7 @@ class Replay:
             if spec.frame_by is None:
                 self._append(stage, input_, (increment,))
                 continue
-            framing = self._framings.get((stage, input_), Framing())
+            framing = self._connectors[stage][input_].framing or Framing()
             segments, memo = self.recomputed.engine.increments.frame(
                 self.recomputed.folder, stage, spec, increment, framing.memo, node.set_aside_max
             )
@@ -225,12 +217,11 @@ class Replay:
             if not meant or stage not in self._connectors:
                 continue
             if self.recomputed.units[stage].leader.translator.input(input_).frame_by is not None:
-                framing = self._framings.get((stage, input_), Framing())
+                framing = self._connectors[stage][input_].framing or Framing()
                 self._frame(stage, input_, *framing.close())
 
     def _frame(self, stage: str, input_: str, framing: Framing, done: Iterable[Increment]) -> None:
-        """Give an input its new frames, and its framing: Runnables ask whether it is closed."""
-        self._framings[stage, input_] = framing
+        """Give an input its new frames, and its framing."""
         self._append(stage, input_, done)
         connectors = self._connectors[stage]
         connectors[input_] = replace(connectors[input_], framing=framing)
