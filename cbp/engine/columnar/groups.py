@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import Int64s, with_types
 from cbp.engine.columnar.key_hash import flipped
-from cbp.engine.columnar.row_codec import Row, decode_columns, decode_lists
-from cbp.engine.columnar.values import unify
+from cbp.engine.columnar.row_codec import decode_columns, decode_lists
+from cbp.engine.columnar.values import Row, unify
 from cbp.model.flow.schema import DataType
 
 

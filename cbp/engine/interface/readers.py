@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from cbp.engine.columnar.row_codec import Row
+from cbp.engine.columnar.values import Row
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.framing import Segment

@@ -13,8 +13,8 @@ from functools import lru_cache, partial
 from typing import Any, NoReturn
 
 from cbp.engine.columnar.kept_records import Deletion, KeptShape, kept_shape
-from cbp.engine.columnar.row_codec import Row, check_row, emit_function
-from cbp.engine.columnar.values import bound_key, typed_row, unify
+from cbp.engine.columnar.row_codec import check_row, emit_function
+from cbp.engine.columnar.values import Row, bound_key, typed_row, unify
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.model.author.read_once import Once
 from cbp.model.dataflow import call_rules

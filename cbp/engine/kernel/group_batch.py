@@ -25,7 +25,8 @@ from cbp.engine.columnar.groups import (
     key_rows,
     positive_zeros,
 )
-from cbp.engine.columnar.row_codec import Row, decode_lists, decode_table, rows_maker
+from cbp.engine.columnar.row_codec import decode_lists, decode_table, rows_maker
+from cbp.engine.columnar.values import Row
 from cbp.engine.kernel.groups_to_call import find_groups
 from cbp.engine.kernel.kept_groups import KeptSource
 from cbp.engine.kernel.named_records import named_by

@@ -30,11 +30,11 @@ from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.columnar.looked_up import LookedUp, WholeTable
 from cbp.engine.columnar.row_codec import (
     ENCODE_ERRORS,
-    Row,
     copies_maker,
     encode_rows,
     floats_rounder,
 )
+from cbp.engine.columnar.values import Row
 from cbp.engine.kernel.arrow.emission import OutputKeys
 from cbp.engine.kernel.author_call import Emitted, calling_loop, free_cycles, new_group
 from cbp.engine.kernel.expiry import Expiry, Wrote

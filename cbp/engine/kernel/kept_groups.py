@@ -27,8 +27,8 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.kept_records import Bound, KeptRecords, kept_shape, keys_reader
-from cbp.engine.columnar.row_codec import Row, decode_table
-from cbp.engine.columnar.values import row_order
+from cbp.engine.columnar.row_codec import decode_table
+from cbp.engine.columnar.values import Row, row_order
 from cbp.engine.kernel.arrow.kept_state import KeptCall
 from cbp.engine.kernel.named_records import Named, NamedRecords, Place
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
@@ -211,8 +211,8 @@ class KeptSource:
         call = KeptCall(self.spec, self._translator, self.state, keys=keys, hashes=hashes)
         read = None if self.is_nested else self._read  # nested ones are read when asked for
         records = NamedRecords(self.spec, call, named(), read)
-        for group, *found in records.found((asked.number, second)):
-            self.group(group).note(*found)
+        for group, seconds, places, rows in records.found((asked.number, second)):
+            self.group(group).note(seconds, places, rows)
         self._ranges = records.ranges()
         return True
 

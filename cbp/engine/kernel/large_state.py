@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import positive_zeros
-from cbp.engine.columnar.row_codec import Row
 from cbp.engine.columnar.row_codes import first_twice, row_codes
+from cbp.engine.columnar.values import Row
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.group_batch import Source
 from cbp.engine.kernel.view_changes import SIDE, ViewChanges, second_keys

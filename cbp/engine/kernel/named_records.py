@@ -18,7 +18,7 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import Int64s, arrow_schema, arrow_type
 from cbp.engine.columnar.groups import FlowRun, Ranges
 from cbp.engine.columnar.kept_records import kept_shape, keys_reader
-from cbp.engine.columnar.row_codec import Row
+from cbp.engine.columnar.values import Row
 from cbp.engine.kernel.arrow.kept_state import KeptCall
 from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.second_key_order import SecondOrder

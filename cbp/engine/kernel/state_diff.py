@@ -16,7 +16,7 @@ from operator import ne
 import numpy as np
 
 from cbp.engine.columnar.arrow_types import Int64s
-from cbp.engine.columnar.row_codec import Row
+from cbp.engine.columnar.values import Row
 from cbp.engine.kernel.group_batch import Source
 from cbp.model.dataflow.equality import identity
 

@@ -21,8 +21,9 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.kept_records import Deletion, KeptShape, changes_of
-from cbp.engine.columnar.row_codec import Row, encode_rows
+from cbp.engine.columnar.row_codec import encode_rows
 from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.columnar.values import Row
 from cbp.engine.kernel.expiry import Timers
 from cbp.engine.kernel.group_batch import Source, Window
 from cbp.engine.kernel.kept_groups import KeptSource

@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import Int64s, arrow_schema, with_types
 from cbp.engine.columnar.groups import positive_zeros
-from cbp.engine.columnar.row_codec import Row, encode_column
+from cbp.engine.columnar.row_codec import encode_column
 from cbp.engine.columnar.row_codes import first_twice, row_codes
+from cbp.engine.columnar.values import Row
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.arrow.type_check import narrow
 from cbp.engine.storage.external_sort import order_by_columns

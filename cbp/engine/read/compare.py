@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cbp.engine.columnar.row_codec import Row
+from cbp.engine.columnar.values import Row
 from cbp.engine.interface.readers import Contents
 from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.multiset_difference import Difference

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
-from cbp.engine.columnar.row_codec import Row, decode_table
+from cbp.engine.columnar.row_codec import decode_table
+from cbp.engine.columnar.values import Row
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.live_records import live_batches
 from cbp.engine.interface.readers import Contents

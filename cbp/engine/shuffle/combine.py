@@ -21,13 +21,13 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.row_codec import (
-    Row,
     check_row,
     decode_columns,
     decode_table,
     encode_rows,
     rows_maker,
 )
+from cbp.engine.columnar.values import Row
 from cbp.engine.shuffle.layout import FlowRoute
 from cbp.engine.shuffle.merged_records import merge_records, merged_table
 from cbp.engine.shuffle.routing_keys import slot_columns

@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.key_hash import hash_columns
-from cbp.engine.columnar.row_codec import Row, encode_rows
+from cbp.engine.columnar.row_codec import encode_rows
+from cbp.engine.columnar.values import Row
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import flow_file

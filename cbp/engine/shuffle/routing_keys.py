@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_type
 from cbp.engine.columnar.author_errors import author_error
-from cbp.engine.columnar.row_codec import Row, decode_table, encode_column, rows_maker
-from cbp.engine.columnar.values import typed_key
+from cbp.engine.columnar.row_codec import decode_table, encode_column, rows_maker
+from cbp.engine.columnar.values import Row, typed_key
 from cbp.engine.shuffle.layout import FlowRoute
 from cbp.errors import AuthorCodeError, is_authors
 from cbp.model.dataflow.call_rules import Watches
