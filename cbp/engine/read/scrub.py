@@ -87,19 +87,11 @@ _GENERATIONS = "_intentions/_generations"
 
 
 @dataclass(frozen=True, slots=True)
-class RunEntry:
-    """An entry of a table's log that publishes a run, and the generation of the run."""
-
-    info: CommitInfo
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The evidence in a table's log: its transactions, and its entries of runs, ascending."""
+class _Shown:
+    """What a table's log says: transactions; the intention and the generation of each run."""
 
     txns: Mapping[str, int]
-    runs: Sequence[RunEntry]
+    runs: Sequence[tuple[str, int]]
 
 
 def missing_numbers(folder: str, there: Collection[str]) -> Iterator[ScrubbedFile]:
@@ -167,7 +159,7 @@ def count_entries(full: str, files: Files) -> int:
 
 
 def missing_ends(
-    folder: str, there: Collection[str], files: Files, tables: Mapping[str, Shown]
+    folder: str, there: Collection[str], files: Files, tables: Mapping[str, _Shown]
 ) -> Iterator[ScrubbedFile]:
     """Find out whether the newest record of a stage or of a roll-back, or a description, is lost.
 
@@ -193,18 +185,18 @@ def missing_ends(
             yield _lost(f"{folder}/{path}", why)
 
 
-def _shown_record(shown: Shown) -> str:
+def _shown_record(shown: _Shown) -> str:
     """Return the path of the record of the epoch that a table shows; `""` if none is named.
 
     After a roll-back that is the record of an earlier generation, until the next run.
     """
     newest = shown_epoch(shown.txns, shown_generation(shown.txns))
-    for one in reversed(shown.runs):
-        _, stage, epoch = (one.info.intention_id or "//").split("/")
+    for intention, generation in reversed(shown.runs):
+        _, stage, epoch = intention.split("/")
         if not epoch.isdigit() or int(epoch) > newest:
             continue  # a roll-back undid it
-        generation = f"/_generations/{one.generation:020d}" if one.generation else ""
-        path = f"_intentions{generation}/{stage}/{int(epoch):020d}.json"
+        of = f"/_generations/{generation:020d}" if generation else ""
+        path = f"_intentions{of}/{stage}/{int(epoch):020d}.json"
         return path if int(epoch) == newest else ""
     return ""
 
@@ -238,18 +230,18 @@ def scrub(folder: str, files: Files, *, needed: Collection[str] = ()) -> Iterato
     yield from missing_numbers(folder, there)
     yield from missing_entries(folder, there, needed, files)
     live: dict[str, AddFile] = {}
-    shown: dict[str, Shown] = {}
+    shown: dict[str, _Shown] = {}
     named: Collection[str] | None = None  # asked for if anything is wrong
     logs = (path for path in there if TABLE_LOG in f"/{path}")
     for table in sorted({path.partition(TABLE_LOG)[0] for path in logs}):
-        runs: list[RunEntry] = []
+        runs: list[tuple[str, int]] = []
         snapshot, damage = _snapshot(f"{folder}/{table}", files, runs)
         if damage is not None:
             yield ScrubbedFile(damage.path, 0, damage)
         elif snapshot is not None:
             adds = {f"{table}/{path}": add for path, add in snapshot.live.items()}
             live |= adds
-            shown[table] = Shown(snapshot.txns, runs)
+            shown[table] = _Shown(snapshot.txns, runs)
             yield from _needed_files(folder, table, adds, there, files)
     yield from missing_ends(folder, there, files, shown)
     for path in sorted(set(needed) - there.keys() - live.keys()):
@@ -334,7 +326,7 @@ def _record(value: Any) -> Mapping[str, Any]:
 
 
 def _snapshot(
-    table: str, files: Files, runs: list[RunEntry]
+    table: str, files: Files, runs: list[tuple[str, int]]
 ) -> tuple[Snapshot | None, Damage | None]:
     """Return the newest version of a table, or the damage that makes it unreadable."""
     try:
@@ -386,11 +378,11 @@ def _is_live(folder: str, table: str, add: AddFile, files: Files) -> bool:
     return True
 
 
-def _note(runs: list[RunEntry], _version: int, actions: Sequence[Action]) -> None:
+def _note(runs: list[tuple[str, int]], _version: int, actions: Sequence[Action]) -> None:
     """Collect an entry that publishes a run."""
     txns = {action.app_id: action.version for action in actions if isinstance(action, Txn)}
     runs += [
-        RunEntry(action, shown_generation(txns))
+        (action.intention_id or "//", shown_generation(txns))
         for action in actions
         if isinstance(action, CommitInfo) and action.operation in OPERATIONS
     ]
