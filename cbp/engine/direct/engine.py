@@ -35,9 +35,8 @@ from cbp.engine.storage.files import Files, LocalFiles
 class DirectEngine:
     """The direct engine; implements `cbp.engine.interface.engine.Engine`.
 
-    Args:
-        cache: Folder for index copies, on every worker's machine.
-        hash_mask: Applied to every hash; only tests narrow it, to force collisions.
+    `cache` is a folder for index copies, on every worker's machine. Only tests narrow `hash_mask`,
+    to force collisions.
     """
 
     def __init__(

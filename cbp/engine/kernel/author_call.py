@@ -107,10 +107,8 @@ def calling_loop(
 class Emitted:
     """The records that the author's calls emitted since the buffers were last cleared.
 
-    Attributes:
-        buffers: Emitted records by output or state name; of a kept state, deletions too.
-        remote: By state that is not kept, records that were emitted with `.remote`.
-        key: Key of the called group, if each emission is checked; otherwise `None`.
+    `buffers` have them by output or state name; of a kept state, deletions too. `remote` are those
+    emitted with `.remote`. `key` is that of the called group, if each emission is checked.
     """
 
     def __init__(self, spec: TranslatorSpec, *, checked: bool = False) -> None:

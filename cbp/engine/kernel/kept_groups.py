@@ -311,12 +311,9 @@ class _Answers(dict[Row, Any]):
 
 
 class KeptGroup:
-    """The records of one group before its call; a `KeptReader`.
+    """The records of the group `number` of a window before its call; a `KeptReader`.
 
-    Attributes:
-        number: Of the group within its window.
-        locate: Returns the place of the live record with a second key, [(index of the file, row)],
-            or [].
+    `locate` returns [(index of the file, row)] of the live record with a second key, or [].
     """
 
     __slots__ = ("_known", "_located", "_parts", "_searches", "_source", "get", "locate", "number")

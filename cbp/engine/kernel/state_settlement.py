@@ -87,11 +87,9 @@ _ABSENT: Any = object()
 class _Found:
     """The puts and deletions of all groups of a window, beside their present records.
 
-    Attributes:
-        numbers, sizes: Groups, and how many records each puts and deletes.
-        after: The records that are put; `None` for one that is deleted.
-        places: Where the live records with the same keys lie.
-        before: These records, `None` where there is none; `_ABSENT` where they are not asked for.
+    Each group of `numbers` puts and deletes `sizes` records: `after` has them, `None` for one that
+    is deleted; `before` the live ones with the same keys, `None` where there is none, `_ABSENT`
+    where they are not asked for; `places` where these lie.
     """
 
     numbers: list[int] = field(default_factory=list)

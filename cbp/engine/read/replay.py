@@ -66,14 +66,12 @@ class Replay:
     """One recomputation; the constructor creates tables, or continues those of `begins`.
 
     Attributes:
-        recomputed: Prepares and publishes; its `units` are replayed.
         limits: Leading stage to the number of epochs that it may run; other stages have no limit.
-        punctuations: Punctuations of the flows; each closes frames once all increments of its
-            flow before it have arrived. Further punctuations can be added with `close`.
+        punctuations: Each closes frames once all increments of its flow before it have arrived;
+            more can be added with `close`.
         history: Returns the increments of a source that were offered, for runs that read a
             replacement; `None`: those of this replay.
         between: Called between two runs; its argument is whether epochs are published next.
-        begins: The state of an earlier replay of the same tables, which this one continues.
     """
 
     recomputed: RecomputedEpochs

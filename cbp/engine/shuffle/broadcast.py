@@ -92,12 +92,10 @@ class Bound:
 
 
 class Shared:
-    """The shared records of a task; see the module header.
+    """The shared records of a task, by the index of an input; see the module header.
 
-    Attributes:
-        flows: Index of an input to its shared records; inputs without any are missing.
-        alls: Audience of each `ALL` to the flows that limit it.
-        reached: Audience of each `ALL` to the number of groups that it has reached so far.
+    `alls` has the flows that limit each `ALL`, by its audience; `reached` the number of groups that
+    it has reached so far.
     """
 
     def __init__(

@@ -39,9 +39,8 @@ LOOPBACK = "127.0.0.1"
 class PeerGoneError(Exception):
     """Another task of the run has failed; that task, or whatever watches it, has the error.
 
-    Args:
-        part: The number of that task; -1 if it never began.
-        broken: Whether its process ended, or cannot be reached. If not, it has said that it failed.
+    `part` is -1 if it never began. `broken`: its process ended, or cannot be reached; if not, it
+    has said that it failed.
     """
 
     def __init__(self, part: int, broken: bool) -> None:

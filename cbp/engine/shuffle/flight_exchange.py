@@ -81,11 +81,9 @@ def _credential(token: str) -> bytes:
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # it has no types
-    """Takes the streams of all other tasks, each once.
+    """Takes the streams of all other tasks, each once; `awaited` have not opened theirs yet.
 
-    Attributes:
-        inboxes: By task, what it sent and is not read yet; `None` is the end of its stream.
-        awaited: The tasks that have not opened their stream yet.
+    `inboxes` have what each sent and is not read yet; `None` is the end of its stream.
     """
 
     def __init__(self, host: str, part: int, tasks: int, start_seconds: float) -> None:

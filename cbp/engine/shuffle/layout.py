@@ -65,14 +65,11 @@ class FlowLayout:
 class ShuffleLayout:
     """The slots of one stage.
 
-    Attributes:
-        keys: Names of the key slots.
-        orders: Names of the order slots.
-        shared: Positions of the inputs whose records may have several destinations. The shared
-            records of the n-th of them are the flow `len(flows) + n`.
+    `shared` are the positions of the inputs whose records may have several destinations. The shared
+    records of the n-th of them are the flow `len(flows) + n`.
 
-    The slot `COUNT` exists if some flow is combined or has copies; null means one
-    record. `TO` and `MADE` exist if `shared` is not empty.
+    The slot `COUNT` exists if some flow is combined or has copies; null means one record. `TO` and
+    `MADE` exist if `shared` is not empty.
     """
 
     slots: tuple[tuple[str, DataType], ...]

@@ -39,10 +39,8 @@ _KEY = b"cbp.receivers"
 class Receivers:
     """Computes the buckets of the groups that get the messages of one loopback.
 
-    Attributes:
-        own: The first bucket of the writing task, and its last bucket + 1; `(0, 0)` for
-            single records, which have no bucket.
-        rows_min: A file of fewer messages is not sorted.
+    `own` are the first bucket of the writing task, and its last bucket + 1; `(0, 0)` for single
+    records, which have no bucket. A file of fewer than `rows_min` messages is not sorted.
     """
 
     stage: str

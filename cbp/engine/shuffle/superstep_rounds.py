@@ -46,12 +46,10 @@ Waited = tuple[str, int, pa.Table]
 
 @dataclass(frozen=True)
 class Round:
-    """What all tasks know after a superstep.
+    """What all tasks know after a superstep: the `facts` that each said.
 
-    Attributes:
-        facts: What each task said, by task.
-        unroutable: The tasks that could not route a message, and its loopback.
-        errors: Why this task could not, by loopback; counts only if a superstep reads that.
+    `unroutable` are the tasks that could not route a message, with its loopback; `errors` say why
+    this one could not, and count only if a superstep reads that loopback.
     """
 
     facts: Sequence[Mapping[str, Any]]

@@ -90,15 +90,11 @@ class SparkExecutor:
     """Carries out the tasks of a run on Spark; see the module header.
 
     Args:
-        resident_workers: Maximum number of processes beside a local Spark that do small
-            runs without a job; see `cbp.engine.spark.worker_pool`.
+        resident_workers: Maximum number of processes beside a local Spark that do small runs
+            without a job; see `cbp.engine.spark.worker_pool`.
         job_start_seconds: See `cbp.model.plan.spark_or_worker.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
         loop_tasks_max: Maximum number of tasks that a loop has; 0 means one a slot.
-        clock: Waits between two requests to cancel a run.
-
-    Raises:
-        SparkSettingError: If the session does not verify the output of retried stages.
     """
 
     shuffles = True

@@ -32,10 +32,9 @@ _TEXTS = (pa.large_string(), pa.large_binary())
 class Emission:
     """Collects the emissions of one call; holds the `out` that the author calls.
 
-    Args:
-        copies: Whether emitted records are copied. Records made by an author must be copied:
-            they can share memory with a NumPy array or a pandas frame that the author changes
-            later. Spark's own records need no copy; their keys are checked where they arrive.
+    Records made by an author must be copied (`copies`): they can share memory with a NumPy array or
+    a pandas frame that the author changes later. Spark's own records need no copy; their keys are
+    checked where they arrive.
     """
 
     def __init__(

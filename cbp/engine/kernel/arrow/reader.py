@@ -33,11 +33,9 @@ from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 class Call:
     """One call: the author's arguments, and the values that the engine needs afterwards.
 
-    Attributes:
-        hashes: Hash of every group, ascending.
-        origins: Maps each state to the places of its records.
-        called: Numbers of the groups whose author is called, ascending; the others only lose
-            expired records. `None` if no state expires, so that all are called.
+    `hashes` of the groups ascend. `called` are the numbers of those whose author is called,
+    ascending; the others only lose expired records. `None` if no state expires, so that all are
+    called.
     """
 
     groups: Groups

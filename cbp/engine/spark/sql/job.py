@@ -128,9 +128,8 @@ _AUTHORS = (
 class SqlSession:
     """A Spark session for one part of one stage, with separate views.
 
-    Attributes:
-        optimised: Whether plans are optimised beyond what Spark does; see the package's README.
-        wide: Whether a plan has met a text that `cbp.engine.spark.sql.job` refuses.
+    `optimised`: plans are optimised beyond what Spark does, see the package's README. `wide`: a
+    plan has met a text that `cbp.engine.spark.sql.job` refuses.
     """
 
     spark: SparkSession
