@@ -21,7 +21,8 @@ from cbp.engine.commit import table_entries
 from cbp.engine.commit.garbage_collection import paths_of
 from cbp.engine.delta.log import DeltaLog, Snapshot, written_by
 from cbp.engine.delta.tables import ManagedTable
-from cbp.engine.read.contents import ListedContents, OutputContents, StateContents
+from cbp.engine.interface.readers import Contents
+from cbp.engine.read.contents import listed_contents, output_contents, state_contents
 from cbp.engine.read.increments import located, read_columns, read_records, recalled
 from cbp.engine.read.lookup import look_up, read_state_rows
 from cbp.engine.read.pages import PageReader
@@ -269,18 +270,18 @@ class WholeTables:
 
     def contents(
         self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None
-    ) -> StateContents | OutputContents | ListedContents:
+    ) -> Contents:
         """Return the records of one table as of a version; see `VerificationReader.contents`."""
         table = self.tables.table(f"{folder}/{comparison.table}")
         snapshot = table.refresh() if version is None else table.log.snapshot(version)
         if comparison.kind == "set_aside":
             rows = read_set_aside(table.path, snapshot.live.values())
             names = SET_ASIDE_COMPARED.names
-            return ListedContents([[tuple(row[name] for name in names) for row in rows]])
+            return listed_contents([[tuple(row[name] for name in names) for row in rows]])
         if comparison.kind == "state":
             schema = node.translator.state(comparison.name).schema
             live = table_entries.live_files(snapshot, comparison.table, ())
             files, cache = StateTable(table.path, snapshot.metadata.id, live), self.cache
-            return StateContents(files, schema, node.buckets, index_cache(cache, self.limits))
+            return state_contents(files, schema, node.buckets, index_cache(cache, self.limits))
         schema = node.translator.output(comparison.name).schema
-        return OutputContents(table.path, schema, tuple(snapshot.live.values()), self.limits)
+        return output_contents(table.path, schema, tuple(snapshot.live.values()), self.limits)

@@ -6,7 +6,7 @@ dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
@@ -202,17 +202,17 @@ class TableHistory(Protocol):
         """
 
 
-class Contents(Protocol):
-    """The records of one version of a table; two sides with as many parts are compared by part."""
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The records of one version of a table; two sides with as many parts are compared by part.
 
-    @property
-    def rows(self) -> int: ...  # noqa: D102 - see above
+    `rows` is an upper bound. `part(number, epochs)` yields a part's records in batches; with
+    `epochs`, each record starts with its epoch.
+    """
 
-    @property
-    def parts(self) -> int: ...  # noqa: D102 - see above
-
-    def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
-        """Yield a part's records in batches; with `epochs`, each record starts with its epoch."""
+    rows: int
+    parts: int
+    part: Callable[[int, bool], Iterator[list[Row]]]
 
 
 class VerificationReader(Protocol):

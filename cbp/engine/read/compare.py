@@ -137,7 +137,7 @@ def compare(
     def side(contents: Contents, number: int) -> Batches:
         wanted = [number] if expected.parts == actual.parts else list(range(contents.parts))
         with_epochs = epochs or rank is not None
-        return lambda: chain.from_iterable(contents.part(n, epochs=with_epochs) for n in wanted)
+        return lambda: chain.from_iterable(contents.part(n, with_epochs) for n in wanted)
 
     differences: list[Differing] = []
     parts = expected.parts if expected.parts == actual.parts else 1
@@ -202,7 +202,7 @@ def count_differences(
         return lambda: (
             [row[left_out:] for row in batch] if left_out else batch
             for n in numbers
-            for batch in contents.part(n, epochs=rank is not None)
+            for batch in contents.part(n, rank is not None)
         )
 
     sides = Sides(side(before), side(after), max(before.rows, after.rows), counting)

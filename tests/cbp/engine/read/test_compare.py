@@ -19,7 +19,7 @@ from cbp.engine.read.compare import (
     compare_near,
     compare_views,
 )
-from cbp.engine.read.contents import ListedContents
+from cbp.engine.read.contents import listed_contents
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.model.dataflow.equality import Closeness, identity
 from cbp.model.flow.signed_changes import change_splitter
@@ -128,8 +128,8 @@ def test_a_difference_of_a_state_is_told_by_the_columns_that_hold_its_key():
     (one,) = compare(
         Comparison("stage", "kept", "state"),
         Ranks().spec(),
-        expected=ListedContents([[(1, 0.5, 7, "a"), (2, 0.5, 8, "b")]]),
-        actual=ListedContents([[(1, 0.5, 7, "a"), (2, 0.5, 9, "b")]]),
+        expected=listed_contents([[(1, 0.5, 7, "a"), (2, 0.5, 8, "b")]]),
+        actual=listed_contents([[(1, 0.5, 7, "a"), (2, 0.5, 9, "b")]]),
         counting=lambda rows: None,
     )
     assert (one.key, one.expected, one.found) == (
