@@ -92,7 +92,9 @@ def hash_columns(
         return np.array([key_hash(row, types) for row in rows], np.int64)
     digests = np.full(len(columns[0]), SEED, np.uint64)
     for column, type_ in zip(columns, types, strict=True):
-        array = _one_array(column, type_)
+        if type_.kind in ("STRING", "BINARY"):
+            column = column.cast(pa.large_binary())  # so that any size fits one array
+        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         with np.errstate(over="ignore"):
             hashed = _hash_array(array, type_, digests)
         if array.null_count:
@@ -154,13 +156,6 @@ def _unscaled_bytes(unscaled: int, precision: int) -> bytes:
         return struct.pack("<q", unscaled)
     magnitude = unscaled if unscaled >= 0 else ~unscaled
     return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
-
-
-def _one_array(column: pa.Array | pa.ChunkedArray, type_: DataType) -> pa.Array:
-    """Return the column as one array; strings as `large_binary`, so that any size fits."""
-    if type_.kind in ("STRING", "BINARY"):
-        column = column.cast(pa.large_binary())
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _hash_array(array: pa.Array, type_: DataType, seeds: Hashes) -> Hashes:

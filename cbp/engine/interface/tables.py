@@ -24,14 +24,10 @@ class TableAdministration(Protocol):
     ) -> None:
         """Create the tables of these stages; does nothing for tables that exist.
 
-        Args:
-            timestamp_ms: Timestamp of the tables' first log entries, in milliseconds since
-                1970; by default now. It must be earlier than that of the first publication:
-                otherwise the entries of that publication get different timestamps.
-
-        Raises:
-            DataflowInvalidError: As in `check`.
-            TableForeignError: A folder holds something else.
+        `timestamp_ms` is that of the tables' first log entries, in milliseconds since 1970; by
+        default now. It must be earlier than that of the first publication: otherwise the entries of
+        that publication get different timestamps. Raises as `RunControl.refuse`, and
+        `TableForeignError` if a folder holds something else.
         """
 
     def rewrite(
@@ -136,14 +132,13 @@ class TablePublisher(Protocol):
     ) -> Mapping[str, int]:
         """Make the tables of one stage show the recorded content; an idempotent redo.
 
+        Returns the folder of each changed table, with the version that shows the last epoch.
+
         Args:
             intentions: Intentions of one stage, at least one, oldest first, without gaps from
                 the first that is not published. Published intentions do no harm.
             timestamp_ms: In-commit timestamp of the entries: later than every earlier one, and
                 the same for all stages that are published together.
-
-        Returns:
-            Folder of each changed table, to the version that shows the last epoch.
         """
 
     def rewind(

@@ -23,7 +23,6 @@ from cbp.engine.kernel.arrow.kept_state import KeptCall
 from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.second_key_order import SecondOrder
 from cbp.model.dataflow.stage import InputSpec, StateSpec
-from cbp.model.flow.schema import Schema
 
 Place = tuple[int, int]
 """The place of a record: index of the file, and row."""
@@ -58,7 +57,10 @@ def named_by(
     named: list[Named] = []
     for input_, (run, ranges), rows in zip(inputs, flows, records, strict=True):
         sizes = ranges.stops - ranges.starts
-        if not (_has(input_.schema, second) and sizes.any()):
+        types = {field.name: field.type for field in input_.schema.fields}
+        if not (
+            sizes.any() and len(second) and all(f.type == types.get(f.name) for f in second.fields)
+        ):
             continue
         slots = [run.columns[input_.schema.index(name)] for name in second.names]
         table = run.table.slice(int(ranges.starts[0]), int(sizes.sum()))
@@ -68,11 +70,6 @@ def named_by(
         seconds = list(keys_reader(input_.schema, second.names)(rows))
         named.append(Named(sizes, seconds, keys))
     return named
-
-
-def _has(schema: Schema, columns: Schema) -> bool:
-    fields = columns.fields
-    return bool(fields) and all(f.name in schema and schema[f.name].type == f.type for f in fields)
 
 
 class NamedRecords:

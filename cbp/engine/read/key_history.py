@@ -45,7 +45,7 @@ def find_changes(
             return KeyChanges(tuple(changes), "more", version + 1)
         try:
             files = (one for one in log.entry(version) if isinstance(one, AddFile | RemoveFile))
-            if not any(_bucket(one.partition_values) == bucket for one in files):
+            if not any(int(one.partition_values.get("_bucket") or 0) == bucket for one in files):
                 continue
             lookups += 1
             after, before = look_up(version), look_up(version - 1) if version else []
@@ -60,10 +60,6 @@ def having(records: _Records, values: Mapping[str, Any]) -> _Records:
     """Return the records that have these values in these columns; all if there are none."""
     wanted = identity(list(values.values()))
     return [one for one in records if identity([one[name] for name in values]) == wanted]
-
-
-def _bucket(partition_values: Mapping[str, str | None]) -> int:
-    return int(partition_values.get("_bucket") or 0)
 
 
 def _multiset(records: _Records) -> Counter[str]:

@@ -94,14 +94,12 @@ class Replay:
             for name, unit in self.recomputed.units.items()
         }
         self.recomputed.create_tables(list(self.recomputed.dataflow.stages.values()))
-        if self.begins is not None:
-            self._go_on(self.begins)
-
-    def _go_on(self, state: ReplayState) -> None:
-        for name, stage in state.position.stages.items():
+        if self.begins is None:
+            return
+        for name, stage in self.begins.position.stages.items():
             self.epochs[name], self._memos[name] = stage.epoch, stage.memo
             self._connectors[name] = dict(stage.connectors)
-        self.recomputed.resume(state.unpublished, state.last_ms)
+        self.recomputed.resume(self.begins.unpublished, self.begins.last_ms)
 
     @property
     def state(self) -> ReplayState:

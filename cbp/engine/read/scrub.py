@@ -27,7 +27,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from cbp.engine.commit.table_entries import CHANGE, OPERATIONS, shown_epoch, shown_generation
@@ -329,8 +328,17 @@ def _snapshot(
     table: str, files: Files, runs: list[tuple[str, int]]
 ) -> tuple[Snapshot | None, Damage | None]:
     """Return the newest version of a table, or the damage that makes it unreadable."""
+
+    def note(_version: int, actions: Sequence[Action]) -> None:
+        txns = {action.app_id: action.version for action in actions if isinstance(action, Txn)}
+        generation = shown_generation(txns)
+        infos = (action for action in actions if isinstance(action, CommitInfo))
+        runs.extend(
+            (one.intention_id or "//", generation) for one in infos if one.operation in OPERATIONS
+        )
+
     try:
-        return DeltaLog(table, files).snapshot(visit=partial(_note, runs)), None
+        return DeltaLog(table, files).snapshot(visit=note), None
     except NotFoundError as error:
         if not files.exists(f"{table}/_delta_log"):
             return None, None
@@ -376,13 +384,3 @@ def _is_live(folder: str, table: str, add: AddFile, files: Files) -> bool:
     with suppress(CbpError):
         return DeltaLog(f"{folder}/{table}", files).snapshot().live.get(add.path) == add
     return True
-
-
-def _note(runs: list[tuple[str, int]], _version: int, actions: Sequence[Action]) -> None:
-    """Collect an entry that publishes a run."""
-    txns = {action.app_id: action.version for action in actions if isinstance(action, Txn)}
-    runs += [
-        (action.intention_id or "//", shown_generation(txns))
-        for action in actions
-        if isinstance(action, CommitInfo) and action.operation in OPERATIONS
-    ]

@@ -108,7 +108,10 @@ def _combine(
             )
             raise ValueError(message)
         for row in combined:
-            _check(row, input_)
+            if len(row) != len(input_.schema):
+                message = f"returned {row!r}, which is not a record of ({input_.schema})"
+                raise TypeError(message)
+            check_row(row, input_.schema, f"{input_.name}.combine")
     except BaseException as exc:
         if not is_authors(exc):
             raise
@@ -116,13 +119,6 @@ def _combine(
     # The last one represents all remaining records.
     counts = [1] * (len(combined) - 1) + [len(group) - len(combined) + 1]
     return list(zip(places, combined, counts, strict=False))
-
-
-def _check(row: Row, input_: InputSpec) -> None:
-    if len(row) != len(input_.schema):
-        message = f"returned {row!r}, which is not a record of ({input_.schema})"
-        raise TypeError(message)
-    check_row(row, input_.schema, f"{input_.name}.combine")
 
 
 def _failure(
