@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cbp.model.flow.schema import DataType, Schema
 
+Mask = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 """Hashes, or numbers of rows, groups and files."""
 
@@ -31,6 +32,7 @@ _ATOMS: dict[str, pa.DataType] = {
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us", tz="UTC"),
 }
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 _WIDE = {"STRING": pa.large_string(), "BINARY": pa.large_binary()}
 
 
@@ -51,41 +53,33 @@ def arrow_type(type_: DataType, *, wide: bool = False) -> pa.DataType:
 @lru_cache(maxsize=1024)
 def arrow_schema(schema: Schema, *, wide: bool = False) -> pa.Schema:
     """Return the Arrow schema of a flow; nullability is kept."""
-    return pa.schema(
-        [
-            pa.field(f.name, arrow_type(f.type, wide=wide), nullable=f.nullable)
-            for f in schema.fields
-        ]
-    )
+    columns = [(f.name, arrow_type(f.type, wide=wide), f.nullable) for f in schema.fields]
+    return pa.schema([pa.field(*column) for column in columns])
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the columns of `schema`, in its order; costs nothing if the table has them already.
 
-    A column that was added later is filled with null; a narrower type is widened
-    (`cbp.model.flow.schema_evolution` lists the allowed ones). Files of an output increment never
-    change, and may wait in a queue while their flow's schema evolves. Their readers therefore
-    conform them. State is rewritten instead, so no look-up ever meets two schemas.
-
-    Only numbers are cast: strings and nested values keep the file's type, wide or not.
-
-    Raises:
-        ArrowInvalid: A value does not fit: the schema was not extended but changed.
+    A column that was added later is filled with null; a narrower number is widened. Strings and
+    nested values keep the file's type. Files of an output increment never change, and may wait in a
+    queue while their flow's schema evolves, so their readers conform them. State is rewritten
+    instead. Raises `ArrowInvalid` if the schema was not extended but changed.
     """
     columns = []
     for field in schema:
         at = table.schema.get_field_index(field.name)
         column = pa.nulls(table.num_rows, field.type) if at < 0 else table.column(at)
-        columns.append(column.cast(field.type) if _narrow(column.type, field.type) else column)
+        if column.type != field.type and any(is_(field.type) for is_ in _NUMBERS):
+            column = column.cast(field.type)
+        columns.append(column)
     return pa.table(columns, names=schema.names)
 
 
 def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table in a schema's types, as `Table.cast` does; free for columns that have them.
 
-    Raises:
-        ValueError: The columns have other names, or a NOT NULL column has a null.
-        ArrowInvalid: A value does not fit.
+    Raises `ValueError` for other names, or a null in a NOT NULL column; `ArrowInvalid` for a value
+    that does not fit.
     """
     own = table.schema
     if own.names != schema.names:
@@ -104,9 +98,3 @@ def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def as_type(column: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> Any:
     """Return a column in a type; does not cast to the same type, which would take 15 us."""
     return column if column.type == type_ else column.cast(type_)
-
-
-def _narrow(actual: pa.DataType, wanted: pa.DataType) -> bool:
-    return actual != wanted and any(
-        of(wanted) for of in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
-    )

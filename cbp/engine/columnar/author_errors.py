@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-from cbp.engine.columnar.row_codec import Row
+from cbp.engine.columnar.values import Row
 from cbp.errors import CbpError, author_cause, author_line
 from cbp.model.dataflow.call_rules import emitted_columns, error_class
 from cbp.model.dataflow.stage import TranslatorSpec
 
 _SHOWN_RECORDS = 3
-
-
 _SHOWN_CHARACTERS = 200
 
 
@@ -39,7 +38,8 @@ def author_error(
     if key is not None:
         more["key"] = _shown(key)
     if inputs is not None:
-        more["inputs"] = {name: _first(rows) for name, rows in inputs.items()}
+        firsts = {name: islice(rows, _SHOWN_RECORDS) for name, rows in inputs.items()}
+        more["inputs"] = {name: list(map(_shown, rows)) for name, rows in firsts.items()}
     error = error_class(exc, function)(
         stage=stage,
         function=f"{spec.name}.{function}",
@@ -50,10 +50,6 @@ def author_error(
     error.group = tuple(key) if isinstance(key, tuple) else None
     error.places = places
     return error
-
-
-def _first(rows: Iterable[Row]) -> list[str]:
-    return [_shown(row) for row, _ in zip(rows, range(_SHOWN_RECORDS), strict=False)]
 
 
 def _shown(value: object) -> str:

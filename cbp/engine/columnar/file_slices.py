@@ -20,12 +20,9 @@ from cbp.model.flow.signed_changes import AFTER, CHANGE_TYPE
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Rows `start` to `stop` of one file.
+    """Rows `start` to `stop` of a file, which has `rows` of them.
 
-    Attributes:
-        path: Full path.
-        rows: Number of rows that the whole file must have.
-        buckets: The number of buckets, if the file holds messages sorted by bucket; otherwise 0.
+    `buckets` is their number if the file holds messages sorted by bucket; otherwise 0.
     """
 
     path: str
@@ -58,10 +55,9 @@ def file_columns(input_: InputSpec) -> pa.Schema:
 
 
 def records_read(table: pa.Table, input_: InputSpec) -> pa.Table:
-    """Return the rows of a flow that an input reads; only this function leaves rows out.
+    """Return those rows of a flow, with `file_columns`, that an input reads.
 
-    Args:
-        table: Rows with the columns of `file_columns`, and perhaps more.
+    Only this function leaves rows out.
     """
     if input_.changes != "after":
         return table
@@ -121,11 +117,7 @@ class RowGroup:
 
 
 def row_groups(share: Share) -> Iterator[RowGroup]:
-    """Yield the row groups with rows of a share.
-
-    Raises:
-        IncrementDamagedError: The file is missing, damaged, or has a different number of rows.
-    """
+    """Yield a share's row groups; `IncrementDamagedError` if the file is not there as recorded."""
     with reading_increment(share.path, share.rows):
         file = open_parquet(share.path)
     if file.metadata.num_rows != share.rows:
@@ -140,11 +132,7 @@ def row_groups(share: Share) -> Iterator[RowGroup]:
 
 
 def windows(share: Share, input_: InputSpec, most: int) -> Iterator[pa.Table]:
-    """Yield the records of a share of an input, at most `most` at a time.
-
-    Raises:
-        IncrementDamagedError: The file is missing, damaged, or has a different number of rows.
-    """
+    """Yield records of a share of an input, at most `most` at a time; raises as `row_groups`."""
     columns = file_columns(input_)
     for group in row_groups(share):
         with reading_increment(share.path, share.rows):

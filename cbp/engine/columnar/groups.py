@@ -1,12 +1,11 @@
 """Groups of one bucket: which records of every flow belong to which key.
 
-Records arrive as one sorted run per flow. They are grouped by whole columns: first the
-unique hashes of the bucket, then for every flow the range of rows of each hash. No
-record is touched in Python here, so every group costs the same.
+Records arrive as one sorted run per flow. They are grouped by whole columns: first the unique
+hashes of the bucket, then for every flow the range of rows of each hash.
 
-Two keys may share a hash, so the keys of a window are compared too, as columns (`group_keys`).
-A comparison that cannot tell (NaN is not equal to itself) answers "not alike". The caller then
-splits the window record by record, which is slower and always right.
+Two keys may share a hash, so the keys of a window are compared too, as columns (`group_keys`). A
+comparison that cannot tell (NaN is not equal to itself) answers "not alike". The caller then splits
+the window record by record, which is slower and always right.
 
 Memory: 8 bytes per record and 24 bytes per group and flow, while a bucket is processed.
 """
@@ -23,8 +22,8 @@ import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import Int64s, with_types
 from cbp.engine.columnar.key_hash import flipped
-from cbp.engine.columnar.row_codec import Row, decode_columns, decode_lists
-from cbp.engine.columnar.values import unify
+from cbp.engine.columnar.row_codec import decode_columns, decode_lists
+from cbp.engine.columnar.values import Row, unify
 from cbp.model.flow.schema import DataType
 
 
@@ -32,10 +31,8 @@ from cbp.model.flow.schema import DataType
 class FlowKeys:
     """The keys of one flow's records in a window.
 
-    Attributes:
-        starts, stops: Group g has the rows `starts[g]` to `stops[g]`.
-        ordered: Whether the records of one hash are sorted by key. Then all records have one
-            key if the first and the last record have it.
+    Group g has the rows `starts[g]` to `stops[g]`. If the records of one hash are `ordered` by key,
+    all have one key if the first and the last one have it.
     """
 
     table: pa.Table
@@ -128,12 +125,9 @@ class Ranges:
 class FlowRun:
     """The records of one flow in one bucket, sorted by (hash, key, order).
 
-    Attributes:
-        table: The columns of the shuffle (slots).
-        keys: Names of the key slots; their types are `key_types`.
-        columns: Names of the slots of the author's columns, in order; their types are `types`.
-        row_bytes: Average size of a record; 0 if it is unknown.
-        flips: Whether the signs of hashes are `flipped`, so that they ascend over all buckets.
+    `table` has the columns of the shuffle (slots), `keys` the names of the key slots, and `columns`
+    the slots of the author's columns, in order. `row_bytes` is the average size of a record; 0 if
+    unknown. `flips`: the signs of hashes are `flipped`, so that they ascend over all buckets.
     """
 
     name: str
@@ -212,12 +206,8 @@ def union(runs: Sequence[Int64s]) -> Int64s:
     return ordered
 
 
-def group_ranges(hashes: Int64s, runs: Sequence[Int64s]) -> list[Ranges]:
-    """Return for every run (ascending hashes) the rows of each of `hashes` (ascending, unique)."""
-    return [_ranges(hashes, run) for run in runs]
-
-
-def _ranges(hashes: Int64s, run: Int64s) -> Ranges:
+def rows_of_hashes(hashes: Int64s, run: Int64s) -> Ranges:
+    """Return the rows of each hash (ascending, unique) in a run (ascending hashes)."""
     starts = np.searchsorted(run, hashes, "left").astype(np.int64)
     if len(run) and bool(np.all(run[1:] != run[:-1])):
         here = run[np.minimum(starts, len(run) - 1)] == hashes

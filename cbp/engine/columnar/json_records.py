@@ -20,6 +20,8 @@ from typing import Any
 from cbp.engine.columnar.values import Row, typed_row
 from cbp.model.flow.schema import DataType, Schema
 
+_Kinds = Mapping[str, Callable[[Any, DataType], Any]]
+
 
 def record_text(row: Sequence[Any], schema: Schema) -> str:
     """Return a record, whose values have their declared types, as a JSON object."""
@@ -35,41 +37,30 @@ def record_text(row: Sequence[Any], schema: Schema) -> str:
 def read_record(text: str, schema: Schema) -> Row:
     """Return the record that `record_text` wrote, with the columns of a schema.
 
-    A column that the text lacks is null; one that the schema lacks is left out.
-
-    Raises:
-        TypeError, ValueError, ArithmeticError: A value does not fit the schema.
+    A column that the text lacks is null; one that the schema lacks is left out. A value that does
+    not fit is a `TypeError`, `ValueError` or `ArithmeticError`.
     """
     values = json.loads(text)
     return typed_row([_typed(values.get(one.name), one.type) for one in schema.fields], schema)
 
 
+def _converted(value: Any, type_: DataType, kinds: _Kinds) -> Any:
+    convert = kinds.get(type_.kind)
+    return value if value is None or convert is None else convert(value, type_)
+
+
 def _plain(value: Any, type_: DataType) -> Any:
-    if value is None:
-        return None
-    write = _WRITERS.get(type_.kind)
-    return value if write is None else write(value, type_)
+    return _converted(value, type_, _WRITERS)
 
 
 def _typed(value: Any, type_: DataType) -> Any:
-    if value is None:
-        return None
-    read = _READERS.get(type_.kind)
-    return value if read is None else read(value, type_)
+    return _converted(value, type_, _READERS)
 
 
 def _write_float(value: Any, _: DataType) -> Any:
     if math.isfinite(value):
         return float(value)
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _write_array(value: Any, type_: DataType) -> Any:
-    return [_plain(item, type_.arguments[0]) for item in value]
-
-
-def _read_array(value: Any, type_: DataType) -> Any:
-    return [_typed(item, type_.arguments[0]) for item in value]
 
 
 def _write_map(value: Any, type_: DataType) -> Any:
@@ -95,26 +86,26 @@ def _read_struct(value: Any, type_: DataType) -> Any:
     return {name: _typed(value.get(name), of_field) for name, of_field in fields}
 
 
-_WRITERS: Mapping[str, Callable[[Any, DataType], Any]] = {
+_WRITERS: _Kinds = {
     "FLOAT": _write_float,
     "DOUBLE": _write_float,
     "DECIMAL": lambda value, _: str(value),
     "DATE": lambda value, _: value.isoformat(),
     "TIMESTAMP": lambda value, _: value.isoformat(),
     "BINARY": lambda value, _: base64.b64encode(value).decode(),
-    "ARRAY": _write_array,
+    "ARRAY": lambda value, type_: [_plain(item, type_.arguments[0]) for item in value],
     "MAP": _write_map,
     "STRUCT": _write_struct,
 }
 
-_READERS: Mapping[str, Callable[[Any, DataType], Any]] = {
+_READERS: _Kinds = {
     "FLOAT": lambda value, _: float(value),
     "DOUBLE": lambda value, _: float(value),
     "DECIMAL": lambda value, _: Decimal(value),
     "DATE": lambda value, _: date.fromisoformat(value),
     "TIMESTAMP": lambda value, _: datetime.fromisoformat(value),
     "BINARY": lambda value, _: base64.b64decode(value, validate=True),
-    "ARRAY": _read_array,
+    "ARRAY": lambda value, type_: [_typed(item, type_.arguments[0]) for item in value],
     "MAP": _read_map,
     "STRUCT": _read_struct,
 }

@@ -43,12 +43,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A place in the order of a group's records.
-
-    Attributes:
-        order: Sort keys of the first columns of the second key (`row_order`).
-        behind: Whether the place is behind the records with these values, not before them.
-    """
+    """A place in a group's order, by sort keys (`row_order`): before or behind these records."""
 
     order: tuple[Any, ...]
     behind: bool = False
@@ -59,43 +54,31 @@ class KeptReader(Protocol):
 
     def get(self, second: Row) -> Any | None:
         """Return the record with this second key; `None` if there is none."""
-        ...
 
     def between(self, low: Bound, high: Bound, *, reverse: bool = False) -> Iterator[Any]:
         """Yield the records from one place to another, in order, or from the last to the first."""
-        ...
 
 
 class KeptShape:
     """The second key of a state, and the meaning of the arguments of `get`, `range` and `delete`.
 
-    Made once per state and process (`kept_shape`), since its functions are compiled.
-
-    Attributes:
-        schema: The columns of the second key.
-        getter: Makes the author's `get` of a group from a function that takes a second key; it
-            checks arguments as `given` does.
+    Made once per state and process (`kept_shape`), since its functions are compiled. `second_of`
+    and `seconds_of` return the second key of records in the form in which keys are compared.
+    `getter` makes the author's `get` of a group from a function that takes a second key; it checks
+    as `given` does.
     """
 
     def __init__(self, spec: StateSpec) -> None:
         self.name = spec.name
         self.schema = spec.schema.select(spec.second_key)
-        self._second_of = key_reader(spec.schema, spec.second_key)
-        self._seconds_of = keys_reader(spec.schema, spec.second_key)
+        self.second_of = key_reader(spec.schema, spec.second_key)
+        self.seconds_of = keys_reader(spec.schema, spec.second_key)
         self._record, self._types = spec.schema, [column.type for column in self.schema.fields]
         self._is_typed = _row_checker(spec.schema)
         self._exact = [EXACT.get(column.type.kind) for column in spec.schema.fields]
         self._is_plain = not _has_floats(self.schema)
         self._delete = _binder(spec.name, "delete", self.schema)(tuple)
         self.getter = _binder(spec.name, "get", self.schema)
-
-    def second_of(self, row: Row) -> Row:
-        """Return the second key of a record, in the form in which keys are compared."""
-        return self._second_of(row)
-
-    def seconds_of(self, rows: Iterable[Row]) -> Iterable[Row]:
-        """Return the second keys of records, in the form in which keys are compared."""
-        return self._seconds_of(rows)
 
     def are_exact(self, puts: Sequence[Row]) -> bool:
         """Return whether all records have values of the Python types of their columns.
@@ -130,11 +113,7 @@ class KeptShape:
         return [*null, *ordered]
 
     def given(self, args: Row, named: dict[str, Any]) -> Row:
-        """Return the second key that an author passed to `delete`.
-
-        Raises:
-            TypeError: A column is missing, unknown, or of another type.
-        """
+        """Return the second key that an author passed to `delete`; refuse others (`TypeError`)."""
         second: Row = self._delete(*args, **named)
         return second
 
@@ -143,11 +122,7 @@ class KeptShape:
         return seconds if self._is_plain else map(unify, seconds)
 
     def reverse_of(self, named: dict[str, Any]) -> bool:
-        """Remove `reverse` from the arguments of `range`, and return it, unless it is a column.
-
-        Raises:
-            TypeError: It is neither true nor false.
-        """
+        """Remove `reverse` from the arguments of `range`, and return it, unless it is a column."""
         if _REVERSE in self.schema:
             return False
         given = named.pop(_REVERSE, False)
@@ -159,20 +134,19 @@ class KeptShape:
     def bounds(self, named: Mapping[str, Any]) -> tuple[Bound, Bound]:
         """Return the two bounds that the arguments of `range` name.
 
-        Raises:
-            TypeError: The columns are not the first ones of the second key, only the last of them
-                has two bounds, or a value is of another type.
+        It is a `TypeError` if the columns are not the first ones of the second key, another one
+        than the last has two bounds, or a value is of another type.
         """
         columns = self.schema.fields[: len(named)]
         names = [attribute(column.name) for column in columns]
-        if set(names) != set(by_attribute(self.name, self.schema.names, dict(named))):
+        given = by_attribute(self.name, self.schema.names, dict(named))
+        if set(names) != set(given):
             message = (
                 f"group.{self.name}.range() got ({', '.join(named)}), expected "
                 f"({', '.join(names)}): only the last columns of "
                 f"({', '.join(self.schema.names)}) can be left out"
             )
             raise TypeError(message)
-        given = by_attribute(self.name, self.schema.names, dict(named))
         low: list[Any] = []
         high: list[Any] = []
         for at, (name, column) in enumerate(zip(names, columns, strict=True)):
@@ -209,9 +183,9 @@ _CLASSES: dict[str, Any] = {f"_{one.__name__}": one for one in (type, str, int, 
 def _usual(column: Field, value: str) -> str:
     """Return an expression: whether a value has its declared type as it is.
 
-    It is true of the usual values, in a tenth of the time that a full check takes. It is false of
-    all others, valid ones included: those need the full check. Numbers have to be in their range,
-    and texts in ASCII, which can always be written.
+    It is true of the usual values, in a tenth of the time that a full check takes; all others,
+    valid ones included, need the full check. Numbers have to be in their range, and texts in
+    ASCII, which can always be written.
     """
     kind = column.type.kind
     (class_,) = (one.__name__ for one in EXACT[kind] if one is not type(None))
@@ -225,7 +199,6 @@ def _usual(column: Field, value: str) -> str:
 
 
 def _usual_row(schema: Schema, values: Sequence[str]) -> str:
-    """Return an expression: whether all values of a record have their types as they are."""
     if any(column.type.kind not in EXACT for column in schema.fields):
         return "False"
     pairs = zip(schema.fields, values, strict=True)
@@ -233,7 +206,6 @@ def _usual_row(schema: Schema, values: Sequence[str]) -> str:
 
 
 def _row_checker(schema: Schema) -> Callable[[Row], bool]:
-    """Return a function: whether all values of a record have their declared types as they are."""
     values = [f"v{at}" for at in range(len(schema))]
     unpacked = f"    {', '.join(values)}, = row\n" if values else ""
     scope: dict[str, Any] = {**_CLASSES}
@@ -271,12 +243,7 @@ def kept_shape(spec: StateSpec) -> KeptShape:
 
 
 class KeptRecords:
-    """The records of one group, for its author; it can be read any number of times.
-
-    Attributes:
-        get: Returns the record with a second key; `None` if there is none. Raises `TypeError` if a
-            column is missing, unknown, or of another type.
-    """
+    """The records of one group, for its author; it can be read any number of times."""
 
     __slots__ = ("_reader", "_shape", "get")
     __hash__ = object.__hash__
@@ -288,14 +255,10 @@ class KeptRecords:
     def range(self, **named: Any) -> Iterator[Any]:
         """Return an iterator of records in order; it reads only requested records, from either end.
 
-        Args:
-            named: The first columns of the second key, each with a value; the last of them can
-                have two bounds, `(low, high)`: from `low` on, and before `high`. `None` means
-                no bound. `reverse=True` returns the last record first, unless `reverse` is a
-                column of the second key.
-
-        Raises:
-            TypeError: The arguments are not of this form.
+        The first columns of the second key have a value each; other arguments are a `TypeError`.
+        The last of them can have two bounds, `(low, high)`: from `low` on, and before `high`;
+        `None` means no bound. `reverse=True` returns the last record first, unless `reverse` is a
+        column.
         """
         reverse = self._shape.reverse_of(named)
         return self._reader.between(*self._shape.bounds(named), reverse=reverse)
@@ -321,11 +284,7 @@ class KeptRecords:
 
 
 def changes_of(shape: KeptShape, operations: Iterable[Row | Deletion]) -> dict[Row, Row | None]:
-    """Return the result of puts and deletions: second key to record, or `None` if deleted.
-
-    Raises:
-        TypeError: A record does not fit the state.
-    """
+    """Return the result of puts and deletions: second key to record, or `None` if deleted."""
     changes: dict[Row, Row | None] = {}
     for one in operations:
         if isinstance(one, Deletion):

@@ -17,7 +17,7 @@ Source: Spark, catalyst `XxHash64Function` and `XXH64`; the XXH64 specification.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -27,7 +27,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
-from cbp.engine.columnar.xxh64 import P1, P2, P3, P4, P5, avalanche, rotate, xxh64
+from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.xxh64 import P1, P2, P3, P4, P5, Hashes, avalanche, rotate, xxh64
 from cbp.model.flow.schema import DataType
 
 SEED = 42
@@ -45,19 +46,12 @@ _INT_KINDS = frozenset({"INT", "SMALLINT", "TINYINT"})
 _EXACT = _INT_KINDS | {"BIGINT", "BINARY", "BOOLEAN", "STRING"}
 """Types whose every value has a counterpart in Python; some times have none."""
 
-_Hashes = npt.NDArray[np.uint64]
-
 
 def key_hash(values: Sequence[Any], types: Sequence[DataType]) -> int:
-    """Return the signed 64-bit hash of one key.
+    """Return the signed 64-bit hash of one key, whose types are atoms or decimals.
 
-    Args:
-        values: One value per column: `None`, `str`, `bytes`, `int`, `bool`, `float`,
-            `Decimal`, `date` or `datetime` (a naive one is taken as UTC).
-        types: Types of the columns, in order; atoms or decimals.
-
-    Raises:
-        TypeError, ValueError, OverflowError, struct.error: A value is not of its type.
+    A naive `datetime` is taken as UTC. A value that is not of its type raises `TypeError`,
+    `ValueError`, `OverflowError` or `struct.error`.
     """
     digest = SEED
     for value, type_ in zip(values, types, strict=True):
@@ -76,7 +70,7 @@ def bucket_shift(buckets: int) -> int:
     return 64 - (buckets.bit_length() - 1)
 
 
-def flipped(hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def flipped(hashes: Int64s) -> Int64s:
     """Return hashes with the other sign: they then ascend as the unsigned ones; its own inverse."""
     return hashes ^ _SIGN
 
@@ -88,19 +82,19 @@ def first_bucket(part: int, *, tasks: int, buckets: int) -> int:
 
 def hash_columns(
     columns: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[DataType]
-) -> npt.NDArray[np.int64]:
+) -> Int64s:
     """Return the signed hash of each row; the vectorised `key_hash`.
 
-    Args:
-        columns: One Arrow column per key column, of equal length and of the Arrow type
-            of `types` (`large_string` and `large_binary` too); at least one.
+    Columns have the Arrow type of `types` (`large_string` and `large_binary` too); at least one.
     """
     if 0 < len(columns[0]) <= _FEW and all(type_.kind in _EXACT for type_ in types):
         rows = zip(*(column.to_pylist() for column in columns), strict=True)
         return np.array([key_hash(row, types) for row in rows], np.int64)
     digests = np.full(len(columns[0]), SEED, np.uint64)
     for column, type_ in zip(columns, types, strict=True):
-        array = _one_array(column, type_)
+        if type_.kind in ("STRING", "BINARY"):
+            column = column.cast(pa.large_binary())  # so that any size fits one array
+        array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         with np.errstate(over="ignore"):
             hashed = _hash_array(array, type_, digests)
         if array.null_count:
@@ -114,8 +108,7 @@ def _bytes_of(value: Any, type_: DataType) -> bytes:
     """Return the bytes that Spark feeds to XXH64 for a value that is not null."""
     kind = type_.kind
     if kind == "STRING":
-        encoded: bytes = value.encode()
-        return encoded
+        return bytes(value.encode())
     if kind == "BINARY":
         return bytes(value)
     if kind == "BOOLEAN":
@@ -127,23 +120,16 @@ def _bytes_of(value: Any, type_: DataType) -> bytes:
     if kind == "BIGINT":
         return struct.pack("<q", value)
     if kind == "TIMESTAMP":
-        return struct.pack("<q", _micros(value))
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return struct.pack("<q", (aware - _EPOCH) // timedelta(microseconds=1))
     if kind in ("DOUBLE", "FLOAT"):
-        return _float_bytes(value, "<d" if kind == "DOUBLE" else "<f")
+        # As Java's floatToIntBits, which Spark uses: `x != x` finds NaN, `+ 0.0` makes -0.0 0.0.
+        number = float("nan") if value != value else value + 0.0
+        return struct.pack("<d" if kind == "DOUBLE" else "<f", number)
     if kind == "DECIMAL":
         return _unscaled_bytes(_unscaled(value, type_.scale), type_.precision)
     msg = f"{type_} cannot be a key"
     raise TypeError(msg)
-
-
-def _float_bytes(value: float, layout: str) -> bytes:
-    # As Java's floatToIntBits, which Spark uses: `x != x` finds NaN, `+ 0.0` turns -0.0 into 0.0.
-    return struct.pack(layout, float("nan") if value != value else value + 0.0)
-
-
-def _micros(value: datetime) -> int:
-    aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // timedelta(microseconds=1)
 
 
 def _unscaled(value: Decimal | int, scale: int) -> int:
@@ -172,18 +158,13 @@ def _unscaled_bytes(unscaled: int, precision: int) -> bytes:
     return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
 
-def _one_array(column: pa.Array | pa.ChunkedArray, type_: DataType) -> pa.Array:
-    """Return the column as one array; strings as `large_binary`, so that any size fits."""
-    if type_.kind in ("STRING", "BINARY"):
-        column = column.cast(pa.large_binary())
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
-def _hash_array(array: pa.Array, type_: DataType, seeds: _Hashes) -> _Hashes:
+def _hash_array(array: pa.Array, type_: DataType, seeds: Hashes) -> Hashes:
     """Hash every row with its own seed; results of null rows are meaningless."""
     kind = type_.kind
     if kind in ("STRING", "BINARY"):
-        return _hash_binary(array, seeds)
+        _, offsets, content = array.buffers()
+        ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+        return xxh64(memoryview(content if content is not None else b""), ends, seeds)
     if kind == "DECIMAL":
         return _hash_decimal(array, type_.precision, seeds)
     if kind in ("DOUBLE", "FLOAT"):
@@ -208,7 +189,7 @@ def _numbers(array: pa.Array, type_: pa.DataType) -> npt.NDArray[Any]:
     return numbers
 
 
-def _hash_floats(array: pa.Array, kind: str, seeds: _Hashes) -> _Hashes:
+def _hash_floats(array: pa.Array, kind: str, seeds: Hashes) -> Hashes:
     if kind == "DOUBLE":
         doubles = _numbers(array, pa.float64()) + 0.0
         doubles[np.isnan(doubles)] = np.nan
@@ -218,32 +199,23 @@ def _hash_floats(array: pa.Array, kind: str, seeds: _Hashes) -> _Hashes:
     return _hash_ints(floats.view(np.uint32), seeds)
 
 
-def _hash_binary(array: pa.Array, seeds: _Hashes) -> _Hashes:
-    _, offsets, content = array.buffers()
-    ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    return xxh64(memoryview(content if content is not None else b""), ends, seeds)
-
-
-def _hash_decimal(array: pa.Array, precision: int, seeds: _Hashes) -> _Hashes:
+def _hash_decimal(array: pa.Array, precision: int, seeds: Hashes) -> Hashes:
     # A decimal128 is 16 little-endian bytes: its lower half is the long that Spark hashes.
     halves = np.frombuffer(array.buffers()[1], np.uint64)
     rows = halves[2 * array.offset : 2 * (array.offset + len(array))].reshape(-1, 2)
     if precision <= _LONG_DIGITS:
         return _hash_longs(rows[:, 0], seeds)
     whole = (int.from_bytes(row.tobytes(), "little", signed=True) for row in rows)
-    return _digests((_unscaled_bytes(number, precision) for number in whole), seeds)
-
-
-def _digests(values: Iterable[Any], seeds: _Hashes) -> _Hashes:
+    values = (_unscaled_bytes(number, precision) for number in whole)
     return np.fromiter(map(xxh64_intdigest, values, seeds.tolist()), np.uint64, len(seeds))
 
 
-def _hash_ints(values: npt.NDArray[np.uint32], seeds: _Hashes) -> _Hashes:
+def _hash_ints(values: npt.NDArray[np.uint32], seeds: Hashes) -> Hashes:
     mixed = (seeds + P5 + np.uint64(4)) ^ (values.astype(np.uint64) * P1)
     return avalanche(rotate(mixed, 23) * P2 + P3)
 
 
-def _hash_longs(values: _Hashes, seeds: _Hashes) -> _Hashes:
+def _hash_longs(values: Hashes, seeds: Hashes) -> Hashes:
     digests = np.empty(len(values), np.uint64)
     for at in range(0, len(values), _ROWS_AT_ONCE):
         some = slice(at, at + _ROWS_AT_ONCE)

@@ -6,24 +6,18 @@
 
 A file of a source is written with it if files of the source can be replaced
 (`cbp.model.dataflow.replacement_obstacles`). To find the records of some groups, this column is
-read first, the others only where one of the groups can be, and only keys that can be one of them
-are hashed. What the bits let pass is hashed. Without the column (in files of earlier versions, or
-from before the stage was there) the keys of all records are hashed.
+read first, the others only where one of the groups can be, and what it lets pass is hashed. Without
+the column (in earlier files) all keys are hashed. Keys of numbers, dates and times have none: they
+are hashed as fast. A file's least and greatest value serve instead (`KeyRange`), also for texts.
 
-A key of numbers, dates and times has no index: such keys are hashed as fast as the index is read.
-What a file says of their least and greatest value serves instead (`KeyRange`), and where keys of
-texts follow time, it says so before the index is read.
+The column is in the file that it indexes: it is as durable, checksums cover it, and readers leave
+it out, since they name the columns that they read. Its name is a digest of how the hash is made, so
+a key that has other columns or types has another column.
 
-The column is in the file that it indexes. So it is durable with it and goes with it, checksums
-of the file cover it, and readers leave it out, since they name the columns that they read.
-
-The name of the column is a digest of how the hash is made, so a key that has other columns or types
-has another column.
-
-The index has 12, 16 or 32 bits of each hash. So it takes at most a twentieth of the bytes that the
-records take in Arrow, or, with small records, 1.7 bytes for each: Parquet stores the difference of
-two 12-bit numbers in 13 bits (`index_encodings`). In a file of 20,000 records, five records of
-other groups are expected to pass for each group that is looked up by 12 bits.
+The index has 12, 16 or 32 bits of each hash: at most a twentieth of the bytes that the records take
+in Arrow, or, with small records, 1.7 bytes for each (Parquet stores the difference of two 12-bit
+numbers in 13 bits, `index_encodings`). In a file of 20,000 records, five records of other groups
+are expected to pass for each group that is looked up by 12 bits.
 """
 
 from __future__ import annotations
@@ -39,7 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
-from cbp.engine.columnar.arrow_types import arrow_schema, conform
+from cbp.engine.columnar.arrow_types import Int64s, Mask, arrow_schema, conform
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.storage.file_names import INDEX_PREFIX
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
@@ -61,20 +55,15 @@ _PASS_MAX = 0.75
 
 _BITS_MIN, _BITS_MAX = 16, 22
 """How many of the last bits a table has that says which hashes can be wanted: at most 4 MB. A table
-of 64 places for each hash lets one of 64 others pass."""
+of 64 places for each hash lets one of 64 others pass.
+"""
 
-Int64s = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """How the records of an input are assigned to groups.
-
-    Attributes:
-        columns: Columns of the records that make the key, as the input declares them.
-        key: The key of the stage, whose columns have the same types.
-    """
+    """How records with some `columns` are assigned to groups, by a `key` with the same types."""
 
     columns: Schema
     key: Schema
@@ -125,12 +114,7 @@ def indexed_keys(source: SourceNode, dataflow: Dataflow) -> tuple[GroupKey, ...]
 
 @dataclass(frozen=True, slots=True)
 class IndexBits:
-    """The bits of the index for some records.
-
-    Attributes:
-        last: The last bits of the hash of each record's key, as unsigned numbers.
-        width: How many bits.
-    """
+    """The last bits, `width` many, of the hash of each record's key, as unsigned numbers."""
 
     last: npt.NDArray[Any]
     width: int
@@ -214,14 +198,14 @@ class KeyRange:
         self._least = least if self._least is None else min(least, self._least)
         self._most = most if self._most is None else max(most, self._most)
 
-    def inside(self, keys: pa.Table) -> npt.NDArray[np.bool_]:
+    def inside(self, keys: pa.Table) -> Mask:
         """Return which keys are inside the range."""
         if not self._known or self._least is None:
             return np.ones(keys.num_rows, np.bool_)
         column = keys.column(0)
         least, most = (pa.scalar(one, column.type) for one in (self._least, self._most))
         inside = pc.and_(pc.greater_equal(column, least), pc.less_equal(column, most))
-        mask: npt.NDArray[np.bool_] = inside.fill_null(False).to_numpy()
+        mask: Mask = inside.fill_null(False).to_numpy()
         return mask
 
     def excludes(self, statistics: pq.Statistics | None) -> bool:
@@ -248,7 +232,7 @@ class GroupHashes:
         self._narrow = {width: self._table(width) for width in (12, 16)}
         self._pass_most = {w for w, table in self._narrow.items() if table.mean() > _PASS_MAX}
 
-    def _table(self, width: int) -> npt.NDArray[np.bool_]:
+    def _table(self, width: int) -> Mask:
         wanted = np.zeros(1 << width, np.bool_)
         wanted[IndexBits.of(self.hashes, width).last] = True
         return wanted

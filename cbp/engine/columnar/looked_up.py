@@ -28,11 +28,7 @@ class LookedUp:
         return iter(self._records)
 
     def one(self) -> Any | None:
-        """Return the only record; `None` if there is none.
-
-        Raises:
-            AuthorMisuse: There are several.
-        """
+        """Return the only record; `None` if there is none; refuse several."""
         first = list(islice(self._records, 2))
         if len(first) > 1:
             message = (

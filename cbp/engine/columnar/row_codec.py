@@ -21,11 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_type
-from cbp.engine.columnar.values import emitted_row, typed
+from cbp.engine.columnar.values import Row, emitted_row, typed
 from cbp.model.flow.attributes import attribute, by_attribute, record_class
 from cbp.model.flow.schema import DataType, Schema
-
-Row = tuple[Any, ...]
 
 ENCODE_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 """Raised for a value that is not of its column's type."""
@@ -68,16 +66,18 @@ def emit_function(
 ) -> Callable[..., None]:
     """Return the function by which an author emits a record: columns by name to one tuple.
 
-    It is compiled rather than built from `*args, **kwargs`: Python then checks the names
-    itself, at a third of the cost.
-    Attributes of columns are checked identifiers that never begin with an underscore. Values of
-    `nested` columns are copied, since an author may change a list after emitting it.
+    It is compiled rather than built from `*args, **kwargs`: Python then checks the names itself,
+    at a third of the cost. Attributes of columns are checked identifiers that never begin with an
+    underscore. Values of `nested` columns are copied, since an author may change a list later.
     """
     names, types = [attribute(column) for column in columns], nested or {}
     values = (_copying(name, types.get(c)) for name, c in zip(names, columns, strict=True))
     emit = _emit_maker(tuple(names), tuple(values))(take)
     emit.__qualname__ = f"out.{output}"
-    return emit if names == [*columns] else _by_both_names(output, columns, emit)
+    if names == [*columns]:
+        return emit
+    # A column that is named like a keyword is taken under both its names.
+    return lambda *args, **named: emit(*args, **by_attribute(output, columns, named))
 
 
 @lru_cache(maxsize=4096)
@@ -110,22 +110,10 @@ def _copying(name: str, type_: DataType | None) -> str:
     return f"_own({name})"
 
 
-def _by_both_names(
-    output: str, columns: Sequence[str], emit: Callable[..., None]
-) -> Callable[..., None]:
-    """Return an emit function that takes a column named like a keyword under both its names."""
-
-    def emit_named(*args: Any, **kwargs: Any) -> None:
-        emit(*args, **by_attribute(output, columns, kwargs))
-
-    return emit_named
-
-
 def copies_maker(name: str, schema: Schema) -> Callable[[list[Row]], list[Row]] | None:
     """Return a function that copies records for an author; `None` if no column can be changed.
 
-    Only lists and dicts are copied, a whole column at a time. The copies are records of the class
-    that `rows_maker` uses.
+    Only lists and dicts are copied, a whole column at a time.
     """
     fields = enumerate(schema.fields)
     nested = [(at, _column_copier(f.type)) for at, f in fields if f.type.arguments]
@@ -169,7 +157,6 @@ def _rounded(value: float) -> float:
 
 
 def _column_copier(type_: DataType) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """Return a function that copies the decoded values of a nested column."""
     if type_.kind == "ARRAY" and not type_.arguments[0].arguments:
         return _copied_lists
     return partial(map, _copier(type_))
@@ -183,25 +170,17 @@ def _copied_lists(values: Iterable[Any]) -> Iterable[Any]:
 
 
 def _copier(type_: DataType) -> Callable[[Any], Any]:
-    """Return a function that copies one decoded value of a nested type."""
     inner = [_copier(one) if one.arguments else None for one in type_.arguments]
     if type_.kind == "ARRAY" and inner[0] is not None:
-        return partial(_copied_list, inner[0])
+        copy = inner[0]
+        return lambda value: None if value is None else list(map(copy, value))
     if type_.kind != "ARRAY" and any(inner):
         return _own
     return lambda value: value if value is None else value.copy()
 
 
-def _copied_list(copy: Callable[[Any], Any], value: list[Any] | None) -> list[Any] | None:
-    return None if value is None else list(map(copy, value))
-
-
 def _own(value: Any) -> Any:
-    """Return a value that shares nothing changeable with the given one.
-
-    Values that a column accepts as a list, a map or bytes are copied; others are returned as
-    they are.
-    """
+    """Return a value without a list, map or buffer that the given one has, too."""
     if type(value) in _FIXED:
         return value
     if isinstance(value, list | tuple):
@@ -223,6 +202,11 @@ def decode_columns(
     return zip(*decode_lists(table, columns, types), strict=True)
 
 
+def decode_table(table: pa.Table, schema: Schema) -> Iterator[Row]:
+    """Yield the records of a table as plain tuples of the columns of a schema."""
+    return decode_columns(table, schema.names, [field.type for field in schema.fields])
+
+
 def decode_lists(
     table: pa.Table, columns: Sequence[str], types: Sequence[DataType]
 ) -> list[list[Any]]:
@@ -238,10 +222,8 @@ def _decode(column: pa.ChunkedArray | pa.Array, type_: DataType) -> list[Any]:
             values.extend(_decode_lists(chunk, type_.arguments[0]))
     elif type_.kind in ("DATE", "TIMESTAMP"):
         values = list(chain.from_iterable(map(times_of, _chunks(column))))
-    elif type_.arguments:
-        values = column.to_pylist(maps_as_pydicts="strict")
     else:
-        values = column.to_pylist()
+        values = column.to_pylist(maps_as_pydicts="strict" if type_.arguments else None)
     return values
 
 
@@ -296,12 +278,7 @@ def _decode_lists(column: pa.Array, of_item: DataType) -> Iterator[list[Any] | N
 
 
 def encode_rows(rows: Sequence[Row], schema: Schema) -> list[pa.Array]:
-    """Return the columns of emitted records as Arrow arrays.
-
-    Raises:
-        pa.ArrowException, OverflowError, TypeError, ValueError: Some value does not
-            fit; the caller finds the value with `check_row`.
-    """
+    """Return the columns of emitted records; `ENCODE_ERRORS` of a value: see `check_row`."""
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
     return [
         encode_column(values, column.type, nullable=column.nullable)
@@ -328,7 +305,6 @@ def encode_column(values: Sequence[Any], type_: DataType, *, nullable: bool = Tr
 
 
 def _encode_lists(values: Sequence[Any], type_: DataType) -> pa.Array:
-    """Return lists as an Arrow array; the items are encoded and checked as one column."""
     sizes = [0 if value is None else len(value) for value in values]
     ends = np.cumsum([0, *sizes])
     whole = arrow_type(type_)

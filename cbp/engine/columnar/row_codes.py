@@ -1,9 +1,8 @@
 """Integer codes of rows: equal rows have equal codes, whatever their types.
 
-Whole columns become integers first. Integers can be compared, joined and counted as arrays,
-where Python would compare records one by one. Equality is that of
-`cbp.model.dataflow.equality.identity`: null equals null, NaN equals NaN, both zeros are equal,
-and the entries of a map have no order.
+Integers can be compared, joined and counted as arrays. Equality is that of
+`cbp.model.dataflow.equality.identity`: null equals null, NaN equals NaN, both zeros are equal, and
+the entries of a map have no order.
 
     >>> row_codes([pa.table({"a": [1.5, None]}), pa.table({"a": [None, 1.5, 2.5]})])
     [array([0, 1]), array([1, 0, 2])]
@@ -35,12 +34,8 @@ _RUN = 4
 def row_codes(tables: Sequence[pa.Table], ids: Sequence[Int64s] | None = None) -> list[Int64s]:
     """Return a code for every row of some tables with the same column types.
 
-    Args:
-        tables: The tables; columns are matched by position.
-        ids: For each table, a number per row that must be equal too.
-
-    Returns:
-        An array per table; the codes are dense and begin at 0.
+    Columns are matched by position. `ids` are numbers per row that must be equal, too. The codes
+    are dense and begin at 0.
     """
     # A table without columns has no row count, but its `ids` have one.
     sizes = [len(some) for some in ids] if ids else [table.num_rows for table in tables]
@@ -73,7 +68,7 @@ def column_codes(column: pa.Array) -> Int64s:
     if pa.types.is_map(type_):
         return _of_maps(column)
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return _of_lists(column, column.flatten(), column.value_lengths())
+        return _sequences(column, column_codes(column.flatten()), column.value_lengths())
     if pa.types.is_struct(type_):
         return _of_structs(column)
     return _dense(column)
@@ -82,11 +77,10 @@ def column_codes(column: pa.Array) -> Int64s:
 def stable_order(values: npt.NDArray[Any]) -> Int64s:
     """Return the stable ascending order of whole numbers of 64 bits.
 
-    Where both fit, a number and its place are packed into one number: sorting numbers is
-    several times as fast as sorting places. If a number is too wide, its high bits are packed
-    with its place, and numbers that differ only in their low bits are put in order afterwards.
-    Equal numbers that come side by side, such as those of the links of a node, are moved
-    together.
+    A number and its place are packed into one number, since sorting numbers is several times as
+    fast as sorting places. If they do not fit, the high bits are packed, and numbers that differ
+    only in their low bits are put in order afterwards. Equal numbers that come side by side, such
+    as those of the links of a node, are moved together.
     """
     many = len(values)
     if many < _FEW:
@@ -114,7 +108,6 @@ def stable_order(values: npt.NDArray[Any]) -> Int64s:
 
 
 def _order_of_runs(values: npt.NDArray[Any], starts: Int64s) -> Int64s:
-    """Return the stable order of numbers; equal numbers come in runs."""
     by_value = stable_order(values[starts])
     sizes = np.diff(starts, append=len(values))[by_value]
     order: Int64s = np.repeat(starts[by_value] - np.cumsum(sizes) + sizes, sizes)
@@ -152,7 +145,6 @@ def _dense(values: pa.Array) -> Int64s:
 
 
 def _paired(left: Int64s, right: Int64s) -> Int64s:
-    """Return a code for every pair."""
     if not len(left):
         return left
     if not left.any():
@@ -170,11 +162,6 @@ def _float_bits(column: pa.Array) -> pa.Array:
     return pa.array(bits, mask=column.is_null().to_numpy(zero_copy_only=False))
 
 
-def _of_lists(column: pa.Array, items: pa.Array, lengths: pa.Array) -> Int64s:
-    """Return codes of lists: a list is the byte string of its items' codes."""
-    return _sequences(column, column_codes(items), lengths)
-
-
 def _of_maps(column: pa.Array) -> Int64s:
     """Return codes of maps: a map is the sequence of its entries, sorted by their codes."""
     # After a cast to lists of structs, Arrow takes care of slices and nulls.
@@ -187,6 +174,7 @@ def _of_maps(column: pa.Array) -> Int64s:
 
 
 def _sequences(column: pa.Array, codes: Int64s, lengths: pa.Array) -> Int64s:
+    """Return codes of sequences: each is the byte string of its items' codes."""
     sizes = lengths.fill_null(0).to_numpy().astype(np.int64)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes * codes.itemsize)])
     texts = pa.Array.from_buffers(
@@ -257,6 +245,5 @@ def _without_same_places(
 
 
 def _with_part(rows: pa.Table, first: int, stay: pa.Array) -> pa.Table:
-    """Return a table without some rows; `stay` is the mask of the rows from `first` on."""
     part, behind = rows.slice(first, len(stay)), rows.slice(first + len(stay))
     return pa.concat_tables([rows.slice(0, first), part.filter(stay), behind])

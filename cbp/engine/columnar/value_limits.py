@@ -27,11 +27,7 @@ _BOUNDS = {
 
 
 def why_not_held(array: pa.Array) -> str:
-    """Return why a column cannot hold some (nested) value of an array; `""` if it can hold all.
-
-    Args:
-        array: Of a type that `arrow_type` returns, wide or not.
-    """
+    """Return why a column cannot hold some (nested) value of an array; `""` if it can hold all."""
     if not len(array):
         return ""
     why = _why_not_map(array) if pt.is_map(array.type) else _why_not_time(array)

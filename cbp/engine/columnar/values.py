@@ -42,11 +42,7 @@ INT_BITS = {"BIGINT": 64, "INT": 32, "SMALLINT": 16, "TINYINT": 8}
 
 
 def typed_row(values: Sequence[Any], schema: Schema) -> Row:
-    """Return a record with every value in its declared type.
-
-    Raises:
-        TypeError: Names the first wrong column, its declared type and the value.
-    """
+    """Return a record in its declared types; a `TypeError` names the first wrong column."""
     return tuple(
         _typed_column(value, column.name, column.type, column.nullable)
         for value, column in zip(values, schema.fields, strict=True)
@@ -54,11 +50,7 @@ def typed_row(values: Sequence[Any], schema: Schema) -> Row:
 
 
 def emitted_row(values: Sequence[Any], schema: Schema, emit: str) -> Row:
-    """Return an emitted record with every value in its declared type.
-
-    Raises:
-        TypeError: Names what emitted it, the first wrong column, its declared type and the value.
-    """
+    """Return what `typed_row` returns; the error also names what emitted the record."""
     try:
         return typed_row(values, schema)
     except TypeError as exc:
@@ -105,14 +97,7 @@ def _refused(value: Any, name: str, declared: str, why: str = "") -> TypeError:
 
 
 def typed_key(given: Any, types: Sequence[DataType]) -> Row:
-    """Return a key, or the `order_by` values of a record, in its declared types.
-
-    Args:
-        given: What an author's function returned: a value, or a tuple of several.
-
-    Raises:
-        KeyMismatch: The values do not fit the types; the error shows them.
-    """
+    """Return a key, or `order_by` values, from an author's function; raises `KeyMismatch`."""
     values = (given,) if len(types) == 1 else given
     try:
         return tuple(typed(value, type_) for value, type_ in zip(values, types, strict=True))
@@ -125,11 +110,7 @@ def typed_key(given: Any, types: Sequence[DataType]) -> Row:
 def bound_key(given: Any, key: Schema) -> Row:
     """Return the key that an author binds to an address, in the form in which keys are compared.
 
-    Args:
-        given: A value, or a tuple of one value per column.
-
-    Raises:
-        TypeError: The values do not fit the key.
+    Values that do not fit, one per column, are a `TypeError`.
     """
     values = given if isinstance(given, tuple) else (given,)
     if len(values) != len(key):
@@ -140,11 +121,7 @@ def bound_key(given: Any, key: Schema) -> Row:
 
 
 def typed(value: Any, type_: DataType) -> Any:
-    """Return a value in its declared type; null stays null.
-
-    Raises:
-        TypeError, ValueError, OverflowError: The value is not of this type.
-    """
+    """Return a value in its type, or null; raises `TypeError`, `ValueError`, `OverflowError`."""
     if value is None:
         return None
     if type_.kind in INT_BITS:
@@ -165,7 +142,6 @@ def _integer(value: Any, bits: int) -> int:
 
 
 def _to_integer(value: Any) -> str:
-    """Return how a value becomes an integer; empty if that is up to the author."""
     if isinstance(value, str):
         return "; write int(value)"
     if isinstance(value, float | Decimal):

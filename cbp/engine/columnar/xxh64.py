@@ -1,11 +1,8 @@
 """XXH64 of many byte strings at once, with NumPy: the hot part of routing by a text key.
 
-Strings of the same length are hashed together, word by word, so a string costs a few
-array operations instead of a call from Python. Rare lengths go through the xxhash library,
-string by string; the digests are the same (tests/cbp/engine/columnar/test_xxh64.py).
-
-The words of a string may begin at any byte. They are read through an overlapping view of the
-buffer that holds all strings, so only the words that are read are copied.
+Strings of the same length are hashed together, word by word. Rare lengths go through the xxhash
+library, string by string; the digests are the same (tests/cbp/engine/columnar/test_xxh64.py). Words
+are read through an overlapping view of the buffer that holds all strings, so no others are copied.
 
 Source: the XXH64 specification.
 """
@@ -36,12 +33,7 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def xxh64(data: bytes | memoryview, ends: Int64s, seeds: Hashes) -> Hashes:
-    """Return the digest of every string, each with its own seed.
-
-    Args:
-        data: All strings, one after the other.
-        ends: String i is `data[ends[i]:ends[i + 1]]`; has one entry more than there are strings.
-    """
+    """Return the digest of every string `data[ends[i]:ends[i + 1]]`, each with its own seed."""
     starts = ends[:-1]
     lengths = np.diff(ends)
     digests = np.empty(len(seeds), np.uint64)
@@ -60,7 +52,7 @@ def xxh64(data: bytes | memoryview, ends: Int64s, seeds: Hashes) -> Hashes:
 
 
 def _by_length(lengths: Int64s) -> tuple[Int64s, list[int]]:
-    """Return the rows sorted by length, and where each length begins, with the end as last one."""
+    """Return the rows sorted by length, and where each length begins; last the end."""
     if not len(lengths):
         return lengths, [0]
     longest = int(lengths.max())
@@ -89,18 +81,14 @@ class _Words:
     """Little-endian numbers that begin at any byte of a buffer."""
 
     def __init__(self, data: bytes | memoryview) -> None:
-        self._views = {size: _overlapping(data, size) for size in (_WORD, _HALF, 1)}
+        self._views: dict[int, npt.NDArray[Any]] = {}
+        for size in (_WORD, _HALF, 1):
+            shape, kind = (max(0, len(data) - size + 1),), np.dtype(f"<u{size}")
+            self._views[size] = np.ndarray(shape, kind, data, strides=(1,))
 
     def at(self, size: int, places: Int64s) -> Hashes:
         """Return the numbers of 8, 4 or 1 bytes at these places."""
         return self._views[size][places].astype(np.uint64)
-
-
-def _overlapping(data: bytes | memoryview, size: int) -> npt.NDArray[Any]:
-    view: npt.NDArray[Any] = np.ndarray(
-        (max(0, len(data) - size + 1),), np.dtype(f"<u{size}"), data, strides=(1,)
-    )
-    return view
 
 
 def _one_by_one(data: bytes | memoryview, starts: Int64s, length: int, seeds: Hashes) -> Hashes:

@@ -1,13 +1,11 @@
 """The direct engine: state is never shuffled, and a run costs what its increment touches.
 
-`DirectEngine` is the engine that a service uses, over tables whose records are placed by bucket.
-`cbp.engine.run.preparer` prepares a run, and one of three executors carries out its tasks:
+It is the engine that a service uses. `cbp.engine.run.preparer` prepares a run, and one of three
+executors carries out its tasks, all by the same code on the same files:
 
-    cbp.engine.spark.spark_executor     as one Spark job, or in resident workers
+    cbp.engine.spark.spark_executor      as one Spark job, or in resident workers
     cbp.engine.workers.worker_executor   in worker processes without Spark (`engine=local`)
-    cbp.engine.run.executor       in this process (tests, and simulations that need no cluster)
-
-All of them run the same task code on the same files.
+    cbp.engine.run.executor              in this process (tests and simulations)
 
 Guaranteed: a prepared run is not published; publication is redo and can be repeated.
 Not guaranteed: that files of failed attempts are gone; they stay until the collector finds them.
@@ -33,19 +31,12 @@ from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files, LocalFiles
 
-_HASH_ALL_BITS = -1
-
 
 class DirectEngine:
     """The direct engine; implements `cbp.engine.interface.engine.Engine`.
 
-    Args:
-        cache: Folder for index copies, on every worker's machine.
-        hash_mask: Applied to every hash; only tests narrow it, to force collisions.
-
-    Attributes:
-        preparer, control, publisher, tables, increments, records, history, garbage, verification:
-            The parts; see `cbp.engine.interface.engine.Engine`. The executor is the control.
+    `cache` is a folder for index copies, on every worker's machine. Only tests narrow `hash_mask`,
+    to force collisions.
     """
 
     def __init__(
@@ -56,7 +47,7 @@ class DirectEngine:
         files: Files | None = None,
         clock_ms: Callable[[], int] = MACHINE.now_ms,
         faults: Faults = NO_FAULTS,
-        hash_mask: int = _HASH_ALL_BITS,
+        hash_mask: int = -1,
         limits: EngineLimits = DEFAULT_LIMITS,
     ) -> None:
         files = files or LocalFiles(faults)
@@ -66,9 +57,9 @@ class DirectEngine:
         self.control: RunControl = executor
         self.publisher = PublicationWriter(self._open, files, cache, limits)
         self.garbage = TableCollector(self._open, files, clock_ms)
-        caches = (self._open, self.garbage, executor)
+        forgets = (self._open.forget, self.garbage.forget, executor.forget)
         self.tables = TableChanges(
-            executor, self._open, files, cache, caches, clock_ms, faults, limits, hash_mask
+            executor, self._open, files, cache, forgets, clock_ms, faults, limits, hash_mask
         )
         self.increments = IncrementTables(self._open, limits)
         self.records = RecordTables(self._open, cache, hash_mask, limits)

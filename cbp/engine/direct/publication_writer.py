@@ -3,9 +3,7 @@
 State and outputs of a run become visible together: all files of all tables are durable before the
 first entry is put, each entry names all others, and all have one time.
 
-Publication and roll-back are redo: they may be repeated after any crash.
-`controller.loop.runs.publisher` publishes, as `cbp.model.run.publication` decides;
-`controller.loop.recovery.rollback` rolls back. What an entry holds:
+Publication and roll-back are redo: they may be repeated after any crash. What an entry holds:
 `cbp.engine.commit.table_entries`. Whether an epoch was published as a whole:
 `cbp.engine.commit.publication_check`.
 """

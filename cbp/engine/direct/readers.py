@@ -2,10 +2,9 @@
 
 Each reads the tables as of their newest log entry, unless a version is named.
 
-Time travel: `version_at` and `version_showing` find which version of a managed table shows a time
-or an epoch, by the log only. In-commit timestamps rise with the versions, and so do the epochs that
-they show, within a generation of the dataflow. So both are found by bisection, which reads few
-entries of a long log.
+`version_at` and `version_showing` find which version of a table shows a time or an epoch. In-commit
+timestamps rise with the versions, and so do the epochs that they show, within a generation of the
+dataflow. So both are found by bisection, which reads few entries of a long log.
 """
 
 from __future__ import annotations
@@ -18,19 +17,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from cbp.engine.commit import table_entries
 from cbp.engine.commit.garbage_collection import paths_of
-from cbp.engine.commit.table_entries import (
-    RECORDS,
-    app_id,
-    horizon,
-    live_at,
-    live_files,
-    shown_epoch,
-    shown_generation,
-)
 from cbp.engine.delta.log import DeltaLog, Snapshot, written_by
 from cbp.engine.delta.tables import ManagedTable
-from cbp.engine.read.contents import ListedContents, OutputContents, StateContents
+from cbp.engine.interface.readers import Contents
+from cbp.engine.read.contents import listed_contents, output_contents, state_contents
 from cbp.engine.read.increments import located, read_columns, read_records, recalled
 from cbp.engine.read.lookup import look_up, read_state_rows
 from cbp.engine.read.pages import PageReader
@@ -56,15 +48,7 @@ from cbp.model.verification import Comparison
 
 
 def version_at(table: ManagedTable, name: str, at_ms: int | None) -> TableVersion:
-    """Return the newest version of a table as of a time.
-
-    Args:
-        name: The table's folder, relative to the dataflow's.
-        at_ms: Milliseconds since 1970; `None` means the newest version.
-
-    Raises:
-        NotFoundError: If no readable version is that old.
-    """
+    """Return the newest version of a table as of a time; `NotFoundError` if none is that old."""
     log, snapshot = table.log, table.refresh()
     if at_ms is None or snapshot.in_commit_timestamp <= at_ms:
         return TableVersion(snapshot.version, _shown(snapshot), snapshot.in_commit_timestamp)
@@ -81,7 +65,7 @@ def version_showing(
 ) -> TableVersion | None:
     """Return the oldest readable version that shows an epoch; `None` if none shows it yet."""
     table.refresh()
-    application = app_id(dataflow, name, RECORDS, generation)
+    application = table_entries.app_id(dataflow, name, table_entries.RECORDS, generation)
     if table.snapshot.txns.get(application, -1) < epoch:
         return None
     log = table.log
@@ -102,8 +86,7 @@ def _described(log: DeltaLog, versions: list[int], at: int) -> TableVersion:
 
 
 def _shown(snapshot: Snapshot) -> int:
-    """Return the last epoch that a version shows; -1 if none."""
-    return shown_epoch(snapshot.txns, shown_generation(snapshot.txns))
+    return table_entries.shown_epoch(snapshot.txns, table_entries.shown_generation(snapshot.txns))
 
 
 def _epoch(log: DeltaLog, version: int, application: str) -> int:
@@ -132,13 +115,9 @@ class IncrementTables:
         self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int
     ) -> list[dict[str, Any]]:
         """Return records of increments, in order; old increments are read from their tables."""
+        live_of = self.tables.live_output
         return read_records(
-            folder,
-            increments,
-            offset=offset,
-            limit=limit,
-            live_of=self.tables.live_output,
-            limits=self.limits,
+            folder, increments, offset=offset, limit=limit, live_of=live_of, limits=self.limits
         )
 
     def batches(
@@ -151,17 +130,16 @@ class IncrementTables:
     def recall(self, folder: str, flow: str, index: int) -> Increment:
         """Return an old increment from its table; see `IncrementReader.recall`."""
         increment = Increment(flow, index, index)
-        live = self.tables.live_output(folder, increment)
-        return recalled(folder, increment, live)
+        return recalled(folder, increment, self.tables.live_output(folder, increment))
 
     def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
         """Return old increments with the files that hold them now; see `IncrementReader.locate`."""
-        live = self.tables.output(folder, flow).live
-        return located(folder, flow, increments, tuple(live.values()))
+        live = self.tables.output(folder, flow).live.values()
+        return located(folder, flow, increments, tuple(live))
 
     def horizon(self, folder: str, flow: str, *, version: int | None = None) -> int:
         """Return the first increment that retention kept; see `IncrementReader.horizon`."""
-        return horizon(self.tables.output(folder, flow, version=version).txns)
+        return table_entries.horizon(self.tables.output(folder, flow, version=version).txns)
 
     def frame(
         self,
@@ -209,12 +187,8 @@ class RecordTables:
 
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published record of a state."""
-        return read_state_rows(
-            self.tables.state(folder, node, state),
-            node,
-            state,
-            index_cache(self.cache, self.limits),
-        )
+        table, cache = self.tables.state(folder, node, state), index_cache(self.cache, self.limits)
+        return read_state_rows(table, node, state, cache)
 
     def set_aside(self, folder: str, node: StageNode) -> list[dict[str, Any]]:
         """Return the records that a stage has set aside; see `RecordReader.set_aside`."""
@@ -247,19 +221,15 @@ class HistoryReader:
         log = self.tables.table(f"{folder}/{state_table(node.name, state)}").log
         if version not in log.readable():
             return None
-        txns = log.snapshot(version).txns
-        return shown_epoch(txns, shown_generation(txns))
+        return _shown(log.snapshot(version))
 
     def first_shown(
         self, folder: str, dataflow: str, node: StageNode, epoch: int, generation: int
     ) -> dict[str, TableVersion]:
         """Return the oldest versions that show an epoch; see `TableHistory.first_shown`."""
         tables = {name: self.tables.table(f"{folder}/{name}") for name in stage_tables(node)}
-        versions = {
-            name: version_showing(table, name, dataflow, epoch, generation)
-            for name, table in tables.items()
-        }
-        return {name: version for name, version in versions.items() if version is not None}
+        shown = {n: version_showing(t, n, dataflow, epoch, generation) for n, t in tables.items()}
+        return {name: version for name, version in shown.items() if version is not None}
 
 
 @dataclass
@@ -286,7 +256,7 @@ class WholeTables:
         snapshot, files = self.tables.table(f"{folder}/{table}").log.snapshot(version), self.files
         live, vectors = dict(snapshot.live), None
         if records:
-            live, vectors = live_at(folder, table, snapshot, records, files=files)
+            live, vectors = table_entries.live_at(folder, table, snapshot, records, files=files)
         if vectors is not None:
             vectors.write(f"{into}/{table}", files)
         for name in sorted(paths_of(live.values())):
@@ -300,20 +270,18 @@ class WholeTables:
 
     def contents(
         self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None
-    ) -> StateContents | OutputContents | ListedContents:
+    ) -> Contents:
         """Return the records of one table as of a version; see `VerificationReader.contents`."""
         table = self.tables.table(f"{folder}/{comparison.table}")
         snapshot = table.refresh() if version is None else table.log.snapshot(version)
         if comparison.kind == "set_aside":
             rows = read_set_aside(table.path, snapshot.live.values())
             names = SET_ASIDE_COMPARED.names
-            return ListedContents([[tuple(row[name] for name in names) for row in rows]])
+            return listed_contents([[tuple(row[name] for name in names) for row in rows]])
         if comparison.kind == "state":
             schema = node.translator.state(comparison.name).schema
-            live = live_files(snapshot, comparison.table, ())
-            state_table = StateTable(table.path, snapshot.metadata.id, live)
-            return StateContents(
-                state_table, schema, node.buckets, index_cache(self.cache, self.limits)
-            )
+            live = table_entries.live_files(snapshot, comparison.table, ())
+            files, cache = StateTable(table.path, snapshot.metadata.id, live), self.cache
+            return state_contents(files, schema, node.buckets, index_cache(cache, self.limits))
         schema = node.translator.output(comparison.name).schema
-        return OutputContents(table.path, schema, tuple(snapshot.live.values()), self.limits)
+        return output_contents(table.path, schema, tuple(snapshot.live.values()), self.limits)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
 
 from cbp.engine.commit.garbage_collection import paths_of
 from cbp.engine.commit.table_entries import CHANGE, app_id, shown_epoch, shown_generation
@@ -34,23 +33,15 @@ _TABLES_TOGETHER = 32
 _SYNC_THREADS = 16
 
 
-class FolderCache(Protocol):
-    """A cache of facts about the tables of folders."""
-
-    def forget(self, folder: str) -> None:
-        """Drop cached data of a folder."""
-        ...
-
-
 @dataclass
 class TableChanges:
-    """Changes tables; implements `TableAdministration`."""
+    """Changes tables; implements `TableAdministration`. `forgets` drop cached data of a folder."""
 
     control: RunControl
     tables: OpenTables
     files: Files
     cache: str
-    caches: Sequence[FolderCache]
+    forgets: Sequence[Callable[[str], None]]
     now_ms: Callable[[], int]
     faults: Faults
     limits: EngineLimits
@@ -215,6 +206,6 @@ class TableChanges:
             )
 
     def forget(self, folder: str) -> None:
-        """Drop cached data of a folder from each cache; see `TableAdministration.forget`."""
-        for cache in self.caches:
-            cache.forget(folder)
+        """Drop cached data of a folder; see `TableAdministration.forget`."""
+        for forget in self.forgets:
+            forget(folder)

@@ -55,24 +55,17 @@ class TableCollector:
         return plans
 
     def _needed(self, name: str, path: str, queued: Callable[[], Collection[str]]) -> set[str]:
-        return _below(name, queued) | self.tables.files_in_use(path)
+        waiting = (one for one in queued() if one.startswith(f"{name}/"))
+        return {one.removeprefix(f"{name}/") for one in waiting} | self.tables.files_in_use(path)
 
     def expired(self, folder: str, kept: Mapping[str, KeptFlow]) -> Mapping[str, Expiry]:
         """Return files that the next runs would drop; see `GarbageCollector.expired`."""
-        tables = {flow: self.tables.output(folder, flow) for flow in kept}
+        lives = {flow: self.tables.output(folder, flow).live.values() for flow in kept}
         now_ms = self.now_ms()
-        return {
-            flow: expired(snapshot.live.values(), kept[flow], now_ms=now_ms)
-            for flow, snapshot in tables.items()
-        }
+        return {flow: expired(live, kept[flow], now_ms=now_ms) for flow, live in lives.items()}
 
     def forget(self, folder: str) -> None:
         """Drop cached data about a folder's tables."""
         for path in list(self._named):  # a copy, since another thread may add to it
             if path.startswith(f"{folder}/"):
                 self._named.pop(path, None)
-
-
-def _below(table: str, queued: Callable[[], Collection[str]]) -> set[str]:
-    prefix = f"{table}/"
-    return {path.removeprefix(prefix) for path in queued() if path.startswith(prefix)}

@@ -3,15 +3,7 @@
 A caller is handed only the part that it uses; each part's module describes its calls. An engine
 keeps no truth of its own: everything it needs is in the arguments, the tables and the intentions.
 
-Layout of a dataflow's folder (records hold paths relative to it):
-
-    state/<stage>.<state>/      Delta table, partitioned by _bucket
-    flows/<stage>.<output>/     Delta table with the column _epoch
-    sources/<source>/           accepted increments and their log
-    _intentions/<stage>/        one record per epoch
-    _supersteps/<stage>/        how far a long loop came, until its epoch is published
-    _sinks/                     how far each sink is
-    _description/               the dataflow's document, by version
+The layout of a dataflow's folder is in ARCHITECTURE.md; records hold paths relative to it.
 """
 
 from __future__ import annotations
@@ -72,13 +64,11 @@ class Engine(Protocol):
     def verification(self) -> VerificationReader: ...  # noqa: D102 - see above
 
     def beside(self) -> Engine:
-        """Return an engine for recomputations, on the same executor.
+        """Return an engine for recomputations on the same executor, which need not be closed.
 
-        It shares no cached data with this engine, and its index copies of files never evict
-        this engine's. It need not be closed: it holds no resources of its own.
+        It shares no cached data with this engine, and its index copies of files never evict this
+        engine's.
         """
-        ...
 
     def close(self) -> None:
         """Release the engine's resources; no run may be under way."""
-        ...

@@ -54,7 +54,6 @@ class TablePlan:
         base: The oldest version that stays readable.
         entries: Number of log entries and checkpoints before `base`.
         dead: Files to remove, oldest epoch first.
-        kept: The other files, by reason.
     """
 
     base: int
@@ -83,8 +82,6 @@ class GarbageCollector(Protocol):
             queued: Returns the paths, relative to `folder`, of all files that wait in connectors
                 or that unpublished records name. Called after the tables were listed.
         """
-        ...
 
     def expired(self, folder: str, kept: Mapping[str, KeptFlow]) -> Mapping[str, Expiry]:
         """Return the files of outputs that the next runs would let expire; only reads."""
-        ...

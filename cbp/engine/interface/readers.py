@@ -6,14 +6,14 @@ dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from cbp.engine.columnar.row_codec import Row
+from cbp.engine.columnar.values import Row
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.framing import Segment
@@ -35,11 +35,8 @@ Page = tuple[list[dict[str, Any]], Place | None]
 class KeyChange:
     """One version of a state's table that changed the records of a key.
 
-    Attributes:
-        first_epoch, epoch: The epochs that the version published; usually one.
-        generation: The generation of these epochs.
-        at_ms: The version's in-commit timestamp, milliseconds since 1970.
-        before, after: The records of the key; empty when there were none.
+    It published the epochs `first_epoch` to `epoch`, usually one, at `at_ms`, in milliseconds since
+    1970. `before` and `after` are empty when there were no records.
     """
 
     version: int
@@ -55,11 +52,9 @@ class KeyChange:
 class KeyChanges:
     """Changes of a key, newest first.
 
-    Attributes:
-        ends: `begin`: the table's first version was reached. `not_kept`: earlier versions were
-            collected, or were written before the stage was changed. `more`: there are more
-            versions; continue with `behind`.
-        behind: With `more`, the version from which to continue; otherwise 0.
+    `ends` is `begin` if the table's first version was reached; `not_kept` if earlier versions were
+    collected, or written before the stage was changed; `more` if there are versions before
+    `behind`.
     """
 
     changes: tuple[KeyChange, ...]
@@ -78,11 +73,9 @@ class TableVersions(Protocol):
 
     def look_up(self, state: str, key: Mapping[str, Any], version: int) -> list[dict[str, Any]]:
         """Return the records of one key of a state; empty when there is none."""
-        ...
 
     def state_page(self, state: str, version: int, start: Place, limit: int) -> Page:
         """Return at most `limit` records of a state from `start` on, in any fixed order."""
-        ...
 
     def key_changes(
         self,
@@ -95,19 +88,14 @@ class TableVersions(Protocol):
     ) -> KeyChanges:
         """Return the versions that changed the records of one key, newest first.
 
-        Versions that did not touch the bucket of the key cost one log entry each.
-
-        Args:
-            behind: Only versions before this one; `None` means from the newest.
-            limit: Maximal number of changes (> 0). Fewer are returned, with `more`, if the call
-                reaches its limit of reading.
-            among: Values of further columns; only records of the key with these values count.
+        Versions that did not touch the bucket of the key cost one log entry each. Only versions
+        before `behind` are read (`None`: all), and only records with the values of `among` count.
+        Fewer than `limit` (> 0) are returned, with `more`, if the call reaches its limit of
+        reading.
         """
-        ...
 
     def output_page(self, output: str, version: int, start: Place, limit: int) -> Page:
         """Return at most `limit` records of an output from `start` on, in the flow's order."""
-        ...
 
 
 class RecordReader(Protocol):
@@ -117,26 +105,18 @@ class RecordReader(Protocol):
         self, folder: str, node: StageNode, state: str, key: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         """Return the published state records of one key; empty when there is none."""
-        ...
 
     def state_size(self, folder: str, node: StageNode, state: str) -> Mapping[int, BucketSize]:
         """Return bucket -> its size as published, from the table's log; reads no record."""
-        ...
 
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published state record, bucket by bucket; any order within a bucket."""
-        ...
 
     def set_aside(self, folder: str, node: StageNode) -> list[dict[str, Any]]:
-        """Return the published records that a stage has set aside, in order.
-
-        The columns are those of `cbp.model.dataflow.set_aside.SET_ASIDE`.
-        """
-        ...
+        """Return the records that a stage has set aside, in order, with `SET_ASIDE`'s columns."""
 
     def versions(self, folder: str, node: StageNode) -> TableVersions:
         """Return a reader of a stage's tables as of any version that is kept."""
-        ...
 
 
 class IncrementReader(Protocol):
@@ -146,49 +126,35 @@ class IncrementReader(Protocol):
         self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int
     ) -> list[dict[str, Any]]:
         """Return at most `limit` records of increments, in order, starting at `offset`."""
-        ...
 
     def batches(
         self, folder: str, increment: Increment, schema: Schema
     ) -> Iterator[pa.RecordBatch]:
         """Yield all records of an increment in order, as columns of the flow's schema.
 
-        Memory holds one batch, however large the increment is.
-
-        Raises:
-            IncrementDamagedError: The increment has a different number of records.
-            FileLostError: A file is missing, and its table does not have the records either.
+        Memory holds one batch. Raises `IncrementDamagedError` if the number of records differs, and
+        `FileLostError` if a file is missing and its table does not have the records either.
         """
-        ...
 
     def recall(self, folder: str, flow: str, index: int) -> Increment:
         """Rebuild an old increment of a stage's flow from its table, after the store was lost.
 
-        The result can be read like the increment that was recorded. Its file is the table
-        itself, not a path.
+        It can be read like the one that was recorded, but has no path of its own.
 
         Raises:
             NotFoundError: The flow belongs to a source: only its log knows its increments.
             IncrementCollectedError: Retention removed the increment from its table.
         """
-        ...
 
     def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
         """Return old increments of a stage's flow with the files that hold them now.
 
-        If compaction replaced an increment's files, it consists of slices of the merged files.
-        An increment whose files are no longer as recorded is returned unchanged.
+        If compaction replaced them, these are slices of merged files. An increment whose records
+        are no longer as recorded is returned unchanged.
         """
-        ...
 
     def horizon(self, folder: str, flow: str, *, version: int | None = None) -> int:
-        """Return the first increment of a stage's flow that retention has left in the table.
-
-        Args:
-            flow: `stage.output`.
-            version: Version of the table; `None` means the newest.
-        """
-        ...
+        """Return the first increment of `stage.output` that retention has left in the table."""
 
     def frame(
         self,
@@ -201,20 +167,16 @@ class IncrementReader(Protocol):
     ) -> tuple[list[Segment], Any]:
         """Find the frames of an output increment for one framed input; only reads.
 
-        Args:
-            spec: The input; its `frame_by` is called once per record, in order.
-            set_aside_max: As in `StageNode`: records on which the function fails get no key,
-                and are set aside. `None` means that any failure is an error.
-
-        Returns:
-            The increment's segments in order (`cbp.model.flow.framing`), and the memo after it.
+        Returns its segments in order (`cbp.model.flow.framing`), and the memo after it. The input's
+        `frame_by` is called once per record, in order. Records on which it fails get no key, and
+        are set aside, up to `set_aside_max`, as in `StageNode`; `None` means that any failure is an
+        error.
 
         Raises:
             AuthorCodeError: The author's function failed, or returned no framing key.
             SetAsideFullError: The function failed on more records than can be set aside.
             IncrementDamagedError: A file is missing or has a different number of rows.
         """
-        ...
 
 
 class TableHistory(Protocol):
@@ -223,22 +185,10 @@ class TableHistory(Protocol):
     def shown(
         self, folder: str, dataflow: str, node: StageNode, *, at_ms: int | None = None
     ) -> Mapping[str, TableVersion]:
-        """Return the newest version of each of a stage's tables, now or as of a time.
-
-        Args:
-            at_ms: Only versions whose in-commit timestamp is not later than this; `None` means any.
-
-        Raises:
-            NotFoundError: A table has no readable version that is old enough.
-        """
-        ...
+        """Return the newest versions of a stage's tables, now or as of an in-commit time."""
 
     def shown_by(self, folder: str, node: StageNode, state: str, version: int) -> int | None:
-        """Return the last epoch that a version of a state's table shows; -1 if it shows none.
-
-        `None` if the version can no longer be read.
-        """
-        ...
+        """Return the last epoch that a version of a state shows, or -1; `None` if it is gone."""
 
     def first_shown(
         self, folder: str, dataflow: str, node: StageNode, epoch: int, generation: int
@@ -250,26 +200,19 @@ class TableHistory(Protocol):
         in a later version, with a later epoch. If the version was collected, the oldest version
         that can still be read is returned instead; see its `epoch`.
         """
-        ...
 
 
-class Contents(Protocol):
-    """The records of one version of a table.
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The records of one version of a table; two sides with as many parts are compared by part.
 
-    Attributes:
-        rows: The number of records.
-        parts: The number of parts. Two sides with equally many parts are compared part by part.
+    `rows` is an upper bound. `part(number, epochs)` yields a part's records in batches; with
+    `epochs`, each record starts with its epoch.
     """
 
-    @property
-    def rows(self) -> int: ...  # noqa: D102 - see above
-
-    @property
-    def parts(self) -> int: ...  # noqa: D102 - see above
-
-    def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
-        """Yield a part's records in batches; with `epochs`, each record starts with its epoch."""
-        ...
+    rows: int
+    parts: int
+    part: Callable[[int, bool], Iterator[list[Row]]]
 
 
 class VerificationReader(Protocol):
@@ -280,25 +223,11 @@ class VerificationReader(Protocol):
     ) -> tuple[TableChange, ...]:
         """Copy the records of state tables, as of versions, to a recomputation's folder.
 
-        Args:
-            tables: Folder of each table, relative to `folder`, to the version.
-            records: Intentions of the tables' stage, oldest first; those after the versions
-                count, too.
-
-        Returns:
-            The changes that give the recomputation's empty tables the same records.
-
-        Raises:
-            NotFoundError: A version, or a file of it, can no longer be read.
+        The intentions of their stage, oldest first, count, too. Returns the changes that give the
+        recomputation's empty tables the same records. `NotFoundError`: a version or file is gone.
         """
-        ...
 
     def contents(
         self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None
     ) -> Contents:
-        """Return the records of one table as of a version; `None` means the newest.
-
-        Raises:
-            NotFoundError: The version can no longer be read.
-        """
-        ...
+        """Return the records of one table as of a version; `None` means the newest."""

@@ -3,8 +3,7 @@
 The steps of a run:
 
 1. `RunPreparer.prepare` does the work and writes files. It publishes nothing. The way from a
-   `RunPlan` to files is drawn in cbp/engine/README.md; it begins in `cbp.engine.run.preparer`.
-   What the tasks of the run are given is another plan (`cbp.engine.task.task_plan`).
+   `RunPlan` to files is drawn in cbp/engine/README.md.
 2. The caller puts the intention (`cbp.engine.commit.intention_log`). This is the commit point.
 3. `publish` (`cbp.engine.interface.tables`) shows the run in the tables, alone or together with
    other runs. It may happen much later. It is an idempotent redo and can be repeated after any
@@ -44,11 +43,7 @@ def needs_spark(nodes: Iterable[StageNode]) -> bool:
 
 
 def require_no_spark(stage: str, spec: TranslatorSpec) -> None:
-    """Refuse a translator in Spark SQL for an engine without Spark.
-
-    Raises:
-        DefinitionError: Rule `spark_needed`.
-    """
+    """Refuse a translator in Spark SQL for an engine without Spark, by the rule `spark_needed`."""
     if spec.form == "sql":
         message = (
             f"{spec.name} is written in Spark SQL: use the Spark engine, or rewrite the "
@@ -65,11 +60,7 @@ def enter_unseen(phase: str) -> None:
 class LookedUp:
     """A table of another stage that a run looks up, as plain data.
 
-    Attributes:
-        folder: Folder of the dataflow that has the table.
-        moment: The moment as of which the table is read; `None` means the newest.
-        unpublished: Intentions that are read too, although the table may not show them yet; as in
-            `RunPlan`.
+    It is read as of a moment, `None` means the newest, with `unpublished` epochs (see `RunPlan`).
     """
 
     folder: str
@@ -83,9 +74,8 @@ class LookedUp:
 class Dropped:
     """A dropped file of an increment; its records follow those of the previous file.
 
-    Attributes:
-        lines: Pairs of a record's number, from 0, and the line on which it begins, from 1 (0 if
-            unknown). Records up to the next pair begin on the following lines.
+    `lines` are pairs of a record's number, from 0, and the line on which it begins, from 1 (0 if
+    unknown). Records up to the next pair begin on the following lines.
     """
 
     name: str
@@ -104,10 +94,9 @@ class Dropped:
 class Origins:
     """Where the records of sources come from, as plain data.
 
-    Attributes:
-        files: Maps (source, index) of an increment to its files, in the order of its records.
-        before: For increments that are cut into frames: maps each data file to the number of
-            records in the increment's earlier files. First files are left out.
+    `files` maps (source, index) of an increment to its files, in the order of its records. For
+    increments that are cut into frames, `before` maps each data file, but the first, to the number
+    of records in the increment's earlier files.
     """
 
     files: Mapping[tuple[str, int], tuple[Dropped, ...]] = field(default_factory=dict)
@@ -236,11 +225,9 @@ class StackCall:
 class ProcessStack:
     """Where a process that executes a run is now.
 
-    Attributes:
-        pid: The id of the process on the service's machine.
-        calls: Those that its main thread is in, outermost first, without values; empty if it did
-            not answer: it is starting, stopped, or waits in the system for a device; or its code
-            handles SIGURG.
+    `calls` are those that its main thread is in, outermost first, without values; empty if it did
+    not answer: it is starting, stopped, or waits in the system for a device; or its code handles
+    SIGURG.
     """
 
     pid: int
@@ -251,11 +238,7 @@ class RunPreparer(Protocol):
     """Prepares runs; different threads may call it for different stages."""
 
     def limits(self) -> PhysicalLimits:
-        """Return the limits and slots that decide how a run is executed.
-
-        `cbp.model.plan.explain` uses them to explain a run.
-        """
-        ...
+        """Return the limits and slots that decide how a run is executed."""
 
     def maintains_outputs(self, epoch: int) -> bool:
         """Return whether the run of an epoch should also maintain its outputs.
@@ -263,37 +246,28 @@ class RunPreparer(Protocol):
         Maintenance compacts outputs and drops old records. The plan of such a run says what
         must be `kept`.
         """
-        ...
 
     def prepare(self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen) -> PreparedRun:
         """Do the work of one run; blocks until every file is durable.
 
-        May be called again for the same epoch with another `run` id: the files of an
-        attempt that is not recorded are harmless orphans.
-
-        Args:
-            enter: Called with each phase that begins (`cbp.model.run.timeline`).
+        May be called again for the same epoch with another `run` id: the files of an attempt that
+        is not recorded are harmless orphans. `enter` is called with each phase that begins
+        (`cbp.model.run.timeline`).
 
         Raises:
             AuthorCodeError: The author's code failed.
             IncrementDamagedError: An input file is missing or has a different number of rows.
             OperatingError: Disk full, cancelled, a foreign writer.
         """
-        ...
 
     def correct(
         self, plan: RunPlan, stage: str, state: str, corrections: Sequence[Correction]
     ) -> tuple[PreparedRun, str]:
-        """Correct records of a state in a separate epoch; like `prepare`, publishes nothing.
+        """Correct records of a state in a separate epoch without inputs; publishes nothing.
 
-        Args:
-            plan: The epoch; it has no inputs.
-
-        Returns:
-            The prepared run, whose outputs are empty, and the path of the file that holds the
-            corrections, relative to the folder.
+        Returns the prepared run, whose outputs are empty, and the path of the file that holds the
+        corrections, relative to the folder.
         """
-        ...
 
     def give_back(
         self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen
@@ -305,14 +279,13 @@ class RunPreparer(Protocol):
 
         Args:
             plan: The epoch; it has no inputs.
-            enter: As in `prepare`; also called with `again` each time the code is called
-                without the groups that failed.
+            enter: Also called with `again` each time the code is called without the groups that
+                failed.
 
         Raises:
             DefinitionError: A record no longer fits its input.
             CbpError: As in `prepare`.
         """
-        ...
 
 
 class RunControl(Protocol):
@@ -327,7 +300,6 @@ class RunControl(Protocol):
         Raises:
             DataflowInvalidError: Rule `engine_unsupported`, with stage, input and place.
         """
-        ...
 
     def warm(self) -> None:
         """Prepare resources that runs would wait for, such as processes; end long idle ones.
@@ -335,37 +307,26 @@ class RunControl(Protocol):
         A service calls it at its start and from time to time. It blocks for a second or so if there
         is something to start, and costs nothing otherwise.
         """
-        ...
 
     def waits_for(self) -> str:
         """Return why the engine cannot run anything yet, in words; `""` if it can.
 
         Until then a run waits, and so does `refuse` for stages in SQL.
         """
-        ...
 
     def cancel(self, run: str) -> None:
         """Ask a run to stop; its `prepare` then raises `RunCancelledError`. Returns at once."""
-        ...
 
     def stacks(self, run: str) -> Sequence[ProcessStack]:
         """Return where the processes that execute a run are now; none if no process does.
 
         The run goes on; see `cbp.engine.workers.process_stack`. Blocks for a moment, and for
-        seconds if a process does not answer.
-
-        Raises:
-            RunStackUnseenError: The run's tasks are in processes that the engine cannot ask.
+        seconds if a process does not answer. Raises `RunStackUnseenError` if the engine cannot ask
+        them.
         """
-        ...
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
-        """Return the runs that have waiting tasks now, but none running.
-
-        Raises:
-            OperatingError: The engine cannot find out.
-        """
-        ...
+        """Return the runs that have waiting tasks, but none running; or an `OperatingError`."""
 
 
 Unpublished = Callable[[str], Iterable[Intention]]
@@ -388,14 +349,10 @@ def looked_up_tables(
 ) -> dict[str, LookedUp]:
     """Return the tables that stages look up, by `stage.lookup`.
 
-    A look-up with `wake=True` calls groups for changes, so it must not read a table that is
-    older than these changes. Only such a look-up reads epochs that are recorded, but not
-    published; others do in a recomputation, which publishes less often than the service.
-
-    Args:
-        unpublished: Returns the intentions of a stage, given a stage that wrote a table.
-        reads_all: Whether every look-up reads epochs that are not published.
-        moments: Moments that are known already, from the record of the run.
+    A look-up with `wake=True` calls groups for changes, so it must not read a table that is older
+    than these changes. Only such a look-up reads epochs that are recorded, but not published;
+    others do (`reads_all`) in a recomputation, which publishes less often than the service.
+    `moments` are known already, from the record of the run.
     """
     tables = {}
     for node in stages:

@@ -24,16 +24,11 @@ class TableAdministration(Protocol):
     ) -> None:
         """Create the tables of these stages; does nothing for tables that exist.
 
-        Args:
-            timestamp_ms: Timestamp of the tables' first log entries, in milliseconds since
-                1970; by default now. It must be earlier than that of the first publication:
-                otherwise the entries of that publication get different timestamps.
-
-        Raises:
-            DataflowInvalidError: As in `check`.
-            TableForeignError: A folder holds something else.
+        `timestamp_ms` is that of the tables' first log entries, in milliseconds since 1970; by
+        default now. It must be earlier than that of the first publication: otherwise the entries of
+        that publication get different timestamps. Raises as `RunControl.refuse`, and
+        `TableForeignError` if a folder holds something else.
         """
-        ...
 
     def rewrite(
         self,
@@ -63,32 +58,24 @@ class TableAdministration(Protocol):
         Raises:
             OperatingError: Disk full, a foreign writer.
         """
-        ...
 
     def show_built(
         self, folder: str, dataflow: str, node: StageNode, *, built: str, epoch: int, run: str
     ) -> Sequence[TableChange]:
-        """Write tables that were built in another folder; no reader sees them yet.
+        """Write tables that were built in another folder, `built`; no reader sees them yet.
 
-        Messages are left out, since all of them were read. Otherwise like `rewrite`.
-
-        Args:
-            built: The folder with the tables that were built; all their runs are published.
+        All their runs are published. Messages are left out, since all of them were read. Otherwise
+        like `rewrite`.
         """
-        ...
 
     def show_again(
         self, folder: str, node: StageNode, versions: Mapping[str, int], *, epoch: int
     ) -> Sequence[TableChange]:
         """Return the changes that restore the earlier contents of a stage's tables; reads only.
 
-        Args:
-            versions: Folder of each of its tables, relative to `folder`, to an earlier version.
-
-        Raises:
-            NotFoundError: If a version, or one of its files, no longer exists.
+        `versions` maps the folder of each table to an earlier version. Raises `NotFoundError` if
+        it, or one of its files, no longer exists.
         """
-        ...
 
     def alter(
         self,
@@ -103,16 +90,12 @@ class TableAdministration(Protocol):
     ) -> None:
         """Apply the changes that `rewrite` prepared, one log entry per table; idempotent redo.
 
-        The table of a filled view is created, if it does not exist.
-
-        Args:
-            timestamp_ms: In-commit timestamp of the entries, as in `publish`.
+        The table of a filled view is created, if it does not exist. `timestamp_ms` is as in
+        `publish`.
         """
-        ...
 
     def forget(self, folder: str) -> None:
         """Drop cached data about the tables of a removed folder."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +112,7 @@ class Target:
 class TableRewind:
     """The effect of a roll-back on one table.
 
-    Attributes:
-        shows: The version that the table then shows, with the epochs recorded after that version.
+    It then shows the version `shows`, with the epochs recorded after that version.
     """
 
     shows: int
@@ -150,16 +132,14 @@ class TablePublisher(Protocol):
     ) -> Mapping[str, int]:
         """Make the tables of one stage show the recorded content; an idempotent redo.
 
+        Returns the folder of each changed table, with the version that shows the last epoch.
+
         Args:
             intentions: Intentions of one stage, at least one, oldest first, without gaps from
                 the first that is not published. Published intentions do no harm.
             timestamp_ms: In-commit timestamp of the entries: later than every earlier one, and
                 the same for all stages that are published together.
-
-        Returns:
-            Folder of each changed table, to the version that shows the last epoch.
         """
-        ...
 
     def rewind(
         self,
@@ -184,4 +164,3 @@ class TablePublisher(Protocol):
             RollbackImpossibleError: The earlier contents of a table are no longer kept.
             LogConflictError: Another controller wrote at the same moment.
         """
-        ...

@@ -1,10 +1,8 @@
 """Calls the author's function: the `group` and `out` it is given, and how errors are located.
 
-`Emitted` collects what is emitted, one list per output and state. Column names are
-checked at once, by Python's own call. Types are checked on whole columns, when the window is
-encoded. Only if that fails, the groups of the window are called again with `checked=True`, so
-that the error names the author's line. Translators are deterministic, so the same record fails
-again.
+Column names are checked at once, by Python's own call; types on whole columns, when the window is
+encoded. Only if that fails, the groups of the window are called again with `checked=True`, so that
+the error names the author's line: translators are deterministic, so the same record fails again.
 """
 
 from __future__ import annotations
@@ -15,23 +13,11 @@ from functools import lru_cache, partial
 from typing import Any, NoReturn
 
 from cbp.engine.columnar.kept_records import Deletion, KeptShape, kept_shape
-from cbp.engine.columnar.row_codec import Row, check_row, emit_function
-from cbp.engine.columnar.values import bound_key, typed_row, unify
+from cbp.engine.columnar.row_codec import check_row, emit_function
+from cbp.engine.columnar.values import Row, bound_key, typed_row, unify
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.model.author.read_once import Once
-from cbp.model.dataflow.call_rules import (
-    Tuples,
-    emitting_many,
-    nothing_is_kept,
-    refuse_expiring_remote,
-    refuse_foreign,
-    refuse_output_foreign,
-    refuse_output_twice,
-    refuse_remote,
-    refuse_returned,
-    refuse_twice,
-    refuse_view_row,
-)
+from cbp.model.dataflow import call_rules
 from cbp.model.dataflow.routing import checked_address
 from cbp.model.dataflow.run_context import HIDDEN, RunContext
 from cbp.model.dataflow.stage import TranslatorSpec
@@ -43,12 +29,10 @@ class _Namespace:
 
     @property
     def _flow_names(self) -> tuple[str, ...]:
-        """The names that exist, for messages."""
         return tuple(vars(self))
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse: calls of other groups would see the value."""
-        raise nothing_is_kept(name)
+        raise call_rules.nothing_is_kept(name)
 
 
 _Namespace.__name__ = "out"  # as Python's errors name it, such as "'out' object is not callable"
@@ -58,10 +42,7 @@ _YOUNG_OBJECTS_MAX = 10_000
 
 
 def free_cycles() -> None:
-    """Free reference cycles of the author's code, once there are enough objects.
-
-    Automatic collection is off in a task, because all records of a window are in use.
-    """
+    """Free the author's reference cycles; collection is off, as a window's records are in use."""
     if gc.get_count()[0] > _YOUNG_OBJECTS_MAX:
         gc.collect(0)
 
@@ -74,10 +55,7 @@ def group_type(flows: tuple[str, ...]) -> type:
 
 
 def new_group(flows: tuple[str, ...], spec: TranslatorSpec, context: RunContext) -> Any:
-    """Return a `group` for the calls of a run; it has the run's context if the code reads it.
-
-    In a loop it has the aggregates of the superstep before.
-    """
+    """Return a `group` for the calls of a run; it has the run's context if the code reads it."""
     type_ = group_type(flows)
     if spec.gives_run or context.aggregates:
         names = {"__slots__": (), "_flow_names": (*flows, *context.aggregates)}
@@ -95,17 +73,11 @@ def calling_loop(
 ) -> Callable[..., None]:
     """Return `loop(keys, flows, done, translate, group, out, buffers, ends)`: one call per group.
 
-    It is compiled for the names of the flows, like `emit_function`, so that the loop costs only a
-    fraction of the author's code. Flow names are checked identifiers.
-
-    Args:
-        watched: Flows that the author may read twice (`cbp.model.author.read_once`).
-        kept: Flows whose groups are objects that are passed unchanged.
-
-    The loop's arguments:
-        flows: For each flow, an iterable with the records of each group.
-        done: A counter, incremented before every group; says which group failed.
-        ends: For each state, a list that gets the number of emissions after every group.
+    It is compiled for the flows' names, which are checked identifiers, like `emit_function`: so the
+    loop costs only a fraction of the author's code. `done` counts up before each group, and says
+    which one failed; `ends` gets the number of emissions after each group. Flows that are `watched`
+    may be read twice (`cbp.model.author.read_once`); groups of `kept` flows are objects, passed
+    unchanged.
     """
     groups = [f"g{i}" for i in range(len(flows))]
     marks = [f"m{i}" for i in range(len(states))]
@@ -126,7 +98,7 @@ def calling_loop(
         "            refuse(given)",
         *(f"        {mark}(len(b{i}))" for i, mark in enumerate(marks)),
     ]
-    scope: dict[str, Any] = {"refuse": refuse_returned, "once": Once}
+    scope: dict[str, Any] = {"refuse": call_rules.refuse_returned, "once": Once}
     exec("\n".join(lines), scope)
     compiled_loop: Callable[..., None] = scope["loop"]
     return compiled_loop
@@ -135,12 +107,8 @@ def calling_loop(
 class Emitted:
     """The records that the author's calls emitted since the buffers were last cleared.
 
-    Attributes:
-        buffers: Emitted records by output or state name.
-        remote: By state, records that were emitted for other keys with `.remote`. A kept state is
-            not among them; its buffer holds records and deletions.
-        key: Key of the called group, if each emission is checked; otherwise `None`.
-        bindings: Addresses, each with a key that was bound to it.
+    `buffers` have them by output or state name; of a kept state, deletions too. `remote` are those
+    emitted with `.remote`. `key` is that of the called group, if each emission is checked.
     """
 
     def __init__(self, spec: TranslatorSpec, *, checked: bool = False) -> None:
@@ -198,35 +166,32 @@ class Emitted:
         out: Any,
         name: str,
         take: Callable[[Row], None],
-        put: Callable[[Tuples], None] | None = None,
+        put: Callable[[call_rules.Tuples], None] | None = None,
     ) -> None:
-        """Add the function of an output or a state to `out`, with `many`, `remote`, `delete`.
-
-        Args:
-            take: Takes a record.
-            put: Takes several records; `None`: each record is checked.
-        """
+        """Add the function of an output or state to `out`; without `put` each record is checked."""
         schema = self.schemas[name]
         fields = schema.fields
         nested = {f.name: f.type for f in fields if f.type.arguments or f.type.kind == "BINARY"}
         if name in self._views and not self._of_groups:
-            take, put = partial(refuse_view_row, name), None
+            take, put = partial(call_rules.refuse_view_row, name), None
         emit: Any = emit_function(name, schema.names, take, nested=nested)
         # Nested values are copied one by one.
-        emit.many = emitting_many(name, len(fields), emit, None if nested else put)
+        emit.many = call_rules.emitting_many(name, len(fields), emit, None if nested else put)
         if name in self._views:
-            emit.remote = partial(refuse_view_row, name)
+            emit.remote = partial(call_rules.refuse_view_row, name)
         elif name in self.remote:
             check = partial(check_row, schema=schema, emit=f"out.{name}.remote")
             far = self.remote[name].append if put is not None else check
             emit.remote = emit_function(f"{name}.remote", schema.names, far, nested=nested)
             put = None if nested or put is None else self.remote[name].extend
-            emit.remote.many = emitting_many(f"{name}.remote", len(fields), emit.remote, put)
+            emit.remote.many = call_rules.emitting_many(
+                f"{name}.remote", len(fields), emit.remote, put
+            )
         if name in self._expiring:
-            emit.remote = partial(refuse_expiring_remote, name)
+            emit.remote = partial(call_rules.refuse_expiring_remote, name)
         if name in self._kept:
             emit.delete = partial(_delete, self._kept[name], self.buffers[name])
-            emit.remote = partial(refuse_remote, name)
+            emit.remote = partial(call_rules.refuse_remote, name)
         vars(out)[name] = emit
 
     def begin(self, key: Row) -> None:
@@ -241,11 +206,7 @@ class Emitted:
         return out
 
     def associate(self, key: Any, address: str | int) -> None:
-        """Bind a key to an address; checked at once, so that an error names the author's line.
-
-        Raises:
-            TypeError: The key does not fit the stage, or the address is not valid.
-        """
+        """Bind a key to an address; checked at once, so that an error names the author's line."""
         assert self._key is not None, "only stages with addresses have `associate`"
         self.bindings.append((checked_address(address), bound_key(key, self._key)))
 
@@ -257,30 +218,27 @@ class Emitted:
             if self.key is not None and name in self._places:
                 typed = typed_row(row, schema)
                 key = unify([typed[place] for place in self._places[name]])
-                refuse_foreign(name, key, unify(self.key))
+                call_rules.refuse_foreign(name, key, unify(self.key))
                 if name in self._views and name not in self._kept:
-                    self._check_once(name, key, unify([typed[at] for at in self._views[name]]))
+                    second = unify([typed[at] for at in self._views[name]])
+                    if second in self._seen[name]:
+                        call_rules.refuse_twice(name, (*key, *second))
+                    self._seen[name].add(second)
             if self.key is not None and name in self._single:
                 self._check_output(name, typed_row(row, schema), schema)
 
         return check
 
     def _check_output(self, output: str, row: Row, schema: Schema) -> None:
-        """Refuse a record of another group's key, and the second one of a key."""
         group, key = (
             unify([row[schema.index(name)] for name in names])
             for names in (self._group_key, self._single[output])
         )
         if self.key is not None and group != unify(self.key):
-            refuse_output_foreign(output, group, unify(self.key))
+            call_rules.refuse_output_foreign(output, group, unify(self.key))
         if key in self._seen[output]:
-            refuse_output_twice(output, key)
+            call_rules.refuse_output_twice(output, key)
         self._seen[output].add(key)
-
-    def _check_once(self, view: str, key: Row, second: Row) -> None:
-        if second in self._seen[view]:
-            refuse_twice(view, (*key, *second))
-        self._seen[view].add(second)
 
 
 def _delete(shape: KeptShape, buffer: list[Any], *args: Any, **named: Any) -> None:
@@ -289,15 +247,14 @@ def _delete(shape: KeptShape, buffer: list[Any], *args: Any, **named: Any) -> No
 
 def _flushing(
     buffer: list[Row], rows: int, flush: Callable[[], None]
-) -> tuple[Callable[[Row], None], Callable[[Tuples], None]]:
-    """Return functions that take one record, and several; both flush a buffer of so many rows."""
+) -> tuple[Callable[[Row], None], Callable[[call_rules.Tuples], None]]:
 
     def take(row: Row) -> None:
         buffer.append(row)
         if len(buffer) >= rows:
             flush()
 
-    def put(some: Tuples) -> None:
+    def put(some: call_rules.Tuples) -> None:
         buffer.extend(some)
         if len(buffer) >= rows:
             flush()

@@ -4,11 +4,9 @@
                           -> states: what the author emitted; for idle groups, what stays
            -> hidden timers: set again for called groups, gone for those that fired
 
-What a run emits in place of the author is compared with the state as an author's records are
-(`cbp.engine.kernel.state_diff`): what stays costs nothing, what expired dies, and is a change of a
-view in the order of its group. The timers are compared as columns: every call of a group sets one,
-so a record in Python for each would cost as much as the state. See `cbp.model.dataflow.expiry` for
-the rules.
+What a run emits in place of the author is compared with the state as an author's records are. The
+timers are compared as columns: every call of a group sets one, so a record in Python for each would
+cost as much as the state. The rules are in `cbp.model.dataflow.expiry`.
 """
 
 from __future__ import annotations
@@ -19,9 +17,8 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.arrow_types import Int64s, Mask
 from cbp.engine.columnar.groups import span_rows
 from cbp.engine.columnar.kept_records import Deletion
 from cbp.engine.kernel.group_batch import Source, Window
@@ -29,7 +26,6 @@ from cbp.model.dataflow.expiry import expires_at
 from cbp.model.dataflow.run_context import microseconds
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
-Mask = npt.NDArray[np.bool_]
 Buffers = Mapping[str, list[Any]]
 Ends = dict[str, list[int]]
 Wrote = Mapping[str, Mask]
@@ -37,13 +33,7 @@ Wrote = Mapping[str, Mask]
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """How a call changes the hidden timers of its groups.
-
-    Attributes:
-        died: Positions of the timers to remove, in the state source that holds them.
-        groups: Groups that get a new timer; ascending.
-        at: When the new timers are due.
-    """
+    """How a call changes hidden timers: `died` are removed; `groups`, ascending, get one."""
 
     died: Int64s
     groups: Int64s
@@ -51,12 +41,7 @@ class Timers:
 
 
 class Expiry:
-    """The groups of a bucket whose state may expire.
-
-    Args:
-        spec: The translator; it has states that expire.
-        wakes: Whether the run looks for timers that are due.
-    """
+    """The groups of a bucket whose state may expire, of a run that looks for timers (`wakes`)."""
 
     def __init__(self, spec: TranslatorSpec, time: datetime, *, wakes: bool) -> None:
         self._time, self._wakes = time, wakes
@@ -77,8 +62,9 @@ class Expiry:
         for source in window.states:
             state = self._states[source.name]
             if state.timers and not state.expires:
+                at = state.schema.index(TIMER_COLUMN)
                 for group in np.flatnonzero(~called).tolist():
-                    called[group] = self._is_due(state, source, group)
+                    called[group] = any(row[at] <= self._time for row in source.of(group))
         return called
 
     def is_expired(self, state: str, window: Window, group: int) -> bool:
@@ -90,13 +76,9 @@ class Expiry:
         return bool((mine <= microseconds(self._time)).any())
 
     def changed_timers(self, state: StateSpec, window: Window, called: Mask, wrote: Mask) -> Timers:
-        """Return which hidden timers of a state are removed, and which groups get a new one.
+        """Return how the hidden timers of a state change: a group with records of it has one.
 
-        A group has one hidden timer, or none if it has no records of the state.
-
-        Args:
-            called: Groups that are called; the others are idle.
-            wrote: Groups whose author emitted a record of the state, or put or deleted one.
+        `wrote` are the groups whose author emitted, put or deleted a record of the state.
         """
         source = _source(window, self._hidden[state.name])
         times, sizes = _times(source), source.sizes
@@ -108,15 +90,9 @@ class Expiry:
         return settled_timers(times, source.starts, sizes, new, stays, self._ends_at[state.name])
 
     def complete(self, window: Window, called: Mask, buffers: Buffers, ends: Ends) -> Wrote:
-        """Add the kept and the expired records of idle groups to the called groups' emissions.
+        """Add what idle groups emit to `buffers` and `ends`, which are completed in place.
 
-        Args:
-            called: Groups of the window that were called.
-            buffers: The emissions of these groups, by state; completed in place.
-            ends: Where the emissions of each called group end, by state; completed in place.
-
-        Returns:
-            By state that expires, the groups whose author emitted a record of it.
+        Returns, by state that expires, the groups whose author emitted a record of it.
         """
         every: dict[str, Mask] = {}
         for state in self._authored:
@@ -131,14 +107,8 @@ class Expiry:
         return every
 
     def _widened(
-        self,
-        state: StateSpec,
-        window: Window,
-        called: Mask,
-        wrote: Sequence[int],
-        emitted: Sequence[Any],
+        self, state: StateSpec, window: Window, called: Mask, wrote: list[int], emitted: list[Any]
     ) -> tuple[list[Any], list[int]]:
-        """Return the emissions of all groups for a state, and where each group's part ends."""
         rows: list[Any] = []
         ends: list[int] = []
         start = 0
@@ -154,8 +124,7 @@ class Expiry:
     def emissions_of(self, state: StateSpec, window: Window, group: int) -> Sequence[Any]:
         """Return the engine's emissions for a state of an idle group, whose author is not called.
 
-        For a state that is replaced: all records of the group, or none once they have expired.
-        For a kept state: nothing, or the deletion of each record once they have expired.
+        Until its records have expired, a state that is replaced gets all of them again.
         """
         expired = self.is_expired(state.name, window, group)
         if state.keep:
@@ -165,22 +134,14 @@ class Expiry:
             return [Deletion(kept.shape.second_of(row)) for row in kept.handle(group)]
         return () if expired else _source(window, state).of(group)
 
-    def _is_due(self, timers: StateSpec, source: Source, group: int) -> bool:
-        at = timers.schema.index(TIMER_COLUMN)
-        return any(row[at] <= self._time for row in source.of(group))
-
 
 def settled_timers(
     times: Int64s, starts: Int64s, sizes: Int64s, new: Mask, stays: Mask, at: datetime
 ) -> Timers:
     """Return the new hidden timers of some groups; an unchanged one is not written again.
 
-    Args:
-        times: When each timer is due, in microseconds since 1970.
-        starts, sizes: Group g has `times[starts[g]:starts[g] + sizes[g]]`.
-        new: Groups that have one timer after the run, which is due at `at`.
-        stays: Groups that keep their timer. Groups in neither list lose their timer.
-        at: When new timers are due.
+    Group g has `times[starts[g]:starts[g] + sizes[g]]`, in microseconds since 1970. Groups that are
+    `new` have one timer afterwards, due at `at`; those of `stays` keep theirs; others lose theirs.
     """
     groups, rows = np.repeat(np.arange(len(sizes)), sizes), span_rows(starts, sizes)
     stay = stays[groups]

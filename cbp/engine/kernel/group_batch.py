@@ -1,11 +1,9 @@
 """Group batches, called windows: records of some groups as Python objects, a slice per group.
 
-It is built from whole columns. A group's key is read from the first flow that has the group.
-Arrow columns are compared to verify that all its records have that key. If one hash belongs to
-several keys, `_split` separates the window by key; only such a window pays for it.
-
-A large group's records are in ranges of mapped files. At the first request they are sorted on disk,
-together with the place of each, so that those that are not emitted again can be marked as deleted.
+It is built from whole columns. A group's key is read from the first flow that has the group, and
+compared with those of all its records, as columns. Only if one hash belongs to several keys is the
+window separated by key (`_split`). A large group's records are in ranges of mapped files. At the
+first request they are sorted on disk, with the place of each, to mark those that die.
 """
 
 from __future__ import annotations
@@ -27,7 +25,9 @@ from cbp.engine.columnar.groups import (
     key_rows,
     positive_zeros,
 )
-from cbp.engine.columnar.row_codec import Row, decode_columns, rows_maker
+from cbp.engine.columnar.row_codec import decode_lists, decode_table, rows_maker
+from cbp.engine.columnar.values import Row
+from cbp.engine.kernel.groups_to_call import find_groups
 from cbp.engine.kernel.kept_groups import KeptSource
 from cbp.engine.kernel.named_records import named_by
 from cbp.engine.shuffle.delivery import Deliveries
@@ -51,15 +51,10 @@ class StateStream:
         limits: EngineLimits,
     ) -> None:
         self._spec, self._group, self._make, self._limits = spec, group, make, limits
-        self._rows_max = limits.large_group_rows
-        self._names, self._types = spec.schema.names, [f.type for f in spec.schema.fields]
+        self._rows_max, self._names = limits.large_group_rows, spec.schema.names
 
     def keys(self, columns: Sequence[str]) -> pa.Table:
-        """Return the distinct keys of the records.
-
-        Stops at the first chunk with a second key, since the caller only needs to know whether
-        all keys are equal.
-        """
+        """Return the distinct keys; a part of them, at least two, if they are not all equal."""
         distinct = None
         for table, _ in self._group.tables(columns):
             # For Arrow, the two zeros are two keys: without this, the search would stop at them.
@@ -100,7 +95,7 @@ class StateStream:
 
     def decoded(self, table: pa.Table) -> list[Row]:
         """Return the records of a table as the author reads them."""
-        return self._make(decode_columns(table, self._names, self._types))
+        return self._make(decode_table(table, self._spec.schema))
 
     def _located(self) -> Iterator[pa.Table]:
         for table, positions in self._group.tables(self._names):
@@ -122,16 +117,14 @@ _OTHERS_MAX = 0.25
 
 @dataclass(slots=True)
 class Source:
-    """One flow of a window.
+    """One flow of a window; group g has `rows[starts[g]:stops[g]]`.
 
     Attributes:
-        starts, stops: Group g has `rows[starts[g]:stops[g]]`.
         origin: For a state, the place of every record; for an input, `None`.
         chunks: For a group too large for a window: each call returns a new iterator over its
             records in chunks; `rows` then holds only the first few, for error messages.
         stream: For such a group's state: its records and their places.
-        times: For hidden timers: when each is due, in microseconds since 1970; `rows` is then
-            empty.
+        times: For hidden timers, without `rows`: when each is due, in microseconds since 1970.
     """
 
     name: str
@@ -173,14 +166,9 @@ class Source:
 class Window:
     """Some groups, ready to be called; parallel lists with one entry per group.
 
-    Attributes:
-        states: States that are replaced by what groups emit.
-        kept: States whose records stay until they are deleted.
-        lookups: Looked-up tables whose records are passed to the groups.
-        looked_up_by_key: Looked-up tables that the groups read by second key.
-        arrived: The inputs' records as columns, and each group's rows in them. Empty if there
-            are few or too many records, if groups had to be distinguished by key, or if groups
-            share records.
+    `states` are those that are replaced by what groups emit. `arrived` has the inputs' records as
+    columns, and each group's rows in them. It is empty if there are few or too many records, if
+    groups had to be distinguished by key, or if groups share records.
     """
 
     keys: list[Any]
@@ -210,34 +198,25 @@ class Window:
 
 
 class WindowReader:
-    """Reads the windows of one bucket.
-
-    Args:
-        hashes: The hashes of the groups to call, ascending.
-        ranges: For every input, every state that is not kept, and every looked-up table, the rows
-            of each hash.
-        large: For each state, the groups that `positions` leaves out because they are too large.
-        limits: A group with more records of one input than `large_group_rows` is read in chunks.
-    """
+    """Reads the windows of one bucket; a group with too many records of a flow has its own."""
 
     def __init__(
         self,
         spec: TranslatorSpec,
         *,
         runs: Sequence[FlowRun],
-        states: dict[str, BucketState],
-        positions: dict[str, RecordPositions],
-        hashes: Int64s,
-        ranges: list[Ranges],
-        large: Mapping[str, Mapping[int, LargeGroup]],
+        states: Mapping[str, BucketState],
         limits: EngineLimits,
         deliveries: Deliveries | None = None,
         woken: Woken | None = None,
     ) -> None:
         assert spec.key is not None, "only groupwise translators have groups"
-        self._spec, self._runs, self._states, self._positions = spec, runs, states, positions
-        self._hashes, self._ranges, self._large_states = hashes, ranges, large
+        self._spec, self._runs, self._states = spec, runs, states
         self._deliveries, self._limits, self._woken = deliveries, limits, woken
+        self._groups = find_groups(
+            spec, runs, states, above=limits.large_group_rows, deliveries=deliveries, woken=woken
+        )
+        self._hashes, self._ranges = self._groups.hashes, self._groups.ranges
         self._key_types = tuple(column.type for column in spec.key.fields)
         self._key_schema = arrow_schema(spec.key, wide=True)
         self._key = rows_maker("Key", spec.key.names)
@@ -247,6 +226,11 @@ class WindowReader:
             **{lookup.name: lookup.schema for lookup in spec.lookups},
         }
         self._rows = {name: rows_maker(name, schema.names) for name, schema in schemas.items()}
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Yield the first group of each window, and the last one + 1."""
+        rows, size = self._limits.window_rows, self._limits.window_bytes
+        return self._groups.spans(rows_max=rows, bytes_max=size)
 
     def read(self, start: int, stop: int) -> Window:
         """Return the groups `start` to `stop`."""
@@ -273,7 +257,6 @@ class WindowReader:
         )
 
     def _window(self, start: int, stop: int) -> Window:
-        """Return the groups `start` to `stop`, without their kept state."""
         window, flows, pure = self._read(start, stop, large=self._limits.large_group_rows)
         if pure:
             rows = sum(int(ranges.stops[-1] - ranges.starts[0]) for _, ranges in flows)
@@ -308,8 +291,9 @@ class WindowReader:
                 flat = run.keys_in(lists)
         key_table, pure = group_keys([*keys, *state_keys], stop - start, self._key_schema)
         # If a flow has one record per group, its key columns are the keys already.
-        decoded = zip(*flat, strict=True) if flat and pure else self._decoded(key_table)
-        made = self._key(key_rows(decoded, self._key_types))
+        if not flat or not pure:
+            flat = decode_lists(key_table, key_table.column_names, self._key_types)
+        made = self._key(key_rows(zip(*flat, strict=True), self._key_types))
         hashes = self._hashes[start:stop]
         states, lookups = states[: len(self._spec.replaced)], states[len(self._spec.replaced) :]
         return Window(made, key_table, hashes, inputs, states, lookups=lookups), flows, pure
@@ -320,7 +304,7 @@ class WindowReader:
         states, keys = [], []
         read = (*self._spec.replaced, *self._spec.looked_up)
         for spec, ranges in zip(read, self._ranges[len(self._runs) :], strict=True):
-            group = self._large_states[spec.name].get(int(self._hashes[start]))
+            group = self._groups.large[spec.name].get(int(self._hashes[start]))
             if spec.expires and large is not None:
                 source, table = self._timers(spec, ranges, start, stop)
                 keys.append(FlowKeys(table, source.starts, source.stops, ordered=False))
@@ -337,14 +321,10 @@ class WindowReader:
     def _flows(
         self, start: int, stop: int, states: Sequence[FlowKeys]
     ) -> list[tuple[FlowRun, Ranges]]:
-        """Return the records of every input, and the rows of each group in them."""
         ranges = [r.part(start, stop) for r in self._ranges[: len(self._runs)]]
         if self._deliveries is not None:
             return self._deliveries.flows(self._hashes[start:stop], ranges, states)
         return list(zip(self._runs, ranges, strict=True))
-
-    def _decoded(self, key_table: pa.Table) -> Iterator[Row]:
-        return decode_columns(key_table, key_table.column_names, self._key_types)
 
     def _large(
         self, run: FlowRun, make: Callable[[Iterable[Row]], list[Row]], first: int, last: int
@@ -372,17 +352,15 @@ class WindowReader:
     ) -> tuple[Source, pa.Table]:
         """Return a state's records, ordered within each group, and their keys."""
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
-        origin = self._positions[spec.name].part(first, last)
+        origin = self._groups.positions[spec.name].part(first, last)
         starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
         if group is not None:
             origin = RecordPositions.concat(list(group.positions()))
             starts, stops = np.array([0]), np.array([len(origin.position)])
         if not len(origin.position):
             return Source(spec.name, [], starts, stops, origin), self._key_schema.empty_table()
-        names = spec.schema.names
-        table = self._states[spec.name].take(origin, names)
-        decoded = decode_columns(table, names, [f.type for f in spec.schema.fields])
-        rows = self._rows[spec.name](decoded)
+        table = self._states[spec.name].take(origin, spec.schema.names)
+        rows = self._rows[spec.name](decode_table(table, spec.schema))
         keys = table.select(list(self._spec.key_of(spec).names))
         if np.any(origin.hashes[1:] == origin.hashes[:-1]):
             # These rows are Python objects already: reordering the list does not copy them.
@@ -394,9 +372,8 @@ class WindowReader:
     def _timers(
         self, spec: StateSpec, ranges: Ranges, start: int, stop: int
     ) -> tuple[Source, pa.Table]:
-        """Return the timers of expiring states as a column, and their keys."""
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
-        origin = self._positions[spec.name].part(first, last)
+        origin = self._groups.positions[spec.name].part(first, last)
         starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
         keys, times = self._key_schema.empty_table(), np.empty(0, np.int64)
         if len(origin.position):
@@ -408,15 +385,15 @@ class WindowReader:
     def _split(self, window: Window, flows: Sequence[tuple[FlowRun, Ranges]]) -> Window:
         """Return the window with one group per key; keys of one hash in order.
 
-        With inner grouping, state keys that nothing called are left out, so their records stay
-        unchanged.
+        State keys that nothing called are left out, so their records stay unchanged.
         """
         read = (*self._spec.replaced, *self._spec.looked_up)
         keys: list[Any] = []
         groups: list[int] = []
         chosen: list[list[list[int]]] = [[] for _ in window.sources]
         for group in range(len(window.hashes)):
-            keys_of = [_keys(run, ranges, group) for run, ranges in flows]
+            spans = [(run, int(of.starts[group]), int(of.stops[group])) for run, of in flows]
+            keys_of = [run.keys_of(start, stop) for run, start, stop in spans]
             keys_of += [
                 self._state_keys(spec, source, group)
                 for spec, source in zip(read, window.sources[len(flows) :], strict=True)
@@ -424,13 +401,11 @@ class WindowReader:
             by_key = list(map(partial(_by_key, group), window.sources, keys_of))
             called = {
                 key
-                for at, (source, positions_by_key) in enumerate(
-                    zip(window.sources, by_key, strict=True)
-                )
-                for key, positions in positions_by_key.items()
+                for at, source in enumerate(window.sources)
+                for key, positions in by_key[at].items()
                 if self._calls(at, source, positions)
             }
-            for key in sorted(called, key=_nulls_first):
+            for key in sorted(called, key=lambda one: [(part is not None, part) for part in one]):
                 keys += self._key([key])
                 groups.append(group)
                 for at, positions_by_key in enumerate(by_key):
@@ -454,7 +429,6 @@ class WindowReader:
         return Window(keys, key_table, hashes, inputs, states, lookups=lookups)
 
     def _calls(self, at: int, source: Source, positions: Iterable[int]) -> bool:
-        """Return whether a group's records of the flow number `at` call the group."""
         many = len(self._runs)
         if at < many:
             return True
@@ -472,12 +446,7 @@ class WindowReader:
         return key_rows(raw, self._key_types)
 
 
-def _keys(run: FlowRun, ranges: Ranges, group: int) -> list[Row]:
-    return run.keys_of(int(ranges.starts[group]), int(ranges.stops[group]))
-
-
 def _by_key(group: int, source: Source, keys: Iterable[Row]) -> dict[Row, list[int]]:
-    """Return the positions in `source.rows` of one group's records, by key."""
     positions_by_key: dict[Row, list[int]] = {}
     rows = range(int(source.starts[group]), int(source.stops[group]))
     for position, key in zip(rows, keys, strict=True):
@@ -486,17 +455,12 @@ def _by_key(group: int, source: Source, keys: Iterable[Row]) -> dict[Row, list[i
 
 
 def _chosen(source: Source, groups: list[list[int]]) -> Source:
-    """Return the source with exactly these records per group."""
     flat = [at for group in groups for at in group]
     stops = np.cumsum([len(group) for group in groups], dtype=np.int64)
     starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]])
     rows = [source.rows[at] for at in flat]
     origin = None if source.origin is None else source.origin.at(np.array(flat, np.int64))
     return Source(source.name, rows, starts, stops, origin)
-
-
-def _nulls_first(key: Row) -> tuple[tuple[bool, Any], ...]:
-    return tuple((value is not None, value) for value in key)
 
 
 def state_order(table: pa.Table, hashes: Int64s, spec: StateSpec) -> Int64s:

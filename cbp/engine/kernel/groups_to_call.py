@@ -7,12 +7,14 @@ with outer grouping also for its state alone.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from cbp.engine.columnar.arrow_types import Int64s
-from cbp.engine.columnar.groups import FlowRun, Ranges, union
+from cbp.engine.columnar.groups import FlowRun, Ranges, rows_of_hashes, union, window_ends
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.due_groups import Woken
@@ -20,49 +22,45 @@ from cbp.engine.state.large_groups import LargeGroup, large_groups, without
 from cbp.model.dataflow.stage import TranslatorSpec
 
 
-def look_up(
+@dataclass(frozen=True, slots=True)
+class GroupsToCall:
+    """The groups of one bucket that a run calls.
+
+    Attributes:
+        hashes: Their hashes, ascending.
+        positions: The looked-up records of each state that is not kept, without large groups.
+        large: By state, the groups with more records than asked for, by hash.
+        ranges: For every input, every such state and every looked-up table, the rows of each hash.
+        sizes: How many records each hash has: `ranges`, large groups and shared records.
+        row_bytes: The width of the widest records.
+    """
+
+    hashes: Int64s
+    positions: Mapping[str, RecordPositions]
+    large: Mapping[str, Mapping[int, LargeGroup]]
+    ranges: Sequence[Ranges]
+    sizes: Sequence[Ranges]
+    row_bytes: int
+
+    def spans(self, *, rows_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
+        """Yield parts of the groups that fit together: first group, last one + 1."""
+        most = max(1, min(rows_max, bytes_max // self.row_bytes))
+        return pairwise([0, *window_ends(self.sizes, len(self.hashes), most)])
+
+
+def find_groups(
     spec: TranslatorSpec,
     runs: Sequence[FlowRun],
     states: Mapping[str, BucketState],
     *,
+    above: int = sys.maxsize,
     deliveries: Deliveries | None = None,
     woken: Woken | None = None,
-) -> tuple[Int64s, dict[str, RecordPositions]]:
-    """Return the hashes to call, and the records found for them in each state."""
-    hashes, rows_by_state, _ = look_up_large(
-        spec, runs, states, above=sys.maxsize, deliveries=deliveries, woken=woken
-    )
-    return hashes, rows_by_state
-
-
-def rows_that_fit(
-    runs: Sequence[FlowRun], states: Mapping[str, BucketState], *, rows_max: int, bytes_max: int
-) -> int:
-    """Return how many records fit in `bytes_max`, judged by the flow with the widest rows.
-
-    Args:
-        states: States after their look-up, which gives the width of their records.
-    """
-    widths = [*(run.row_bytes for run in runs), *(state.row_bytes for state in states.values())]
-    return max(1, min(rows_max, bytes_max // max([1, *widths])))
-
-
-def look_up_large(
-    spec: TranslatorSpec,
-    runs: Sequence[FlowRun],
-    states: Mapping[str, BucketState],
-    *,
-    above: int,
-    deliveries: Deliveries | None = None,
-    woken: Woken | None = None,
-) -> tuple[Int64s, dict[str, RecordPositions], dict[str, dict[int, LargeGroup]]]:
-    """Like `look_up`, but return the large groups of each state separately.
-
-    A group is large if it has more than `above` records in that state.
-    """
+) -> GroupsToCall:
+    """Return the groups to call; those with more than `above` records in a state are large."""
     others = [*([deliveries.hashes] if deliveries else []), *([woken.hashes] if woken else [])]
     hashes = union([*(run.hashes for run in runs), *others])
-    rows_by_state: dict[str, RecordPositions] = {}
+    positions: dict[str, RecordPositions] = {}
     large: dict[str, dict[int, LargeGroup]] = {}
     whole = {
         state.name
@@ -75,15 +73,22 @@ def look_up_large(
         wanted = None if state.name in whole else hashes
         most = sys.maxsize if state.expires else above  # a group has one timer
         groups = large[state.name] = large_groups(states[state.name], wanted, most)
-        rows_by_state[state.name] = without(states[state.name], list(groups), wanted)
+        positions[state.name] = without(states[state.name], list(groups), wanted)
         if wanted is None:
             of_groups = np.array(sorted(groups), np.int64)
-            hashes = union([hashes, rows_by_state[state.name].hashes, of_groups])
-    return hashes, rows_by_state, large
+            hashes = union([hashes, positions[state.name].hashes, of_groups])
+    read = (*spec.replaced, *spec.looked_up)
+    flows = (*(run.hashes for run in runs), *(positions[one.name].hashes for one in read))
+    ranges = [rows_of_hashes(hashes, flow) for flow in flows]
+    sizes = [*ranges, *(_sizes(hashes, groups) for groups in large.values() if groups)]
+    if deliveries is not None:
+        sizes.append(deliveries.sizes(hashes))
+    # A state knows the width of its records once they were looked up.
+    widths = (*(run.row_bytes for run in runs), *(one.row_bytes for one in states.values()))
+    return GroupsToCall(hashes, positions, large, ranges, sizes, max([1, *widths]))
 
 
-def large_group_ranges(hashes: Int64s, groups: Mapping[int, LargeGroup]) -> Ranges:
-    """Return the number of records of each large group, as ranges that begin at 0."""
+def _sizes(hashes: Int64s, groups: Mapping[int, LargeGroup]) -> Ranges:
     sizes = np.zeros(len(hashes), np.int64)
     for hash_, group in groups.items():
         sizes[np.searchsorted(hashes, hash_)] = group.rows

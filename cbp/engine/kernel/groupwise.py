@@ -5,11 +5,6 @@
     state (look-up) ---/                                             '-> state: kept, died, new,
                                                                          and of other keys
 
-A window is some thousands of records that are Python objects at the same time. State records that
-were emitted again stay as they are. Others are deleted, and new ones are written. So the cost of
-writing follows the records that change. A kept state (`keep=True`) is not read into the window: the
-author looks its records up, puts them and deletes them, and all others stay.
-
 Invariant: after a run, the live records of a called group are exactly those that the author emitted
 for it; in a kept state, those that it had, with what the author put and deleted. The records of
 other groups are unchanged. Records emitted by `.remote` are appended to another key's state. They
@@ -19,32 +14,31 @@ error (tests/cbp/engine/test_direct.py, tests/cbp/engine/test_kept_state.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import compress, count, repeat
+from itertools import chain, compress, count, repeat
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Mask
 from cbp.engine.columnar.author_errors import author_error
-from cbp.engine.columnar.groups import FlowRun, group_ranges, window_ends
+from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.columnar.looked_up import LookedUp, WholeTable
 from cbp.engine.columnar.row_codec import (
     ENCODE_ERRORS,
-    Row,
     copies_maker,
     encode_rows,
     floats_rounder,
 )
+from cbp.engine.columnar.values import Row
 from cbp.engine.kernel.arrow.emission import OutputKeys
 from cbp.engine.kernel.author_call import Emitted, calling_loop, free_cycles, new_group
-from cbp.engine.kernel.expiry import Expiry
+from cbp.engine.kernel.expiry import Expiry, Wrote
 from cbp.engine.kernel.group_batch import Source, Window, WindowReader
-from cbp.engine.kernel.groups_to_call import large_group_ranges, look_up_large, rows_that_fit
 from cbp.engine.kernel.large_state import LargeState, LargeView
 from cbp.engine.kernel.state_settlement import StateSettlement
 from cbp.engine.kernel.view_changes import ViewChanges
@@ -63,15 +57,7 @@ from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
 @dataclass
 class GroupwiseRun:
-    """One bucket of a run; see the module header. `run` is called once.
-
-    Attributes:
-        write_state: Called with new records of a state, as tables that ascend by hash.
-        write_remote: Called with columns of the records that were emitted by a state's `.remote`,
-            in any order.
-        write_bindings: Called with the addresses that groups bound to keys.
-        limits: How many records and bytes can be Python objects at a time.
-    """
+    """One bucket of a run; `run` is called once. New state records come ascending by hash."""
 
     stage: str
     spec: TranslatorSpec
@@ -90,13 +76,12 @@ class GroupwiseRun:
     whole_tables: Mapping[str, WholeTable] = field(default_factory=dict)
     groups: int = field(init=False, default=0)
     _read: Callable[[], Window] = field(init=False, repr=False)
-    _expiry: Expiry | None = field(init=False, repr=False)
+    _expiry: Expiry | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         shown = authored(self.spec)
         once = (*(i.name for i in shown.inputs), *(s.name for s in shown.replaced))
         self._hidden = frozenset(timers.name for timers in self.spec.expiries)
-        self._expiry = None
         if self._hidden:
             wakes = self.woken is not None
             self._expiry = Expiry(self.spec, self.context.time, wakes=wakes)
@@ -122,52 +107,21 @@ class GroupwiseRun:
 
     def run(self) -> None:
         """Call the author for every group of this bucket."""
-        hashes, rows_by_state, large = look_up_large(
-            self.spec,
-            self.runs,
-            self._tables,
-            above=self.limits.large_group_rows,
-            deliveries=self.deliveries,
-            woken=self.woken,
-        )
-        flows = [
-            *(r.hashes for r in self.runs),
-            *(rows_by_state[s.name].hashes for s in (*self.spec.replaced, *self.spec.looked_up)),
-        ]
-        ranges = group_ranges(hashes, flows)
         reader = WindowReader(
             self.spec,
             runs=self.runs,
             states=self._tables,
-            positions=rows_by_state,
-            hashes=hashes,
-            ranges=ranges,
-            large=large,
             limits=self.limits,
             deliveries=self.deliveries,
             woken=self.woken,
         )
-        start = 0
-        sizes = [
-            *ranges,
-            *(large_group_ranges(hashes, groups) for groups in large.values() if groups),
-        ]
-        if self.deliveries is not None:
-            sizes.append(self.deliveries.sizes(hashes))
-        most = rows_that_fit(
-            self.runs,
-            self._tables,
-            rows_max=self.limits.window_rows,
-            bytes_max=self.limits.window_bytes,
-        )
-        for stop in window_ends(sizes, len(hashes), most):
+        for start, stop in reader.spans():
             self._read = partial(reader.read, start, stop)
             window = self._read()
             self._work(window)
             window.release()
             del window
             free_cycles()
-            start = stop
 
     def _work(self, window: Window) -> None:
         called = None if self._expiry is None else self._expiry.called(window)
@@ -177,7 +131,7 @@ class GroupwiseRun:
             self._work_large(window, idle=called is not None and not called[0])
             return
         ends = self._call(window, called)
-        wrote: Mapping[str, npt.NDArray[np.bool_]] = {}
+        wrote: Wrote = {}
         if self._expiry is not None and called is not None:
             wrote = self._expiry.complete(window, called, self.emitted.buffers, ends)
         try:
@@ -199,7 +153,7 @@ class GroupwiseRun:
         for buffer in self.emitted.buffers.values():
             buffer.clear()
 
-    def _call(self, window: Window, called: npt.NDArray[np.bool_] | None) -> dict[str, list[int]]:
+    def _call(self, window: Window, called: Mask | None) -> dict[str, list[int]]:
         """Call the author for every group; return where each group's state emissions end."""
         ends: list[list[int]] = [[] for _ in self._emits]
         sources = (*window.inputs, *window.states)
@@ -209,7 +163,7 @@ class GroupwiseRun:
             if source.name not in self._hidden
         ]
         flows += [source.groups() for source in window.kept]
-        flows += [_handles(source) for source in window.lookups]
+        flows += [map(LookedUp, one.groups(), repeat(one.name)) for one in window.lookups]
         flows += [source.groups() for source in window.looked_up_by_key]
         keys, numbers = window.keys, np.arange(len(window.keys))
         if called is not None and not called.all():
@@ -219,29 +173,15 @@ class GroupwiseRun:
         done = count()
         try:
             buffers = [self.emitted.buffers[name] for name in self._emits]
-            self._loop(
-                keys,
-                flows,
-                done,
-                self._translate(window),
-                self._group,
-                self.emitted.out,
-                buffers,
-                ends,
-            )
+            translate = self._translate(window)
+            self._loop(keys, flows, done, translate, self._group, self.emitted.out, buffers, ends)
         except BaseException as exc:
             if not is_authors(exc):
                 raise
             raise self._failure(exc, int(numbers[next(done) - 1])) from exc
         return dict(zip(self._emits, ends, strict=True))
 
-    def _settle_timers(
-        self,
-        window: Window,
-        called: npt.NDArray[np.bool_],
-        wrote: Mapping[str, npt.NDArray[np.bool_]],
-    ) -> None:
-        """Write the hidden timers of the states that expire."""
+    def _settle_timers(self, window: Window, called: Mask, wrote: Wrote) -> None:
         assert self._expiry is not None, "only states that expire have timers"
         for hidden in self.spec.expiries:
             state = self.spec.state(hidden.expires)
@@ -326,7 +266,6 @@ class GroupwiseRun:
     def _emit_idle(
         self, window: Window, states: Sequence[LargeState], read: Sequence[Iterator[Row]]
     ) -> None:
-        """Emit the remaining records of an idle group, in place of its author."""
         assert self._expiry is not None, "only a stage whose states expire has idle groups"
         specs = (spec for spec in self.spec.replaced if not spec.expires)
         for spec, state, rows in zip(specs, states, read, strict=True):
@@ -338,10 +277,7 @@ class GroupwiseRun:
         for spec in self.spec.kept:
             self.emitted.buffers[spec.name].extend(self._expiry.emissions_of(spec, window, 0))
 
-    def _wrote(
-        self, states: Sequence[LargeState], *, idle: bool
-    ) -> dict[str, npt.NDArray[np.bool_]]:
-        """Return for each state whether the author of a large group emitted a record."""
+    def _wrote(self, states: Sequence[LargeState], *, idle: bool) -> Wrote:
         specs = (spec for spec in self.spec.replaced if not spec.expires)
         wrote = {spec.name: state.has_emitted for spec, state in zip(specs, states, strict=True)}
         wrote |= {spec.name: bool(self.emitted.buffers[spec.name]) for spec in self.spec.kept}
@@ -427,7 +363,7 @@ class GroupwiseRun:
             for source in (*window.inputs, *window.states):
                 if source.name in self._hidden:
                     continue
-                rows = iter(source.of(at)) if source.chunks is None else _all(source.chunks())
+                rows = iter(source.of(at) if source.chunks is None else _all(source.chunks()))
                 if self._forgets(source):
                     rows = iter(())
                 setattr(self._group, source.name, Once(rows, source.name))
@@ -443,15 +379,10 @@ class GroupwiseRun:
         )
 
 
-def _emptied(window: Window, input_: str) -> npt.NDArray[np.bool_]:
+def _emptied(window: Window, input_: str) -> Mask:
     """Return the groups that keep no record: those with a record of this input."""
     (source,) = (one for one in window.inputs if one.name == input_)
     return source.sizes > 0
-
-
-def _handles(source: Source) -> Iterator[LookedUp]:
-    """Yield each group's argument for a looked-up table."""
-    return map(LookedUp, source.groups(), repeat(source.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,6 +396,4 @@ class _Chunked:
         return _all(self.source.chunks())
 
 
-def _all(chunks: Iterable[list[Row]]) -> Iterator[Row]:
-    for chunk in chunks:
-        yield from chunk
+_all = chain.from_iterable

@@ -2,19 +2,14 @@
 
     group -> its rows in each file of its bucket, as a range -> binary search by the second key
 
-Only the records that the author reads are read from a group's files. So the cost of a look-up
-follows the records that it touches, not the size of its group. At the first look-up of a window,
-all records that its inputs name are found together (`cbp.engine.kernel.named_records`). A group
-with many other look-ups is listed by its second keys once its searches have taken as long as a list
-takes to make. Small groups of which an author reads all are read together, see below.
-
-What the author is given is in `cbp.engine.columnar.kept_records`; what becomes of records that it
-puts and deletes, in `cbp.engine.kernel.state_settlement`.
+Only the records that the author reads are read from a group's files. At the first look-up of a
+window, all records that its inputs name are found together (`cbp.engine.kernel.named_records`). A
+group with many other look-ups is listed by its second keys once its searches have taken as long as
+a list takes to make.
 
 Some authors read all records of each group. To read a group of ten records by itself costs a
-hundred times what its records cost. So once an author has read some neighboring groups as a whole,
-the next ones are read together: twice as many each time, until the author reads others. This is
-done for small groups only; larger ones are read only as far as the author asks.
+hundred times what its records cost. So once an author has read some small neighboring groups as a
+whole, the next ones are read together: twice as many each time, until the author reads others.
 """
 
 from __future__ import annotations
@@ -32,8 +27,8 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.kept_records import Bound, KeptRecords, kept_shape, keys_reader
-from cbp.engine.columnar.row_codec import Row, decode_columns
-from cbp.engine.columnar.values import row_order
+from cbp.engine.columnar.row_codec import decode_table
+from cbp.engine.columnar.values import Row, row_order
 from cbp.engine.kernel.arrow.kept_state import KeptCall
 from cbp.engine.kernel.named_records import Named, NamedRecords, Place
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
@@ -54,12 +49,7 @@ _GROUPS_MAX, _ROWS_MAX, _GROUP_ROWS_MAX = 1_024, 4_096, 128
 
 @dataclass
 class WholeGroups:
-    """The records of whole groups, read ahead of use.
-
-    Attributes:
-        sort_key: Returns the sort key of a record within its group.
-        parts: Returns the positions of a group's rows in files.
-    """
+    """The records of whole groups, read ahead of use; `parts` returns the files of a group."""
 
     state: BucketState
     schema: Schema
@@ -81,11 +71,13 @@ class WholeGroups:
         return self._read.get(number)
 
     def release(self) -> None:
-        """Forget the records and their index."""
+        """Forget all records after the window, when no group is read again.
+
+        Groups and their source refer to each other, and automatic collection is off in a task.
+        """
         self._read, self.parts, self.sort_key = {}, _nothing, _nothing
 
     def _read_from(self, first: int) -> dict[int, Sequence[Any]]:
-        """Return the records of a group and of the ones after it, as far as they are small."""
         by_file: dict[int, list[tuple[int, Part]]] = {}
         read: dict[int, Sequence[Any]] = {}
         several, total = set[int](), 0
@@ -110,17 +102,15 @@ class WholeGroups:
     def _of_file(
         self, at: int, wanted: Sequence[tuple[int, Part]]
     ) -> list[tuple[int, Sequence[Any]]]:
-        """Return the live records that a file has of some groups, group by group."""
         rows = np.concatenate([order.rows(start, stop) for _, (_, order, start, stop) in wanted])
         sizes = [stop - start for _, (_, _, start, stop) in wanted]
         live = self.state.is_live(at, rows)
         counts = np.add.reduceat(live.astype(np.int64), np.cumsum([0, *sizes[:-1]]))
         if not live.any():
             return []
-        names, types = self.schema.names, [column.type for column in self.schema.fields]
-        table = self.state.whole(at).take(rows[live], names)
+        table = self.state.whole(at).take(rows[live], self.schema.names)
         self.state.bytes_read += table.nbytes
-        records = self.make(decode_columns(table, names, types))
+        records = self.make(decode_table(table, self.schema))
         edges = pairwise([0, *np.cumsum(counts).tolist()])
         numbers = (number for number, _ in wanted)
         return [(number, records[a:b]) for number, (a, b) in zip(numbers, edges, strict=True)]
@@ -142,13 +132,7 @@ _LOCATED_MAX = 65_536
 
 
 class KeptSource:
-    """One kept state of a window.
-
-    Args:
-        hashes: The hash of each group, ascending.
-        named: Returns the second keys that the window's inputs name; `None` if there are too
-            few or too many.
-    """
+    """One kept state of a window; `named` returns the second keys that its inputs name, if few."""
 
     chunks = None
 
@@ -197,10 +181,9 @@ class KeptSource:
 
     def group(self, number: int) -> KeptGroup:
         """Return the records of a group."""
-        group = self._groups.get(number)
-        if group is None:
-            group = self._groups[number] = KeptGroup(self, number)
-        return group
+        if number not in self._groups:
+            self._groups[number] = KeptGroup(self, number)
+        return self._groups[number]
 
     def release(self) -> None:
         """Forget all records after the window, when no group is read again.
@@ -228,17 +211,17 @@ class KeptSource:
         call = KeptCall(self.spec, self._translator, self.state, keys=keys, hashes=hashes)
         read = None if self.is_nested else self._read  # nested ones are read when asked for
         records = NamedRecords(self.spec, call, named(), read)
-        for found in records.found((asked.number, second)):
-            self.group(found.group).note(found.seconds, found.places, found.records)
+        for group, seconds, places, rows in records.found((asked.number, second)):
+            self.group(group).note(seconds, places, rows)
         self._ranges = records.ranges()
         return True
 
     def _read(self, positions: RecordPositions) -> list[Row]:
-        """Read some records together."""
-        names = self.spec.schema.names
-        table = self.state.take(positions, names)
-        types = [column.type for column in self.spec.schema.fields]
-        return self.make(decode_columns(table, names, types))
+        return self.decoded(self.state.take(positions, self.spec.schema.names))
+
+    def decoded(self, table: pa.Table) -> list[Row]:
+        """Return the records of a table as the author reads them."""
+        return self.make(decode_table(table, self.spec.schema))
 
     def record(self, at: int, row: int) -> Any:
         """Return the record at a row of a file; only for states without nested types."""
@@ -250,8 +233,8 @@ class KeptSource:
         self.records[at, row] = record
         return record
 
-    def parts(self, number: int) -> list[tuple[int, SecondOrder, int, int]]:
-        """Return the files that have rows of a group: index, order, first and last place + 1."""
+    def parts(self, number: int) -> list[Part]:
+        """Return the files that have rows of a group."""
         if self._ranges is not None:
             return [
                 (at, order, starts[mine], stops[mine])
@@ -282,7 +265,6 @@ class KeptSource:
         return same
 
     def _has_nan(self, records: Sequence[Any]) -> bool:
-        """Return whether a record has a number that is not equal to itself."""
         if not self._floats:
             return False
         rows = list(filter(None, records))
@@ -329,22 +311,20 @@ class _Answers(dict[Row, Any]):
 
 
 class KeptGroup:
-    """The records of one group before its call; a `KeptReader`.
+    """The records of the group `number` of a window before its call; a `KeptReader`.
 
-    Attributes:
-        locate: Returns the place of the live record with a second key, [(index of the file, row)],
-            or [].
+    `locate` returns [(index of the file, row)] of the live record with a second key, or [].
     """
 
-    __slots__ = ("_known", "_located", "_number", "_parts", "_searches", "_source", "get", "locate")
+    __slots__ = ("_known", "_located", "_parts", "_searches", "_source", "get", "locate", "number")
 
     def __init__(self, source: KeptSource, number: int) -> None:
-        self._source, self._number = source, number
+        self._source, self.number = source, number
         self._located, self._known = _Answers(self._search), _Answers(self._record)
         # Records that were found for the whole window are returned without a Python call.
         self.get: Callable[[Row], Any | None] = self._known.__getitem__
         self.locate: Callable[[Row], Sequence[Place]] = self._located.__getitem__
-        self._parts: list[tuple[int, SecondOrder, int, int]] | None = None
+        self._parts: list[Part] | None = None
         self._searches = 0
 
     def note(
@@ -359,29 +339,29 @@ class KeptGroup:
             self._known.update(zip(seconds, records, strict=True))
 
     def release(self) -> None:
-        """Clear all references, to break the cycles with the group."""
+        """Forget all records; see `KeptSource.release`."""
         del self.get, self.locate, self._known, self._located
 
-    @property
-    def number(self) -> int:
-        """The number of the group within its window."""
-        return self._number
-
-    def files(self) -> list[tuple[int, SecondOrder, int, int]]:
+    def files(self) -> list[Part]:
         """Return the files that have rows of the group, which are found once."""
         if self._parts is None:
-            self._parts = self._source.parts(self._number)
+            self._parts = self._source.parts(self.number)
         return self._parts
 
     def _record(self, second: Row) -> Any | None:
-        """Return the record with this second key, found or read now."""
         places = self.locate(second)
         if second in self._known:  # read with those that the window's inputs name
             return self._known[second]
-        return self._record_at(places[0]) if places else None
+        if not places:
+            return None
+        source, place = self._source, places[0]
+        if place in source.records:
+            return source.records[place]
+        if source.is_nested:
+            return self._read(place[0], np.array([place[1]]))[0]
+        return source.record(*place)
 
     def _search(self, second: Row) -> Sequence[Place]:
-        """Return the place of the live record with this second key, found now."""
         if self._source.find_named(self, second) and second in self._located:
             return self.locate(second)
         return self._found(second)
@@ -426,21 +406,10 @@ class KeptGroup:
                 if row not in source.state.dead_rows(at):
                     yield at, row
 
-    def _record_at(self, place: Place) -> Any:
-        """Return the record at a place."""
-        source = self._source
-        record = source.records.get(place)
-        if record is None:
-            at, row = place
-            record = (
-                self._read(at, np.array([row]))[0] if source.is_nested else source.record(*place)
-            )
-        return record
-
     def between(self, low: Bound, high: Bound, *, reverse: bool = False) -> Iterator[Any]:
         """Yield the records from one place to another; see `KeptReader`."""
         if not (low.order or high.order or reverse):
-            records = self._source.whole_groups.of(self._number)
+            records = self._source.whole_groups.of(self.number)
             if records is not None:
                 return iter(records)
         parts = [self._rows(part, low, high, reverse=reverse) for part in self.files()]
@@ -450,9 +419,8 @@ class KeptGroup:
         return (row for _, row in merged)
 
     def _rows(
-        self, part: tuple[int, SecondOrder, int, int], low: Bound, high: Bound, *, reverse: bool
+        self, part: Part, low: Bound, high: Bound, *, reverse: bool
     ) -> Iterator[tuple[Any, Any]]:
-        """Yield the live records of one file, each with its sort key."""
         (at, order, *span), shape = part, self._source.shape
         first = len(self._source.key_types)
         place, stop = (
@@ -471,11 +439,9 @@ class KeptGroup:
 
     def _read(self, at: int, rows: Int64s) -> list[Any]:
         source = self._source
-        schema = source.spec.schema
-        table = source.state.whole(at).take(rows, schema.names)
+        table = source.state.whole(at).take(rows, source.spec.schema.names)
         source.state.bytes_read += table.nbytes
-        types = [column.type for column in schema.fields]
-        return source.make(decode_columns(table, schema.names, types))
+        return source.decoded(table)
 
 
 def _chunks(start: int, stop: int, *, reverse: bool) -> Iterator[tuple[int, int]]:

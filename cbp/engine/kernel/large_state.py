@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import positive_zeros
-from cbp.engine.columnar.row_codec import Row
 from cbp.engine.columnar.row_codes import first_twice, row_codes
+from cbp.engine.columnar.values import Row
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.group_batch import Source
 from cbp.engine.kernel.view_changes import SIDE, ViewChanges, second_keys
@@ -68,7 +68,7 @@ class LargeView:
         self._records.write(table.append_column(SIDE, sides).cast(self._schema))
 
     def finish(self) -> None:
-        """Write the changes. Raises `ValueError`: a key was emitted twice."""
+        """Write the changes; a key that was emitted twice is a `ValueError`."""
         if self._emits_twice():
             message = f"view {self._changes.view.name!r}: two emitted records have the same key"
             raise ValueError(message)  # the caller calls the group again, to find the line
@@ -76,9 +76,8 @@ class LargeView:
         bag = self._changes.view.bag
         for table in _surplus(tables, self._limits) if bag else _pairs_whole(tables):
             sides = table.column(SIDE).to_numpy()
-            self._changes.write_ordered(
-                table.drop_columns([SIDE]), np.zeros(len(sides), np.int64), sides
-            )
+            groups = np.zeros(len(sides), np.int64)
+            self._changes.write_ordered(table.drop_columns([SIDE]), groups, sides)
 
     def close(self) -> None:
         """Remove the files."""
@@ -152,11 +151,8 @@ def _pairs_whole(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 class LargeState:
     """One state of one large group; iterate `read` at most once, call `finish` at the end.
 
-    Args:
-        emitted: List to which the author's records are appended; emptied by `drain`.
-        copies: Copies records for the author, who may change lists; `None` if there are no lists.
-        rounder: Rounds emitted numbers as they are stored; `None` if there are none to round.
-        view: Collects the changes of the records, if the state is a view.
+    The author's records are appended to `emitted`, which `drain` empties. `view` collects the
+    changes of the records, if the state is a view.
     """
 
     def __init__(

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Int64s, Mask
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import row_codes, stable_order
 from cbp.engine.kernel.view_changes import ViewChanges
@@ -25,8 +25,6 @@ from cbp.engine.storage.held_records import HeldRecords, Room
 from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.signed_changes import CHANGE_COLUMNS, SIGN
-
-Int64s = npt.NDArray[np.int64]
 
 _HASH = "_hash"
 
@@ -38,13 +36,7 @@ _PARTS_MAX = 63
 
 @dataclass(frozen=True)
 class NetChanges:
-    """The changes of one view of a loop.
-
-    Attributes:
-        key: The stage's key, with the names that it has in the view.
-        hash_mask: The bits of a hash that count.
-        room: Counts the memory of changes.
-    """
+    """The changes of one view of a loop; `key` is the stage's key, by its names in the view."""
 
     view: StateSpec
     key: Schema
@@ -124,12 +116,9 @@ class NetChanges:
 
 
 def _rows_left(codes: Int64s, signs: Int64s, counts: Int64s) -> Int64s:
-    """Return a row for each record that is left, as often as `counts` says.
+    """Return a row with a sign below zero for each record that is left, as often as `counts` says.
 
-    Args:
-        codes: A number for the record of each row.
-        signs: Rows whose sign is below zero stand for the record.
-        counts: By code; none for a record that is not positive.
+    Equal records have one code; a record whose count is not positive is left out.
     """
     rows = np.flatnonzero(signs < 0)
     names, firsts = np.unique(codes[rows], return_index=True)
@@ -159,8 +148,7 @@ def _rows_that_count(changes: pa.Table) -> Int64s:
     return np.sort(np.concatenate(rows))
 
 
-def _first_rows(codes: Int64s, chosen: npt.NDArray[np.bool_], many: int) -> Int64s:
-    """Return the first chosen row of each code; behind all rows if there is none."""
+def _first_rows(codes: Int64s, chosen: Mask, many: int) -> Int64s:
     first, rows = np.full(many, len(codes)), np.flatnonzero(chosen)[::-1]
     first[codes[rows]] = rows
     return first

@@ -2,11 +2,9 @@
 
     input records -> their second keys, by group -> binary searches in columns -> records
 
-An author mostly looks up what a record of the group names: a link's URL, an order's item. So the
-columns of the second key are taken from each input that has them, and all records with these keys
-are found at once, without any object per search. A guess that the author does not use costs time
-only: each group is still asked by its author, and finds others by itself
-(`cbp.engine.kernel.kept_groups`).
+An author mostly looks up what a record of the group names: a link's URL, an order's item. So all
+records with these keys are found at once, without any object per search. A guess that the author
+does not use costs time only: each group finds others by itself (`cbp.engine.kernel.kept_groups`).
 """
 
 from __future__ import annotations
@@ -20,47 +18,28 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import Int64s, arrow_schema, arrow_type
 from cbp.engine.columnar.groups import FlowRun, Ranges
 from cbp.engine.columnar.kept_records import kept_shape, keys_reader
-from cbp.engine.columnar.row_codec import Row
+from cbp.engine.columnar.values import Row
 from cbp.engine.kernel.arrow.kept_state import KeptCall
 from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.second_key_order import SecondOrder
 from cbp.model.dataflow.stage import InputSpec, StateSpec
-from cbp.model.flow.schema import Schema
 
 Place = tuple[int, int]
 """The place of a record: index of the file, and row."""
 
+Found = tuple[int, Sequence[Row], Sequence[Sequence[Place]], Sequence[Row | None] | None]
+"""What one group names: the group; its keys, which can repeat; the places of the live records of
+each; the record of each, or `None` if it has none (`None` for all if they were not read).
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The second keys that the records of one input name, group after group.
-
-    Attributes:
-        sizes: Number of keys by group.
-        seconds: The keys, in the form that authors use.
-        keys: The same keys as columns.
-    """
+    """The second keys that one input names, by group: as authors use them, and as columns."""
 
     sizes: Int64s
     seconds: list[Row]
     keys: pa.Table
-
-
-@dataclass(frozen=True, slots=True)
-class FoundRecords:
-    """The records of a kept state for the second keys that one group names.
-
-    Attributes:
-        seconds: The keys; a key that several records name is repeated.
-        places: The places of the live records of each key.
-        records: The record of each key, or `None` if it has none; `None` if the records were
-            not read.
-    """
-
-    group: int
-    seconds: Sequence[Row]
-    places: Sequence[Sequence[Place]]
-    records: Sequence[Row | None] | None
 
 
 def named_by(
@@ -71,15 +50,17 @@ def named_by(
 ) -> list[Named]:
     """Return the second keys named by a window's inputs, if the inputs have its columns.
 
-    Args:
-        flows: Their records, and the rows of each group in them, which follow each other.
-        records: The same records, in the form that authors use.
+    `flows` are their records, with the rows of each group, which follow each other; `records` are
+    the same in the form that authors use.
     """
     second = spec.schema.select(spec.second_key)
     named: list[Named] = []
     for input_, (run, ranges), rows in zip(inputs, flows, records, strict=True):
         sizes = ranges.stops - ranges.starts
-        if not (_has(input_.schema, second) and sizes.any()):
+        types = {field.name: field.type for field in input_.schema.fields}
+        if not (
+            sizes.any() and len(second) and all(f.type == types.get(f.name) for f in second.fields)
+        ):
             continue
         slots = [run.columns[input_.schema.index(name)] for name in second.names]
         table = run.table.slice(int(ranges.starts[0]), int(sizes.sum()))
@@ -89,12 +70,6 @@ def named_by(
         seconds = list(keys_reader(input_.schema, second.names)(rows))
         named.append(Named(sizes, seconds, keys))
     return named
-
-
-def _has(schema: Schema, columns: Schema) -> bool:
-    """Return whether a schema has some columns, at least one, of the same types."""
-    fields = columns.fields
-    return bool(fields) and all(f.name in schema and schema[f.name].type == f.type for f in fields)
 
 
 class NamedRecords:
@@ -109,12 +84,11 @@ class NamedRecords:
     ) -> None:
         self._spec, self._call, self._named, self._read = spec, call, list(named), read
 
-    def found(self, asked: tuple[int, Row]) -> Iterator[FoundRecords]:
+    def found(self, asked: tuple[int, Row]) -> Iterator[Found]:
         """Yield the state's records for the keys that each group names.
 
-        Args:
-            asked: The group and the key that an author requested. If no input names this key,
-                it is looked up for every group, too.
+        If no input names the key that an author asked for in a group, it is looked up for every
+        group, too.
         """
         named = [*self._named, *self._asked_of_all(*asked)]
         groups = np.concatenate([np.repeat(np.arange(len(n.sizes)), n.sizes) for n in named])
@@ -126,12 +100,8 @@ class NamedRecords:
                 stop = int(stops[group])
                 first = stop - int(one.sizes[group])
                 mine = slice(start + first, start + stop)
-                yield FoundRecords(
-                    group,
-                    one.seconds[first:stop],
-                    places[mine],
-                    None if records is None else records[mine],
-                )
+                read = None if records is None else records[mine]
+                yield group, one.seconds[first:stop], places[mine], read
             start += len(one.seconds)
 
     def _asked_of_all(self, group: int, second: Row) -> Iterator[Named]:
@@ -149,17 +119,13 @@ class NamedRecords:
         schema = kept_shape(self._spec).schema
         wide = [arrow_type(column.type, wide=True) for column in schema.fields]
         return pa.concat_tables(
-            pa.table(
-                [column.cast(type_) for column, type_ in zip(one.columns, wide, strict=True)],
-                names=list(schema.names),
-            )
+            pa.table(list(map(pa.ChunkedArray.cast, one.columns, wide)), names=list(schema.names))
             for one in tables
         )
 
     def _located(
         self, groups: Int64s, second: pa.Table
     ) -> tuple[list[Sequence[Place]], list[Row | None] | None]:
-        """Return the places of the live records of each key, and the records."""
         found, positions = self._call.locate(groups, second)
         lie = list(zip(positions.file.tolist(), positions.position.tolist(), strict=True))
         if np.any(found[1:] == found[:-1]):  # several records of one key: each is to be known

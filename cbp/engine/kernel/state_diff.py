@@ -16,7 +16,7 @@ from operator import ne
 import numpy as np
 
 from cbp.engine.columnar.arrow_types import Int64s
-from cbp.engine.columnar.row_codec import Row
+from cbp.engine.columnar.values import Row
 from cbp.engine.kernel.group_batch import Source
 from cbp.model.dataflow.equality import identity
 
@@ -25,12 +25,7 @@ _NESTED = (list, tuple, dict)
 
 @dataclass(slots=True)
 class Settled:
-    """The diff of one state in one window.
-
-    Attributes:
-        died: Positions of the deleted records in the source's rows.
-        groups: Group of each new record; ascending.
-    """
+    """The diff of one state in one window; the groups of new records ascend."""
 
     died: Int64s
     groups: Int64s
@@ -38,11 +33,7 @@ class Settled:
 
 
 def settle(source: Source, emitted: list[Row], ends: list[int]) -> Settled:
-    """Compare the state records of a window's groups with those that they emitted.
-
-    Args:
-        ends: Group g emitted `emitted[ends[g - 1]:ends[g]]`.
-    """
+    """Compare state records with those emitted: by group g, `emitted[ends[g - 1]:ends[g]]`."""
     sizes = source.sizes
     if len(emitted) <= len(ends) and np.all(sizes <= 1):
         stops = np.array([0, *ends], np.int64)
@@ -53,7 +44,6 @@ def settle(source: Source, emitted: list[Row], ends: list[int]) -> Settled:
 
 
 def _settle_single(source: Source, emitted: list[Row], sizes: Int64s, counts: Int64s) -> Settled:
-    """Compare groups that had at most one record each and emitted at most one."""
     groups = np.flatnonzero(counts)
     had = sizes[groups] == 1
     olds: Iterable[Row | None] = source.rows
@@ -139,7 +129,6 @@ def _unlike(olds: list[Row], news: list[Row]) -> tuple[Sequence[int], Sequence[i
 
 
 def _names(olds: list[Row], news: list[Row]) -> tuple[list[Hashable], list[Hashable]]:
-    """Return names that are equal for equal records; nested values are hashed only if needed."""
     left, right = list(map(_outline, olds)), list(map(_outline, news))
     both = set(left) & set(right)
     before, after = (

@@ -2,10 +2,9 @@
 
 Records that were emitted again are kept, others are deleted, and new ones are written.
 
-In a kept state only the records that are put or deleted are looked up (`settle_kept`,
-`cbp.engine.kernel.kept_groups`). A record that is put unchanged costs no write; one that is put
-with other values replaces the record of its key. So the cost of a call follows the records that it
-touches, not the size of its group.
+In a kept state only the records that are put or deleted are looked up
+(`cbp.engine.kernel.kept_groups`). A record that is put unchanged costs no write; one that is put
+with other values replaces the record of its key.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.kept_records import Deletion, KeptShape, changes_of
-from cbp.engine.columnar.row_codec import Row, encode_rows
+from cbp.engine.columnar.row_codec import encode_rows
 from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.columnar.values import Row
 from cbp.engine.kernel.expiry import Timers
 from cbp.engine.kernel.group_batch import Source, Window
 from cbp.engine.kernel.kept_groups import KeptSource
@@ -37,14 +37,7 @@ from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
 @dataclass(slots=True)
 class KeptChanges:
-    """What the groups of a window changed in one kept state.
-
-    Attributes:
-        died: Records that were deleted or replaced.
-        died_groups: Group of each of them; ascending.
-        groups: Group of each new record; ascending.
-        born: The new records, in order within each group.
-    """
+    """What the groups of a window changed in one kept state; the groups of records ascend."""
 
     died: RecordPositions
     died_groups: Int64s
@@ -57,14 +50,8 @@ def settle_kept(
 ) -> KeptChanges:
     """Return the changes made by puts and deletions; a record put unchanged is none.
 
-    Args:
-        source: The state of the window.
-        operations: The puts and deletions of the calls, group after group.
-        ends: Group g put and deleted `operations[ends[g - 1]:ends[g]]`.
-
-    Raises:
-        TypeError: A record does not fit the state.
-        ValueError: A record has another key than its group.
+    Group g put and deleted `operations[ends[g - 1]:ends[g]]`. Raises `TypeError` if a record does
+    not fit the state, `ValueError` if it has another key than its group.
     """
     found = _Found()
     shape, kinds = source.shape, list(map(type, operations))
@@ -100,11 +87,9 @@ _ABSENT: Any = object()
 class _Found:
     """The puts and deletions of all groups of a window, beside their present records.
 
-    Attributes:
-        numbers, sizes: Groups, and how many records each puts and deletes.
-        after: The records that are put; `None` for one that is deleted.
-        places: Where the live records with the same keys lie.
-        before: These records, `None` where there is none; `_ABSENT` where they are not asked for.
+    Each group of `numbers` puts and deletes `sizes` records: `after` has them, `None` for one that
+    is deleted; `before` the live ones with the same keys, `None` where there is none, `_ABSENT`
+    where they are not asked for; `places` where these lie.
     """
 
     numbers: list[int] = field(default_factory=list)
@@ -131,12 +116,7 @@ class _Found:
 def _changes(
     shape: KeptShape, operations: Sequence[Row | Deletion], *, exact: bool, mixed: bool
 ) -> Mapping[Row, Row | None]:
-    """Return the result of `changes_of`; records that need no check are not checked singly.
-
-    Args:
-        exact: Whether no record needs a check.
-        mixed: Whether there are deletions among the operations.
-    """
+    """Return the result of `changes_of`; records that are `exact` are not checked singly."""
     if exact and not mixed:
         rows = cast("Sequence[Row]", operations)
         changes = dict(zip(shape.seconds_of(rows), rows, strict=True))
@@ -162,12 +142,7 @@ def _require_key(
 
 
 class StateSettlement:
-    """Writes the changed records of the states of one bucket.
-
-    Args:
-        write_output: Called with the changes of a view, as columns.
-        write_state: Called with new records of a state, as tables that ascend by hash.
-    """
+    """Writes the changed records of the states of one bucket; tables that ascend by hash."""
 
     def __init__(
         self,
@@ -233,7 +208,6 @@ class StateSettlement:
         columns: list[pa.Array],
         born_groups: Int64s,
     ) -> None:
-        """Write the changes of a view: the found differences, with the removed records."""
         changes = ViewChanges(view, self._write_output)
         gone = self._states[view.name].take(died, changes.names) if len(died_groups) else None
         born = pa.table(columns, names=changes.names) if columns else None
@@ -242,11 +216,11 @@ class StateSettlement:
     def write_born(self, spec: StateSpec, window: Window, rows: list[Row]) -> list[pa.Array]:
         """Write new state records of the only group of a window; return their columns."""
         nothing = np.empty(0, np.int64)
-        settled = Settled(nothing, np.zeros(len(rows), np.int64), rows)
-        return self._write_state(spec, settled, window)
+        return self._write_state(
+            spec, Settled(nothing, np.zeros(len(rows), np.int64), rows), window
+        )
 
     def _write_state(self, spec: StateSpec, settled: Settled, window: Window) -> list[pa.Array]:
-        """Write new records of a state, each with the hash of its group; return their columns."""
         columns, groups = encode_rows(settled.born, spec.schema), settled.groups
         if self._is_foreign(spec, groups, columns, window):
             message = f"a record of state {spec.name!r} has the key of another group"
@@ -258,7 +232,6 @@ class StateSettlement:
     def _write_rows(
         self, spec: StateSpec, columns: list[pa.Array], groups: Int64s, window: Window
     ) -> None:
-        """Write new records; each has the key of its group."""
         hashes = pa.array(window.hashes[groups])
         table = pa.Table.from_arrays([*columns, hashes], schema=state_file_schema(spec))
         self._write_file(spec.name, table)
@@ -266,12 +239,9 @@ class StateSettlement:
     def _is_foreign(
         self, spec: StateSpec, groups: Int64s, columns: list[pa.Array], window: Window
     ) -> bool:
-        """Return whether a record is for another key than its group's."""
         schema = window.key_table.schema
         places = [spec.schema.index(name) for name in self._spec.key_of(spec).names]
-        arrays = [
-            columns[place].cast(field.type) for place, field in zip(places, schema, strict=True)
-        ]
+        arrays = [columns[at].cast(type_) for at, type_ in zip(places, schema.types, strict=True)]
         emitted = pa.Table.from_arrays(arrays, schema=schema)
         expected = window.key_table
         if len(groups) != expected.num_rows or (np.diff(groups) != 1).any() or groups[:1].any():

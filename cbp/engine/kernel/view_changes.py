@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import Int64s, arrow_schema, with_types
 from cbp.engine.columnar.groups import positive_zeros
-from cbp.engine.columnar.row_codec import Row, encode_column
+from cbp.engine.columnar.row_codec import encode_column
 from cbp.engine.columnar.row_codes import first_twice, row_codes
+from cbp.engine.columnar.values import Row
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.arrow.type_check import narrow
 from cbp.engine.storage.external_sort import order_by_columns
@@ -67,10 +68,8 @@ def require_single(
 ) -> None:
     """Refuse two records of one key of a view.
 
-    Args:
-        groups: The groups that have new records; no other group can have two of one key.
-        emitted: The emitted records, group after group.
-        ends: Group g emitted `emitted[ends[g - 1]:ends[g]]`.
+    Only `groups`, which have new records, can have two. Group g emitted
+    `emitted[ends[g - 1]:ends[g]]`.
     """
     stops = np.array(ends, np.int64)
     starts = np.concatenate([[0], stops[:-1]])
@@ -103,11 +102,8 @@ class ViewChanges:
     ) -> None:
         """Write the changes of the records of some groups.
 
-        Args:
-            died: Removed records of the view, with its columns; `None` if there are none.
-            died_groups: The group of each removed record, as numbers that ascend in visiting
-                order.
-            born: New records; `None` if there are none.
+        The groups of removed records (`died`) and of new ones are numbers that ascend in
+        visiting order.
         """
         types = author_schema(self.view.schema)
         tables = (table for table in (died, born) if table is not None)
@@ -125,12 +121,9 @@ class ViewChanges:
         self.write_ordered(table.take(pa.array(order)), groups[order], sides[order])
 
     def write_ordered(self, table: pa.Table, groups: Int64s, sides: Int64s) -> None:
-        """Write changes of records in the order of group, second key and side.
+        """Write changes of records in the order of group, second key and `SIDE`.
 
-        Args:
-            table: The view's columns, in the types that authors see. In a bag no record is on
-                both sides.
-            sides: See `SIDE`.
+        The table has the types that authors see. In a bag no record is on both sides.
         """
         if self.view.bag:
             self._write_kinds(table, np.where(sides == 0, _DELETE, _INSERT))
@@ -150,7 +143,6 @@ class ViewChanges:
         self._write_kinds(table, kinds)
 
     def _write_kinds(self, table: pa.Table, kinds: Int64s) -> None:
-        """Write records with the type of each change, as its place in `_TYPES`."""
         columns = [*table.columns, _TEXTS.take(pa.array(kinds)), pa.array(_SIGNS[kinds])]
         names = [*table.column_names, CHANGE_TYPE, SIGN]
         changes = pa.Table.from_arrays(columns, names=names)
@@ -168,12 +160,7 @@ class ViewChanges:
 
 
 def _merged(groups: Int64s, sides: Int64s) -> Int64s:
-    """Return the order of records by group and side.
-
-    Args:
-        groups: The group of each; those of each side ascend.
-        sides: See `SIDE`; ascending.
-    """
+    """Return the order of records by group and side; `sides` ascend, and the groups of each."""
     many = len(groups) // 2
     has_both = np.array_equal(groups[:many], groups[many:]) and np.array_equal(
         sides, np.repeat([0, 1], many)
@@ -188,9 +175,7 @@ def _merged(groups: Int64s, sides: Int64s) -> Int64s:
 def _surplus(records: Int64s, sides: Int64s) -> Int64s:
     """Return the rows that are left once each record of one side takes one of the other away.
 
-    Args:
-        records: A number for each record; equal ones have one number.
-        sides: See `SIDE`.
+    Equal records have one number.
     """
     order = np.lexsort((sides, records))
     codes = 2 * records[order] + sides[order]

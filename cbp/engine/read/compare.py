@@ -4,13 +4,11 @@ Tables are compared as `cbp.model.dataflow.equality` defines it: as multisets of
 a history with its epochs, an output without a key), or as views, by the last record per key.
 Both sides are read as streams, batch by batch.
 
-- A multiset is compared by `cbp.engine.state.multiset_difference`: equal records cancel out as they
-  are read; records that come in another order are spilled by hash.
-- A view is cut by the hash of its keys into parts of about `compared_rows` records, on disk; memory
-  then holds the keys of one part.
-- Changes are cut by the hash of their record, and their signs are summed up.
-- A multiset whose records need not agree exactly (`Closeness`) is cut in the same way, by the
-  hash of the columns that must agree.
+- A multiset is compared by `cbp.engine.state.multiset_difference`; records that come in another
+  order are spilled by hash.
+- Others are cut by a hash into parts of about `compared_rows` records, on disk: a view by its keys,
+  changes by their record, and a multiset whose records need not agree exactly (`Closeness`) by the
+  columns that must agree.
 
 Guaranteed: a difference of one record, beyond the table's tolerance, is found; no decision
 depends on a hash. If a table differs, its first `SHOWN_MAX` keys are returned, and its comparison
@@ -21,15 +19,15 @@ column without floating-point numbers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, zip_longest
 from typing import Any, Literal
 
 import numpy as np
 
-from cbp.engine.columnar.row_codec import Row
+from cbp.engine.columnar.values import Row
 from cbp.engine.interface.readers import Contents
 from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.multiset_difference import Difference
@@ -45,7 +43,8 @@ from cbp.model.dataflow.equality import (
     record_rank,
 )
 from cbp.model.dataflow.set_aside import SET_ASIDE_COMPARED
-from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.dataflow.stage import OutputSpec, TranslatorSpec
+from cbp.model.flow.schema import Schema
 from cbp.model.flow.signed_changes import change_splitter, split_change
 from cbp.model.verification import Comparison, Differing
 
@@ -61,26 +60,57 @@ _TEXT_MAX = 300
 Batches = Callable[[], Iterator[list[Row]]]
 """Starts reading one side; yields lists of records in the order of the table."""
 
+_Rank = Callable[[tuple[int, Row]], Any]
+"""Returns the rank of an epoch and a record."""
+
 Counting = Callable[[int], None]
 """Called with the number of records as they are compared; may raise to end the comparison."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Both sides of a comparison, of about `rows` records each."""
+
+    expected: Batches
+    actual: Batches
+    rows: int
+    counting: Counting
+    limits: EngineLimits = DEFAULT_LIMITS
 
 
 def column_names(
     comparison: Comparison, spec: TranslatorSpec
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the compared columns of a table, and the columns that identify a difference."""
-    if comparison.kind == "set_aside":
-        return SET_ASIDE_COMPARED.names, ("key", "record")
-    if comparison.kind == "state":
-        state = spec.state(comparison.name)
-        return state.schema.names, spec.key_of(state).names
-    output = spec.output(comparison.name)
+    schema, key, output = _declared(comparison, spec)
+    if output is None:
+        return schema.names, key
     if comparison.kind == "changes":
         columns = output.record_schema.names
         return columns, columns
     before = ("_epoch",) if comparison.kind == "history" else ()
-    columns = (*before, *output.schema.names)
-    return columns, (*before, *output.key) if output.key else columns
+    columns = (*before, *schema.names)
+    return columns, (*before, *key) if key else columns
+
+
+def _declared(
+    comparison: Comparison, spec: TranslatorSpec
+) -> tuple[Schema, tuple[str, ...], OutputSpec | None]:
+    """Return the columns of a table, those of its key, and what it is declared as, if an output."""
+    if comparison.kind == "set_aside":
+        return SET_ASIDE_COMPARED, ("key", "record"), None
+    if comparison.kind == "state":
+        state = spec.state(comparison.name)
+        return state.schema, spec.key_of(state).names, None
+    output = spec.output(comparison.name)
+    return output.schema, output.key, output
+
+
+def _ranked(output: OutputSpec | None) -> tuple[_Rank | None, list[int]]:
+    """Return the rank by which a record of a key counts, and the columns that it needs."""
+    if output is None or not output.latest_by:
+        return None, []
+    return record_rank(output), [output.schema.index(name) for name in output.latest_by]
 
 
 def compare(
@@ -92,27 +122,13 @@ def compare(
     counting: Counting,
     limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[Differing]:
-    """Return keys of a table whose records differ, `SHOWN_MAX` at most; empty if there are none.
-
-    Args:
-        counting: See `Counting`.
-    """
+    """Return keys of a table whose records differ, `SHOWN_MAX` at most; empty if there are none."""
     epochs = comparison.kind == "history"
-    rank: Callable[[tuple[int, Row]], Any] | None = None
-    beside: list[int] = []
-    names: Sequence[str]
-    if comparison.kind == "set_aside":
-        schema, names, close = SET_ASIDE_COMPARED, ("key", "record"), EXACTLY
-    elif comparison.kind == "state":
-        state = spec.state(comparison.name)
-        names = spec.key_of(state).names
-        schema, close = state.schema, closeness(state, names)
-    else:
-        output = spec.output(comparison.name)
-        schema, names = output.schema, output.key
-        close = closeness(output, names, behind=int(epochs))
-        rank = record_rank(output) if output.latest_by else None
-        beside = [schema.index(name) for name in output.latest_by]
+    schema, names, output = _declared(comparison, spec)
+    rank, beside = _ranked(output)
+    close = EXACTLY
+    if comparison.kind != "set_aside":
+        close = closeness(output or spec.state(comparison.name), names, behind=int(epochs))
     # Without a key, the whole record is the key; in a history, the epoch comes first.
     key = [schema.index(name) + epochs for name in names] or list(range(len(schema) + epochs))
     if epochs and names:
@@ -121,36 +137,21 @@ def compare(
     def side(contents: Contents, number: int) -> Batches:
         wanted = [number] if expected.parts == actual.parts else list(range(contents.parts))
         with_epochs = epochs or rank is not None
-        return lambda: chain.from_iterable(contents.part(n, epochs=with_epochs) for n in wanted)
+        return lambda: chain.from_iterable(contents.part(n, with_epochs) for n in wanted)
 
     differences: list[Differing] = []
     parts = expected.parts if expected.parts == actual.parts else 1
     rows = max(expected.rows, actual.rows) // parts
     for number in range(parts):
-        left, right = side(expected, number), side(actual, number)
+        sides = Sides(side(expected, number), side(actual, number), rows, counting, limits)
         if comparison.kind == "view":
-            differences += compare_views(
-                left,
-                right,
-                key=key,
-                rows=rows,
-                counting=counting,
-                close=close,
-                rank=rank,
-                beside=beside,
-                limits=limits,
-            )
+            differences += compare_views(sides, key, close, rank=rank, beside=beside)
         elif comparison.kind == "changes":
-            split = change_splitter(schema.names)
-            differences += compare_changes(
-                left, right, rows=rows, counting=counting, close=close, split=split, limits=limits
-            )
+            differences += compare_changes(sides, close, change_splitter(schema.names))
         elif close.tolerance or close.left_out:
-            differences += compare_near(
-                left, right, key=key, rows=rows, counting=counting, close=close, limits=limits
-            )
+            differences += compare_near(sides, key, close)
         else:
-            differences += compare_multisets(left, right, key=key, counting=counting, limits=limits)
+            differences += compare_multisets(sides, key)
         if len(differences) >= SHOWN_MAX:
             break
     return differences[:SHOWN_MAX]
@@ -160,9 +161,8 @@ def compare(
 class DifferenceCounts:
     """Counts of records that differ between two versions of a table.
 
-    Attributes:
-        added, gone: Records that only the other version has, or only this one.
-        changed: Records whose key is in both versions, with different values.
+    Only the other version has those `added`, only this one those `gone`; the key of those `changed`
+    is in both.
     """
 
     before: int = 0
@@ -182,24 +182,15 @@ def count_differences(
 ) -> DifferenceCounts:
     """Count the records in which two versions of a table differ, exactly and by value.
 
-    Args:
-        comparison: The compared table, which is not a flow of changes. A history and set-aside
-            records are compared without their epochs.
-        before, after: Both versions, with the same columns.
+    The table is not a flow of changes; both versions have the same columns. A history and set-aside
+    records are compared without their epochs.
     """
-    rank: Callable[[tuple[int, Row]], Any] | None = None
-    beside: list[int] = []
-    names: Sequence[str]
+    schema, names, output = _declared(comparison, spec)
     if comparison.kind == "set_aside":
         schema, names = _SET_ASIDE_COUNTED, ("input", "key", "record")
-    elif comparison.kind == "state":
-        state = spec.state(comparison.name)
-        schema, names = state.schema, spec.key_of(state).names
-    else:
-        output = spec.output(comparison.name)
-        schema, names = output.schema, output.key if comparison.kind == "view" else ()
-        rank = record_rank(output) if names and output.latest_by else None
-        beside = [schema.index(name) for name in output.latest_by] if names else []
+    elif output is not None and comparison.kind != "view":
+        names = ()
+    rank, beside = _ranked(output if names else None)
     key = [schema.index(name) for name in names] or list(range(len(schema)))
     places = [at + int(rank is not None) for at in key]
     counts = DifferenceCounts()
@@ -211,14 +202,12 @@ def count_differences(
         return lambda: (
             [row[left_out:] for row in batch] if left_out else batch
             for n in numbers
-            for batch in contents.part(n, epochs=rank is not None)
+            for batch in contents.part(n, rank is not None)
         )
 
-    rows = max(before.rows, after.rows)
-    with closing(
-        _Parts(rows, lambda row: identity([row[at] for at in places]), DEFAULT_LIMITS)
-    ) as spilled:
-        spilled.take(side(before), side(after), counting)
+    sides = Sides(side(before), side(after), max(before.rows, after.rows), counting)
+    with closing(_Parts(sides, lambda row: identity([row[at] for at in places]))) as spilled:
+        spilled.take()
         for part in range(spilled.parts):
             if comparison.kind != "view":
                 olds, news = spilled.all(part, 0), spilled.all(part, 1)
@@ -226,11 +215,7 @@ def count_differences(
                 olds, news = (
                     {
                         value: _listed(_present(row, (*key, *beside)))
-                        for value, row in (
-                            spilled.last(part, number)
-                            if rank is None
-                            else spilled.greatest(part, number, rank)
-                        ).items()
+                        for value, row in spilled.last(part, number, rank).items()
                     }
                     for number in (0, 1)
                 )
@@ -251,100 +236,63 @@ def _count(counts: DifferenceCounts, olds: list[Row], news: list[Row]) -> None:
     counts.changed += changed
 
 
-def compare_multisets(
-    expected: Batches,
-    actual: Batches,
-    *,
-    key: Sequence[int],
-    counting: Counting,
-    limits: EngineLimits = DEFAULT_LIMITS,
-) -> list[Differing]:
+def compare_multisets(sides: Sides, key: Sequence[int]) -> list[Differing]:
     """Return the first keys whose records differ, as multisets; empty if both sides are equal.
 
-    Args:
-        expected, actual: Both sides; each is read up to two times.
-        key: Positions of the columns that identify a difference.
-        counting: Called for the records that are read the first time.
+    Each side is read up to two times, and counted once. `key` has the positions of the columns that
+    identify a difference.
     """
-    surplus, missing = _one_sided(expected, actual, counting, limits)
+    surplus, missing = _one_sided(sides)
     if not surplus and not missing:
         return []
     groups: dict[Hashable, _Group] = {}
     _into(groups, surplus, key, "actual")
     if missing:
         # A difference returns the records of one side only; swapping the sides gives the other.
-        lacking, _ = _one_sided(actual, expected, lambda rows: None, limits)
+        swapped = replace(sides, expected=sides.actual, actual=sides.expected)
+        lacking, _ = _one_sided(replace(swapped, counting=lambda rows: None))
         _into(groups, lacking, key, "expected")
-    shown = islice(groups.values(), SHOWN_MAX)
-    return [_differing(group.key, group.expected, group.actual) for group in shown]
+    return _first(groups)
 
 
-def compare_near(
-    expected: Batches,
-    actual: Batches,
-    *,
-    key: Sequence[int],
-    rows: int,
-    counting: Counting,
-    close: Closeness,
-    limits: EngineLimits = DEFAULT_LIMITS,
-) -> list[Differing]:
+def compare_near(sides: Sides, key: Sequence[int], close: Closeness) -> list[Differing]:
     """Return keys whose records differ by more than a tolerance, as multisets; `SHOWN_MAX` at most.
 
-    Each record is paired with at most one close record of the other side. Records without a
-    partner differ. The keys are in no particular order.
-
-    Args:
-        expected, actual: Both sides; each is read once.
-        key: Positions of the columns that identify a difference.
-        rows: Approximate number of records of a side.
+    Each record is paired with at most one close record of the other side; those without a partner
+    differ. The keys are in no particular order. Each side is read once.
     """
-    spilled = _Parts(rows, lambda row: close.parts(row)[0], limits)
-    sides = expected, actual, counting
-    return _unpaired(spilled, sides, close, lambda wants, has: (wants, has), key)
+    spilled = _Parts(sides, lambda row: close.parts(row)[0])
+    return _unpaired(spilled, close, lambda wants, has: (wants, has), key)
 
 
 def compare_changes(
-    expected: Batches,
-    actual: Batches,
-    *,
-    rows: int,
-    counting: Counting,
+    sides: Sides,
     close: Closeness = EXACTLY,
     split: Callable[[Row], tuple[Sequence[Any], int]] = split_change,
-    limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[Differing]:
     """Return records whose signs have different sums, `SHOWN_MAX` at most; empty if all are equal.
 
-    They are in no particular order.
-
-    Args:
-        expected, actual: Both sides, as changes; each is read once.
-        rows: Approximate number of changes of a side.
-        split: Returns the record and the sign of a change.
+    They are in no particular order. Each side is read once. `split` returns the record and the sign
+    of a change.
     """
-    spilled = _Parts(rows, lambda row: close.parts(split(row)[0])[0], limits)
-    sides = expected, actual, counting
-    return _unpaired(spilled, sides, close, lambda wants, has: _net(wants, has, split), None)
+    spilled = _Parts(sides, lambda row: close.parts(split(row)[0])[0])
+    return _unpaired(spilled, close, lambda wants, has: _net(wants, has, split), None)
 
 
 def _unpaired(
     spilled: _Parts,
-    sides: tuple[Batches, Batches, Counting],
     close: Closeness,
     net: Callable[[list[Row], list[Row]], tuple[list[Row], list[Row]]],
     key: Sequence[int] | None,
 ) -> list[Differing]:
     """Return the keys of the records that have no record of the other side close to them.
 
-    Args:
-        spilled: Gets both sides; closed at the end.
-        net: Returns the records to pair of those that agree in what must be equal.
-        key: Positions of the columns that name a difference; `None`: all.
+    `net` returns the records to pair of those that agree in what must be equal; `key` has the
+    positions of the columns that name a difference, `None` means all.
     """
     groups: dict[Hashable, _Group] = {}
     with closing(spilled):
-        spilled.take(*sides)
+        spilled.take()
         for part in range(spilled.parts):
             wants, has = spilled.all(part, 0), spilled.all(part, 1)
             for same in dict.fromkeys([*wants, *has]):
@@ -356,8 +304,7 @@ def _unpaired(
                 _into(groups, [right[at] for at in surplus], names, "actual")
             if len(groups) >= SHOWN_MAX:
                 break
-    shown = islice(groups.values(), SHOWN_MAX)
-    return [_differing(group.key, group.expected, group.actual) for group in shown]
+    return _first(groups)
 
 
 def _net(
@@ -377,40 +324,26 @@ def _net(
 
 
 def compare_views(
-    expected: Batches,
-    actual: Batches,
-    *,
+    sides: Sides,
     key: Sequence[int],
-    rows: int,
-    counting: Counting,
     close: Closeness = EXACTLY,
-    rank: Callable[[tuple[int, Row]], Any] | None = None,
+    *,
+    rank: _Rank | None = None,
     beside: Sequence[int] = (),
-    limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[Differing]:
     """Return the first keys whose last records differ; empty if both views are equal.
 
-    A tombstone (`cbp.model.dataflow.equality`) equals a key that never had a record.
-
-    Args:
-        expected, actual: Both sides, in the order of the flow.
-        key: Positions of the declared key's columns.
-        rows: Approximate number of records of a side.
-        rank: Returns the rank of an epoch and a record; the record of a key with the greatest
-            rank counts, and each record then starts with its epoch. `None` means that the last
-            record counts.
-        beside: Positions of columns that a tombstone has beside its key.
+    Both sides are in the order of the flow. A tombstone (`cbp.model.dataflow.equality`) equals a
+    key that never had a record; it has the columns `beside` next to its key. With a `rank`, of a
+    key the record with the greatest rank counts instead of the last, and each record starts with
+    its epoch.
     """
     differences: list[Differing] = []
-    behind = int(rank is not None)
-    places = [at + behind for at in key]
-    with closing(_Parts(rows, lambda row: identity([row[at] for at in places]), limits)) as spilled:
-        spilled.take(expected, actual, counting)
+    places = [at + int(rank is not None) for at in key]
+    with closing(_Parts(sides, lambda row: identity([row[at] for at in places]))) as spilled:
+        spilled.take()
         for part in range(spilled.parts):
-            wants, has = (
-                spilled.last(part, side) if rank is None else spilled.greatest(part, side, rank)
-                for side in (0, 1)
-            )
+            wants, has = (spilled.last(part, side, rank) for side in (0, 1))
             for value in dict.fromkeys([*wants, *has]):
                 left, right = (_present(side.get(value), (*key, *beside)) for side in (wants, has))
                 if left is None and right is None:
@@ -425,10 +358,8 @@ def compare_views(
     return differences
 
 
-def _one_sided(
-    olds: Batches, news: Batches, counting: Counting, limits: EngineLimits
-) -> tuple[list[Row], int]:
-    """Return the first records that only `news` has, and how many only `olds` has.
+def _one_sided(sides: Sides) -> tuple[list[Row], int]:
+    """Return the first records that only `actual` has, and how many only `expected` has.
 
     Both sides are read in step, so that records in the same order cancel out at once.
     """
@@ -442,10 +373,10 @@ def _one_sided(
     def fresh(records: list[Row]) -> None:
         born.extend(records[: max(0, 100 * SHOWN_MAX - len(born))])
 
-    with Difference(died, fresh, limits) as difference:
+    with Difference(died, fresh, sides.limits) as difference:
         nothing: list[Row] = []
-        for left, right in zip_longest(olds(), news(), fillvalue=nothing):
-            counting(len(left) + len(right))
+        for left, right in zip_longest(sides.expected(), sides.actual(), fillvalue=nothing):
+            sides.counting(len(left) + len(right))
             if left:
                 nowhere = np.zeros(len(left), np.int64)
                 difference.read(left, RecordPositions(nowhere, nowhere, nowhere))
@@ -462,6 +393,11 @@ class _Group:
     key: Row
     expected: list[Row] = field(default_factory=list)
     actual: list[Row] = field(default_factory=list)
+
+
+def _first(groups: Mapping[Hashable, _Group]) -> list[Differing]:
+    shown = islice(groups.values(), SHOWN_MAX)
+    return [_differing(group.key, group.expected, group.actual) for group in shown]
 
 
 def _into(
@@ -508,25 +444,20 @@ def _shortened(text: str) -> str:
 
 
 class _Parts:
-    """Records of both sides, cut into parts by a hash; on disk, in one unnamed temporary file.
+    """Records of both sides, cut into parts by the hash of what `of` returns; on disk."""
 
-    Args:
-        of: Returns what is hashed of a record; records with equal values are in one part.
-    """
-
-    def __init__(self, rows: int, of: Callable[[Row], Hashable], limits: EngineLimits) -> None:
-        self.parts = min(_PARTS_MAX, max(1, rows // limits.compared_rows))
-        self._block_rows = limits.spill_block_rows
-        self._of = of
+    def __init__(self, sides: Sides, of: Callable[[Row], Hashable]) -> None:
+        self.parts = min(_PARTS_MAX, max(1, sides.rows // sides.limits.compared_rows))
+        self._sides, self._of = sides, of
         self._file = BlockFile()
         self._blocks: dict[tuple[int, int], list[int]] = {}
         self._waiting: dict[tuple[int, int], list[Row]] = {}
 
-    def take(self, expected: Batches, actual: Batches, counting: Counting) -> None:
-        """Take both sides, in order; the first is side 0."""
-        for side, batches in enumerate((expected, actual)):
+    def take(self) -> None:
+        """Read both sides, in order; the first is side 0."""
+        for side, batches in enumerate((self._sides.expected, self._sides.actual)):
             for batch in batches():
-                counting(len(batch))
+                self._sides.counting(len(batch))
                 for row in batch:
                     self._add(side, row)
 
@@ -534,18 +465,17 @@ class _Parts:
         part = hash(self._of(row)) % self.parts
         waiting = self._waiting.setdefault((part, side), [])
         waiting.append(row)
-        if len(waiting) >= self._block_rows:
+        if len(waiting) >= self._sides.limits.spill_block_rows:
             self._blocks.setdefault((part, side), []).append(self._file.add(waiting))
             waiting.clear()
 
-    def last(self, part: int, side: int) -> dict[Hashable, Row]:
-        """Return the last record of each hashed value in one part of one side."""
-        return {self._of(row): row for block in self._read(part, side) for row in block}
+    def last(self, part: int, side: int, rank: _Rank | None) -> dict[Hashable, Row]:
+        """Return the last record of each hashed value in one part of one side.
 
-    def greatest(
-        self, part: int, side: int, rank: Callable[[tuple[int, Row]], Any]
-    ) -> dict[Hashable, Row]:
-        """Return the greatest record of each hashed value, without the epochs before them."""
+        With a rank, that is the greatest one, and epochs before the records are left out.
+        """
+        if rank is None:
+            return {self._of(row): row for block in self._read(part, side) for row in block}
         best: dict[Hashable, tuple[int, Row]] = {}
         for block in self._read(part, side):
             for epoch, *row in block:

@@ -8,12 +8,13 @@ names. Nothing is refreshed, so later publications are not seen.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
-from cbp.engine.columnar.row_codec import Row, decode_columns
+from cbp.engine.columnar.row_codec import decode_table
+from cbp.engine.columnar.values import Row
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.live_records import live_batches
 from cbp.engine.interface.readers import Contents
@@ -25,160 +26,74 @@ from cbp.model.flow.schema import Schema
 from cbp.model.verification import Comparison
 
 
-@dataclass(frozen=True, slots=True)
-class StateContents:
-    """One version of a state table."""
+def state_contents(table: StateTable, schema: Schema, buckets: int, cache: IndexCache) -> Contents:
+    """Return the contents of one version of a state table: a part per bucket, by hash."""
 
-    table: StateTable
-    schema: Schema
-    buckets: int
-    cache: IndexCache
-
-    @property
-    def rows(self) -> int:
-        """How many records it has."""
-        return sum(f.rows - f.dead for files in self.table.live.values() for f in files)
-
-    @property
-    def parts(self) -> int:
-        """Number of parts: one per bucket."""
-        return self.buckets
-
-    def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
-        """Yield the records of one bucket, by hash; a state has no epochs."""
+    def part(number: int, epochs: bool) -> Iterator[list[Row]]:
         assert not epochs, "a state has no epochs"
-        types = [column.type for column in self.schema.fields]
-        for part in BucketState(self.table, self.cache, (number,)).records(self.schema.names):
-            yield list(decode_columns(part, self.schema.names, types))
+        for records in BucketState(table, cache, (number,)).records(schema.names):
+            yield list(decode_table(records, schema))
+
+    rows = sum(file.rows - file.dead for files in table.live.values() for file in files)
+    return Contents(rows, buckets, part)
 
 
-@dataclass(frozen=True, slots=True)
-class OutputContents:
-    """One version of an output table.
+def output_contents(
+    folder: str, schema: Schema, live: Sequence[AddFile], limits: EngineLimits
+) -> Contents:
+    """Return the contents of one version of an output table, whose files hold whole epochs.
 
-    Attributes:
-        live: The version's live files, in any order; they hold whole epochs.
+    They are in the order of the flow, in one part, since records of a key can be in any file.
     """
 
-    folder: str
-    schema: Schema
-    live: Sequence[AddFile]
-    limits: EngineLimits
-
-    @property
-    def rows(self) -> int:
-        """How many records it has."""
-        return sum(file.rows - file.dead for file in self.live)
-
-    @property
-    def parts(self) -> int:
-        """Always one, since records of a key can be in any file."""
-        return 1
-
-    def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
-        """Yield the records in the order of the flow, with their epoch in front if asked for."""
-        assert number == 0, "there is one part"
-        names = (*(("_epoch",) if epochs else ()), *self.schema.names)
-        schema = arrow_schema(self.schema).insert(0, pa.field("_epoch", pa.int64()))
-        for file in in_order(self.live):
-            for batch in live_batches(self.folder, file, schema.names, limits=self.limits):
+    def part(number: int, epochs: bool) -> Iterator[list[Row]]:
+        types = arrow_schema(schema).insert(0, pa.field("_epoch", pa.int64()))
+        for file in in_order(live):
+            for batch in live_batches(folder, file, types.names, limits=limits):
                 # A file from before the output got a column lacks it.
-                table = conform(pa.Table.from_batches([batch]), schema)
-                columns = [table.column(name).to_pylist() for name in names[: int(epochs)]]
-                types = [column.type for column in self.schema.fields]
-                rows = decode_columns(table, self.schema.names, types)
+                table = conform(pa.Table.from_batches([batch]), types)
+                rows = decode_table(table, schema)
                 if epochs:
-                    yield [(epoch, *row) for epoch, row in zip(*columns, rows, strict=True)]
+                    numbers = table.column("_epoch").to_pylist()
+                    yield [(epoch, *row) for epoch, row in zip(numbers, rows, strict=True)]
                 else:
                     yield list(rows)
 
-
-@dataclass(frozen=True, slots=True)
-class _OfWhole:
-    """Records that are made from all those of an output."""
-
-    whole: Contents
-
-    @property
-    def rows(self) -> int:
-        """Upper bound of the number of records."""
-        return self.whole.rows
-
-    @property
-    def parts(self) -> int:
-        """The number of parts of the whole."""
-        return self.whole.parts
+    return Contents(sum(file.rows - file.dead for file in live), 1, part)
 
 
-@dataclass(frozen=True, slots=True)
-class _ContentsSince(_OfWhole):
-    """The records of an output from the epoch `first` on."""
+def listed_contents(listed: Sequence[Sequence[Row]]) -> Contents:
+    """Return records in memory, by epoch, as of the reference engine; a state is one list."""
 
-    first: int
-
-    def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
-        """Yield the records of the whole from the first epoch on."""
-        for rows in self.whole.part(number, epochs=True):
-            yield [row if epochs else row[1:] for row in rows if row[0] >= self.first]
-
-
-@dataclass(frozen=True, slots=True)
-class _ContentsWithGaps(_OfWhole):
-    """The records of an output whose epochs have other numbers.
-
-    Attributes:
-        whole: All records of the output, with epochs that follow each other.
-        gaps: Numbers that no epoch has, ascending.
-    """
-
-    gaps: Sequence[range]
-
-    def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
-        """Yield the records of the whole."""
-        for rows in self.whole.part(number, epochs=epochs):
-            yield [(self._number(row[0]), *row[1:]) for row in rows] if epochs else rows
-
-    def _number(self, epoch: int) -> int:
-        for gap in self.gaps:
-            if epoch >= gap.start:
-                epoch += len(gap)
-        return epoch
-
-
-@dataclass(frozen=True, slots=True)
-class ListedContents:
-    """Records in memory, by epoch, as of the reference engine; a state is one list."""
-
-    listed: Sequence[Sequence[Row]]
-
-    @property
-    def rows(self) -> int:
-        """How many records there are."""
-        return sum(map(len, self.listed))
-
-    @property
-    def parts(self) -> int:
-        """Always one."""
-        return 1
-
-    def part(self, number: int, *, epochs: bool) -> Iterator[list[Row]]:
-        """Yield the records epoch by epoch."""
-        assert number == 0, "there is one part"
-        for epoch, rows in enumerate(self.listed):
+    def part(number: int, epochs: bool) -> Iterator[list[Row]]:
+        for epoch, rows in enumerate(listed):
             yield [(epoch, *row) for row in rows] if epochs else list(rows)
+
+    return Contents(sum(map(len, listed)), 1, part)
 
 
 def contents_since(contents: Contents, comparison: Comparison) -> Contents:
-    """Return the contents to compare; for an output, only from the first repeated epoch on.
-
-    Epochs that retention has removed are left out too.
-    """
+    """Return the contents to compare: those of an output from the first repeated, kept epoch on."""
     first = max(comparison.since or 0, comparison.first)
-    if not first or comparison.carried:
-        return contents
-    return _ContentsSince(contents, first)
+
+    def part(number: int, epochs: bool) -> Iterator[list[Row]]:
+        for rows in contents.part(number, True):
+            yield [row if epochs else row[1:] for row in rows if row[0] >= first]
+
+    return replace(contents, part=part) if first and not comparison.carried else contents
 
 
 def contents_with_gaps(contents: Contents, gaps: Sequence[range]) -> Contents:
     """Return contents whose epochs leave out some numbers; `gaps` are ascending."""
-    return _ContentsWithGaps(contents, gaps) if gaps else contents
+
+    def numbered(epoch: int) -> int:
+        for gap in gaps:
+            if epoch >= gap.start:
+                epoch += len(gap)
+        return epoch
+
+    def part(number: int, epochs: bool) -> Iterator[list[Row]]:
+        for rows in contents.part(number, epochs):
+            yield [(numbered(row[0]), *row[1:]) for row in rows] if epochs else rows
+
+    return replace(contents, part=part) if gaps else contents

@@ -54,11 +54,7 @@ def read_records(
     live_of: LiveOf,
     limits: EngineLimits,
 ) -> list[dict[str, Any]]:
-    """Return at most `limit` records from `offset` on, over all increments in order.
-
-    If an increment's own files were compacted and collected, it is read from its table:
-    the same records in the same order, selected by `_epoch`.
-    """
+    """Return at most `limit` records from `offset` on, over all increments in order."""
     records: list[dict[str, Any]] = []
     for increment in increments:
         wanted = limit - len(records)
@@ -80,12 +76,9 @@ def recalled(folder: str, increment: Increment, live: Sequence[AddFile]) -> Incr
 
     Its only file does not exist, so that `read_records` reads the table instead.
     """
-    stage, _, output = increment.flow.partition(".")
-    table = flow_table(stage, output)
-    records = 0
+    table, records = _table_of(increment.flow), 0
     for file in live:
-        path = f"{folder}/{table}/{file.path}"
-        epochs = open_parquet(path).read(["_epoch"])
+        epochs = open_parquet(f"{folder}/{table}/{file.path}").read(["_epoch"])
         records += pc.sum(pc.equal(epochs.column(0), increment.index)).as_py() or 0
     all_of_it = DataFile(f"{table}/_epoch={increment.index}", records, 0)
     return replace(increment, files=(all_of_it,) if records else ())
@@ -131,8 +124,7 @@ def _of_files(
 def _of_table(
     folder: str, increment: Increment, live_of: LiveOf, limits: EngineLimits
 ) -> Iterator[pa.RecordBatch]:
-    stage, _, output = increment.flow.partition(".")
-    table = f"{folder}/{flow_table(stage, output)}"
+    table = f"{folder}/{_table_of(increment.flow)}"
     for file in live_of(folder, increment):
         for batch in read_batches(f"{table}/{file.path}", limits=limits):
             yield batch.filter(pc.equal(batch.column("_epoch"), increment.index))
@@ -142,15 +134,18 @@ def located(
     folder: str, flow: str, increments: Sequence[Increment], live: Sequence[AddFile]
 ) -> list[Increment]:
     """Return increments with the files of their table that hold their records now."""
-    stage, _, output = flow.partition(".")
-    table = flow_table(stage, output)
+    table, located = _table_of(flow), list[Increment]()
     parts_by_index: dict[int, list[DataFile]] = {increment.index: [] for increment in increments}
     for file in in_order(live):
         first, last = epochs_of(file)
         wanted = [index for index in parts_by_index if first <= index <= last]
         for index, part in _parts(folder, table, file, wanted):
             parts_by_index[index].append(part)
-    return [_if_whole(increment, parts_by_index[increment.index]) for increment in increments]
+    for increment in increments:
+        files = parts_by_index[increment.index]
+        is_whole = sum(file.rows for file in files) == increment.records
+        located.append(replace(increment, files=tuple(files)) if is_whole else increment)
+    return located
 
 
 def _parts(
@@ -172,7 +167,6 @@ def _parts(
             yield index, whole.slice(start, stop)
 
 
-def _if_whole(increment: Increment, files: Sequence[DataFile]) -> Increment:
-    if sum(file.rows for file in files) != increment.records:
-        return increment
-    return replace(increment, files=tuple(files))
+def _table_of(flow: str) -> str:
+    stage, _, output = flow.partition(".")
+    return flow_table(stage, output)

@@ -1,9 +1,8 @@
 """History of a key: the versions of a state's table that changed its records.
 
-The log entry of a version names the files that it added and removed, each with its bucket. So a
+The log entry of a version names the files that it added and removed, each with its bucket, so a
 version that did not touch the key's bucket is passed over without a look-up. In the others the
-records of the key are compared with those of the version before: a compaction touches a bucket
-and changes no record.
+records of the key are compared with those of the version before.
 
 Guaranteed: a call reads at most `VERSIONS_MAX` log entries and looks the key up in at most
 `LOOKUPS_MAX` versions; then it says that there are more.
@@ -12,12 +11,12 @@ Guaranteed: a call reads at most `VERSIONS_MAX` log entries and looks the key up
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cbp.engine.columnar.values import unify
 from cbp.engine.commit.table_entries import shown_epoch, shown_generation
-from cbp.engine.delta.actions import Action, AddFile, RemoveFile
+from cbp.engine.delta.actions import AddFile, RemoveFile
 from cbp.engine.delta.log import DeltaLog, Snapshot
 from cbp.engine.interface.readers import KeyChange, KeyChanges
 from cbp.errors import NotFoundError, VersionGoneError, VersionUnreadableError
@@ -37,12 +36,7 @@ def find_changes(
     behind: int | None,
     limit: int,
 ) -> KeyChanges:
-    """Return the versions that changed the records of one key, newest first.
-
-    Args:
-        look_up: Returns the records of the key as of a version.
-        limit: Maximal number of changes (> 0).
-    """
+    """Return the versions that changed the records of one key; see `TableVersions.key_changes`."""
     versions = [one for one in log.readable() if behind is None or one < behind]
     changes: list[KeyChange] = []
     lookups = 0
@@ -50,7 +44,8 @@ def find_changes(
         if len(changes) == limit or examined == VERSIONS_MAX or lookups == LOOKUPS_MAX:
             return KeyChanges(tuple(changes), "more", version + 1)
         try:
-            if not _touches(log.entry(version), bucket):
+            files = (one for one in log.entry(version) if isinstance(one, AddFile | RemoveFile))
+            if not any(int(one.partition_values.get("_bucket") or 0) == bucket for one in files):
                 continue
             lookups += 1
             after, before = look_up(version), look_up(version - 1) if version else []
@@ -65,15 +60,6 @@ def having(records: _Records, values: Mapping[str, Any]) -> _Records:
     """Return the records that have these values in these columns; all if there are none."""
     wanted = identity(list(values.values()))
     return [one for one in records if identity([one[name] for name in values]) == wanted]
-
-
-def _touches(actions: Sequence[Action], bucket: int) -> bool:
-    files = (one for one in actions if isinstance(one, AddFile | RemoveFile))
-    return any(_bucket(one.partition_values) == bucket for one in files)
-
-
-def _bucket(partition_values: Mapping[str, str | None]) -> int:
-    return int(partition_values.get("_bucket") or 0)
 
 
 def _multiset(records: _Records) -> Counter[str]:

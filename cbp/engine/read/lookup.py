@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.key_hash import bucket_of, key_hash
-from cbp.engine.columnar.row_codec import decode_columns
+from cbp.engine.columnar.row_codec import decode_table
 from cbp.engine.columnar.values import unify
 from cbp.engine.state.bucket_state import BucketState, StateTable
 from cbp.engine.state.index_cache import IndexCache
@@ -31,11 +31,7 @@ def look_up(
     *,
     hash_mask: int,
 ) -> list[dict[str, Any]]:
-    """Return a state's records of one key; `key` has a value for each key column.
-
-    Raises:
-        NotFoundError: If the stage keeps no such state.
-    """
+    """Return the records of one key; `NotFoundError` if the stage keeps no such state."""
     spec = _spec(node, state)
     schema, columns = spec.schema, node.translator.key_of(spec).fields
     hash_ = _hash_of(columns, key, hash_mask)
@@ -55,7 +51,6 @@ def key_bucket(node: StageNode, state: str, key: Mapping[str, Any], *, hash_mask
 
 
 def _hash_of(columns: Sequence[Field], key: Mapping[str, Any], hash_mask: int) -> int:
-    """Return the signed hash of a key."""
     hash_ = key_hash([key[c.name] for c in columns], [c.type for c in columns]) & hash_mask
     return hash_ - (1 << 64) if hash_ >= 1 << 63 else hash_
 
@@ -72,8 +67,7 @@ def read_state_rows(
 
 def state_rows(part: pa.Table, schema: Schema) -> Iterator[dict[str, Any]]:
     """Yield records of a state as dicts by column name."""
-    types = [f.type for f in schema.fields]
-    for row in decode_columns(part, schema.names, types):
+    for row in decode_table(part, schema):
         yield dict(zip(schema.names, row, strict=True))
 
 

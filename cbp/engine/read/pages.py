@@ -7,11 +7,8 @@ files, so a place means the same at any time and in any process. So all pages of
 together are exactly the table of that version, whatever is published meanwhile.
 
 Guaranteed: memory holds the hashes of one bucket, or a batch of a file, and the records of the
-page. Not guaranteed: that a version stays; reading one that was collected raises
-`VersionGoneError`.
-
-Invariants: tests/cbp/engine/read/test_pages.py,
-tests/controller/loop/reading/test_consistent_reads.py.
+page (tests/cbp/engine/read/test_pages.py, tests/controller/loop/reading/test_consistent_reads.py).
+Not guaranteed: that a version stays; reading one that was collected raises `VersionGoneError`.
 """
 
 from __future__ import annotations

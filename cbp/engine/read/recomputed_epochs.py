@@ -41,11 +41,10 @@ class RecomputedEpochs:
     Attributes:
         folder: Folder of the tables; increments name their files relative to it.
         id: Prefix of the ids of the runs, `[a-z0-9]+`.
-        before_run: Called with the id of each run before it starts; may raise to end the
-            recomputation.
+        before_run: Called with the id of each run before it starts; may raise to end it all.
         units: The physical stages, by their leaders; to find what writes a looked-up table.
         origins: Returns the dropped files of increments, for records that are set aside.
-        slots_max: As in `RunPlan`.
+        last_ms: The time of the newest epoch.
     """
 
     engine: Engine
@@ -60,11 +59,11 @@ class RecomputedEpochs:
     _unpublished: defaultdict[str, list[Intention]] = field(
         init=False, default_factory=lambda: defaultdict(list)
     )
-    _last_ms: int = field(init=False, default=0)
+    last_ms: int = field(init=False, default=0)
 
     def resume(self, unpublished: Mapping[str, Sequence[Intention]], last_ms: int) -> None:
         """Continue after another process was interrupted: publish its recorded epochs again."""
-        self._last_ms = last_ms
+        self.last_ms = last_ms
         for stage, records in unpublished.items():
             self._unpublished[stage] = list(records)
             self.publish(stage)
@@ -73,11 +72,6 @@ class RecomputedEpochs:
     def unpublished(self) -> dict[str, tuple[Intention, ...]]:
         """Stage -> its epochs that are not published yet."""
         return {stage: tuple(records) for stage, records in self._unpublished.items() if records}
-
-    @property
-    def last_ms(self) -> int:
-        """The time of the newest epoch."""
-        return self._last_ms
 
     def create_tables(self, stages: Sequence[StageNode]) -> None:
         """Create the tables of these stages."""
@@ -96,24 +90,15 @@ class RecomputedEpochs:
     ) -> tuple[str, PreparedRun]:
         """Prepare an epoch; return the id of its run, and the run.
 
-        Args:
-            lookups: The tables that it looks up; `None` means those of this folder, with all epochs
-                before this one.
-            retained: What its inputs read before, as in `RunPlan`.
-            gives_back: Whether the epoch reads the set-aside records of the stage's table in
-                this folder, instead of inputs.
+        Without `lookups`, it looks up the tables of this folder, with all epochs before this one.
+        If it `gives_back`, it reads the set-aside records of the stage's table instead of inputs.
         """
         run = f"{self.id}{epoch:08x}"
         self.before_run(run)
         node, *fused = unit.members
         if lookups is None:
-            lookups = looked_up_tables(
-                self.dataflow,
-                self.folder,
-                unit.members,
-                unpublished=self._unpublished_of,
-                reads_all=True,
-            )
+            tables = self.dataflow, self.folder, unit.members
+            lookups = looked_up_tables(*tables, unpublished=self._of, reads_all=True)
         plan = RunPlan(
             self.folder,
             self.dataflow.name,
@@ -136,7 +121,7 @@ class RecomputedEpochs:
         preparer = self.engine.preparer
         return run, preparer.give_back(plan) if gives_back else preparer.prepare(plan)
 
-    def _unpublished_of(self, writer: str) -> Sequence[Intention]:
+    def _of(self, writer: str) -> Sequence[Intention]:
         return self._unpublished[next(n for n, unit in self.units.items() if writer in unit.names)]
 
     def record(self, epoch: Intention) -> None:
@@ -147,8 +132,8 @@ class RecomputedEpochs:
 
     def note(self, epoch: Intention) -> None:
         """Add the record of an epoch; the caller publishes it."""
-        self._last_ms = max(self.now_ms(), self._last_ms + 2)
-        self._unpublished[epoch.stage].append(replace(epoch, prepared_ms=self._last_ms))
+        self.last_ms = max(self.now_ms(), self.last_ms + 2)
+        self._unpublished[epoch.stage].append(replace(epoch, prepared_ms=self.last_ms))
 
     def is_due(self, stage: str) -> bool:
         """Return whether a stage has enough epochs to publish them."""
@@ -164,34 +149,19 @@ class RecomputedEpochs:
 
 @dataclass
 class Repeat:
-    """Repeats a stage and those fused with it; the constructor creates their tables.
+    """Repeats a stage and those fused with it; the constructor creates their tables."""
 
-    Attributes:
-        folder: Folder of the tables; increments name their files relative to it.
-        id: Prefix of the ids of the runs, `[a-z0-9]+`.
-        before_run: Called with the id of each run before it starts; may raise to end the repeat.
-    """
-
-    engine: Engine
-    dataflow: Dataflow
+    recomputed: RecomputedEpochs
     unit: PhysicalStage
-    folder: str
-    id: str
-    before_run: Callable[[str], None] = lambda run: None
-    _recomputed: RecomputedEpochs = field(init=False)
 
     def __post_init__(self) -> None:
-        self._recomputed = RecomputedEpochs(
-            self.engine, self.dataflow, self.folder, self.id, self.before_run
-        )
-        self._recomputed.create_tables(self.unit.members)
+        self.recomputed.create_tables(self.unit.members)
 
     def begin(self, epoch: int, state: tuple[TableChange, ...]) -> None:
         """Begin with the state after an epoch, and publish it at once."""
-        stage, run = self.unit.leader.name, f"{self.id}begin"
-        self._recomputed.record(
-            Intention(self.dataflow.name, stage, epoch, run, 0, {}, {}, {}, state)
-        )
+        stage, run = self.unit.leader.name, f"{self.recomputed.id}begin"
+        of = self.recomputed.dataflow.name
+        self.recomputed.record(Intention(of, stage, epoch, run, 0, {}, {}, {}, state))
         self.publish()
 
     def run(
@@ -202,22 +172,17 @@ class Repeat:
     ) -> None:
         """Run a recorded epoch again; raises like `RunPreparer.prepare`.
 
-        If the epoch gave back set-aside records, this gives back the records that the repeated
-        epochs set aside.
-
-        Args:
-            lookups: The tables that the epoch looked up, as of the moments in its record.
+        The tables are those that the epoch looked up, as of the moments in its record. If it gave
+        back set-aside records, this gives back what the repeated epochs set aside.
         """
         given_back = record.correction is not None and record.correction.gives_back
-        run, prepared = self._recomputed.prepare(
+        run, prepared = self.recomputed.prepare(
             self.unit, record.epoch, inputs, record.time_ms, lookups, gives_back=given_back
         )
-        self._recomputed.record(
-            replace(
-                record, run=run, outputs=prepared.outputs, changes=prepared.changes, generation=0
-            )
-        )
+        outputs, changes = prepared.outputs, prepared.changes
+        again = replace(record, run=run, outputs=outputs, changes=changes, generation=0)
+        self.recomputed.record(again)
 
     def publish(self) -> None:
         """Publish the runs that are not published yet."""
-        self._recomputed.publish(self.unit.leader.name)
+        self.recomputed.publish(self.unit.leader.name)

@@ -9,8 +9,6 @@ from them. The same pure model as in the service decides what runs together, and
 
 So the tables are never ahead of what was kept last. A crash after (1) is mended by publishing
 again; epochs that were prepared since are prepared again, under other ids: their files are orphans.
-
-How an epoch is prepared and published: `cbp.engine.read.recomputed_epochs`.
 """
 
 from __future__ import annotations
@@ -20,29 +18,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.runs import NO_ORIGINS, Origins
 from cbp.engine.read.recomputed_epochs import RecomputedEpochs
-from cbp.model.dataflow.dataflow import Dataflow, StageNode
+from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
-from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
 from cbp.model.schedule.runnable_call import call_runnable
-
-_Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
     """The progress of a replay between two runs, as plain data.
 
-    Attributes:
-        position: The epoch, memo and inputs of each stage that leads.
-        unpublished: Stage to the records that its tables may not show yet.
+    `position` has the epoch, memo and inputs of each stage that leads; `unpublished` the records
+    that a stage's tables may not show yet.
     """
 
     position: Position
@@ -74,71 +66,40 @@ class Replay:
     """One recomputation; the constructor creates tables, or continues those of `begins`.
 
     Attributes:
-        folder: Folder of the tables; increments name their files relative to it.
-        id: Prefix of the ids of the runs, `[a-z0-9]+`.
         limits: Leading stage to the number of epochs that it may run; other stages have no limit.
-        before_run: Called with the id of each run before it starts; may raise to end the replay.
-        punctuations: Punctuations of the flows; each closes frames once all increments of its
-            flow before it have arrived. Further punctuations can be added with `close`.
-        origins, slots_max: As in `RecomputedEpochs`.
+        punctuations: Each closes frames once all increments of its flow before it have arrived;
+            more can be added with `close`.
         history: Returns the increments of a source that were offered, for runs that read a
             replacement; `None`: those of this replay.
         between: Called between two runs; its argument is whether epochs are published next.
-        begins: The state of an earlier replay of the same tables, which this one continues.
     """
 
-    engine: Engine
-    dataflow: Dataflow
-    units: Mapping[str, PhysicalStage]
-    folder: str
-    id: str
+    recomputed: RecomputedEpochs
     limits: Mapping[str, int] | None = None
-    before_run: Callable[[str], None] = lambda run: None
     punctuations: Sequence[Punctuation] = ()
-    origins: Callable[[Iterable[Increment]], Origins] = lambda increments: NO_ORIGINS
-    slots_max: int | None = None
     history: Callable[[str], Iterable[Increment]] | None = None
     between: Callable[[bool], object] = lambda publishes: None
     begins: ReplayState | None = None
     epochs: dict[str, int] = field(init=False)
     _connectors: dict[str, dict[str, Connector]] = field(init=False)
-    _framings: dict[_Pair, Framing] = field(init=False, default_factory=dict)
     _memos: dict[str, Any] = field(init=False, default_factory=dict)
     _offered: defaultdict[str, list[Increment]] = field(
         init=False, default_factory=lambda: defaultdict(list)
     )
-    _recomputed: RecomputedEpochs = field(init=False)
 
     def __post_init__(self) -> None:
-        self.epochs = dict.fromkeys(self.units, 0)
+        self.epochs = dict.fromkeys(self.recomputed.units, 0)
         self._connectors = {
             name: {input_: Connector(input_) for input_ in unit.leader.wiring}
-            for name, unit in self.units.items()
+            for name, unit in self.recomputed.units.items()
         }
-        self._recomputed = RecomputedEpochs(
-            self.engine,
-            self.dataflow,
-            self.folder,
-            self.id,
-            self.before_run,
-            units=self.units,
-            origins=self.origins,
-            slots_max=self.slots_max,
-        )
-        self._recomputed.create_tables(list(self.dataflow.stages.values()))
-        if self.begins is not None:
-            self._go_on(self.begins)
-
-    def _go_on(self, state: ReplayState) -> None:
-        for name, stage in state.position.stages.items():
+        self.recomputed.create_tables(list(self.recomputed.dataflow.stages.values()))
+        if self.begins is None:
+            return
+        for name, stage in self.begins.position.stages.items():
             self.epochs[name], self._memos[name] = stage.epoch, stage.memo
             self._connectors[name] = dict(stage.connectors)
-            self._framings |= {
-                (name, input_): connector.framing
-                for input_, connector in stage.connectors.items()
-                if connector.framing is not None
-            }
-        self._recomputed.resume(state.unpublished, state.last_ms)
+        self.recomputed.resume(self.begins.unpublished, self.begins.last_ms)
 
     @property
     def state(self) -> ReplayState:
@@ -147,8 +108,8 @@ class Replay:
             name: StagePosition(epoch, self._memos.get(name), dict(self._connectors[name]))
             for name, epoch in self.epochs.items()
         }
-        position = Position(self.dataflow.name, stages, ())
-        return ReplayState(position, self._recomputed.unpublished, self._recomputed.last_ms)
+        position = Position(self.recomputed.dataflow.name, stages, ())
+        return ReplayState(position, self.recomputed.unpublished, self.recomputed.last_ms)
 
     @property
     def reached(self) -> bool:
@@ -176,53 +137,44 @@ class Replay:
 
     def run_until_idle(self) -> None:
         """Run stages until none may run."""
-        while any([self._run(stage) for stage in self.units]):
+        while any([self._run(stage) for stage in self.recomputed.units]):
             pass
 
     def finish(self) -> None:
         """Run to the end and publish everything; raises like `run_until_idle`."""
         self.run_until_idle()
         self.between(True)
-        for stage in self.units:
-            self._recomputed.publish(stage)
+        for stage in self.recomputed.units:
+            self.recomputed.publish(stage)
 
     def _run(self, stage: str) -> bool:
         epoch = self.epochs[stage]
         if self.limits is not None and epoch >= self.limits.get(stage, epoch + 1):
             return False
-        node = self.units[stage].leader
+        node = self.recomputed.units[stage].leader
         waiting = self._connectors[stage]
         decision = call_runnable(stage, node.runnable, waiting, self._memos.get(stage))
         if not decision.runnable:
             return False
         inputs = {name: decision.increments(waiting[name]) for name in node.wiring}
         replaces = any(one.gone for increments in inputs.values() for one in increments)
-        read = self._already_read(node, waiting) if replaces else {}
-        run, prepared = self._recomputed.prepare(self.units[stage], epoch, inputs, retained=read)
-        self._recomputed.note(
-            Intention(
-                self.dataflow.name,
-                stage,
-                epoch,
-                run,
-                0,
-                decision.read,
-                decision.remove,
-                prepared.outputs,
-                prepared.changes,
-            )
+        before = self._already_read(node, waiting) if replaces else {}
+        run, prepared = self.recomputed.prepare(
+            self.recomputed.units[stage], epoch, inputs, retained=before
         )
+        read, remove, outputs = decision.read, decision.remove, prepared.outputs
+        of, changes = self.recomputed.dataflow.name, prepared.changes
+        record = Intention(of, stage, epoch, run, 0, read, remove, outputs, changes)
+        self.recomputed.note(record)
         self._memos[stage] = decision.memo
         self.epochs[stage] += 1
         for name, connector in waiting.items():
-            waiting[name] = connector.after(
-                tuple(decision.read.get(name, ())), tuple(decision.remove.get(name, ()))
-            )
-        for increment in prepared.outputs.values():
+            waiting[name] = connector.after(tuple(read.get(name, ())), tuple(remove.get(name, ())))
+        for increment in outputs.values():
             self._enqueue(increment)
-        self.between(publishes := self._recomputed.is_due(stage))
+        self.between(publishes := self.recomputed.is_due(stage))
         if publishes:
-            self._recomputed.publish(stage)
+            self.recomputed.publish(stage)
         return True
 
     def _already_read(
@@ -233,48 +185,42 @@ class Replay:
         read = {}
         for name, flow in node.wiring.items():
             unread = {one.index for one in waiting[name].unread}
-            known = offered(flow) if flow in self.dataflow.sources else ()
+            known = offered(flow) if flow in self.recomputed.dataflow.sources else ()
             read[name] = tuple(one for one in known if one.index not in unread)
         return read
 
     def _enqueue(self, increment: Increment) -> None:
-        for stage, input_ in self.dataflow.receivers(increment):
+        for stage, input_ in self.recomputed.dataflow.receivers(increment):
             if stage not in self._connectors:
                 continue  # a fused stage: it runs with the stage that wrote this increment
-            node = self.units[stage].leader
+            node = self.recomputed.units[stage].leader
             spec = node.translator.input(input_)
             if spec.frame_by is None:
                 self._append(stage, input_, (increment,))
                 continue
-            framing = self._framings.get((stage, input_), Framing())
-            segments, memo = self.engine.increments.frame(
-                self.folder, stage, spec, increment, framing.memo, node.set_aside_max
+            framing = self._connectors[stage][input_].framing or Framing()
+            segments, memo = self.recomputed.engine.increments.frame(
+                self.recomputed.folder, stage, spec, increment, framing.memo, node.set_aside_max
             )
-            self._framings[stage, input_], done = framing.take(increment, segments, memo)
-            self._append(stage, input_, done)
-            self._show_framing(stage, input_)
-        self._close(increment.flow, increment.index + 1)
-
-    def _close(self, flow: str, at: int) -> None:
-        """Close the frames that end at a punctuation right before increment `at` of a flow."""
-        self._close_inputs(flow, [p for p in self.punctuations if p.flow == flow and p.at == at])
+            self._frame(stage, input_, *framing.take(increment, segments, memo))
+        next_one = increment.flow, increment.index + 1
+        here = [one for one in self.punctuations if (one.flow, one.at) == next_one]
+        self._close_inputs(increment.flow, here)
 
     def _close_inputs(self, flow: str, here: Sequence[Punctuation]) -> None:
-        for stage, input_ in self.dataflow.consumers(flow) if here else ():
-            if not any(p.meant_for(stage, input_, flow) for p in here):
+        for stage, input_ in self.recomputed.dataflow.consumers(flow) if here else ():
+            meant = any(p.meant_for(stage, input_, flow) for p in here)
+            if not meant or stage not in self._connectors:
                 continue
-            if stage not in self._connectors:
-                continue
-            if self.units[stage].leader.translator.input(input_).frame_by is not None:
-                framing = self._framings.get((stage, input_), Framing())
-                self._framings[stage, input_], done = framing.close()
-                self._append(stage, input_, done)
-                self._show_framing(stage, input_)
+            if self.recomputed.units[stage].leader.translator.input(input_).frame_by is not None:
+                framing = self._connectors[stage][input_].framing or Framing()
+                self._frame(stage, input_, *framing.close())
 
-    def _show_framing(self, stage: str, input_: str) -> None:
-        """Give the connector its framing, since Runnables ask whether the input is closed."""
-        of_stage, framing = self._connectors[stage], self._framings[stage, input_]
-        of_stage[input_] = replace(of_stage[input_], framing=framing)
+    def _frame(self, stage: str, input_: str, framing: Framing, done: Iterable[Increment]) -> None:
+        """Give an input its new frames, and its framing."""
+        self._append(stage, input_, done)
+        connectors = self._connectors[stage]
+        connectors[input_] = replace(connectors[input_], framing=framing)
 
     def _append(self, stage: str, input_: str, increments: Iterable[Increment]) -> None:
         connectors = self._connectors[stage]

@@ -13,9 +13,7 @@ have cut them; garbage collection removes them, and they are not damage.
 
 A scrub is lazy: the caller that iterates decides how fast it reads. While the service runs, files
 come and go: a file that is gone when it is to be read is not damage, unless it is still needed.
-
-Logs of records and of sources are numbered, so a gap shows. The newest record of a stage, of a
-roll-back or a description leaves no gap: the tables name it.
+Logs are numbered, so a gap shows; the newest record leaves none, but the tables name it.
 
 Guaranteed: nothing is changed, and one damage hides no other.
 Not guaranteed: that a file without checksums, of an earlier version, is what was written; it is
@@ -29,7 +27,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from cbp.engine.commit.table_entries import CHANGE, OPERATIONS, shown_epoch, shown_generation
@@ -65,17 +62,8 @@ class Damage:
     def of(cls, error: CbpError, path: str) -> Damage:
         """Return the damage that an error reports about a file."""
         path = str(error.details.get("path", path))
-        place, why = place_of(path), str(error.details.get("why", error.message))
-        return cls(
-            error.code,
-            path,
-            place.kind,
-            place.dataflow,
-            place.name,
-            place.stage,
-            why,
-            place.next_step,
-        )
+        of, why = place_of(path), str(error.details.get("why", error.message))
+        return cls(error.code, path, of.kind, of.dataflow, of.name, of.stage, why, of.next_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +86,11 @@ _GENERATIONS = "_intentions/_generations"
 
 
 @dataclass(frozen=True, slots=True)
-class RunEntry:
-    """An entry of a table's log that publishes a run, and the generation of the run."""
-
-    info: CommitInfo
-    generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The evidence in a table's log: its transactions, and its entries of runs, ascending."""
+class _Shown:
+    """What a table's log says: transactions; the intention and the generation of each run."""
 
     txns: Mapping[str, int]
-    runs: Sequence[RunEntry]
+    runs: Sequence[tuple[str, int]]
 
 
 def missing_numbers(folder: str, there: Collection[str]) -> Iterator[ScrubbedFile]:
@@ -178,7 +158,7 @@ def count_entries(full: str, files: Files) -> int:
 
 
 def missing_ends(
-    folder: str, there: Collection[str], files: Files, tables: Mapping[str, Shown]
+    folder: str, there: Collection[str], files: Files, tables: Mapping[str, _Shown]
 ) -> Iterator[ScrubbedFile]:
     """Find out whether the newest record of a stage or of a roll-back, or a description, is lost.
 
@@ -197,27 +177,25 @@ def missing_ends(
         if path := _shown_record(shown):
             records.setdefault(path, f"the table {table} contains the results of its epoch")
     for version in sorted(versions):
-        yield _lost(
-            f"{folder}/_description/{version:020d}.json",
-            "tables were written by this version of the dataflow",
-        )
+        path = f"{folder}/_description/{version:020d}.json"
+        yield _lost(path, "tables were written by this version of the dataflow")
     for path, why in sorted(records.items()):
         if path not in there and not files.exists(f"{folder}/{path}"):
             yield _lost(f"{folder}/{path}", why)
 
 
-def _shown_record(shown: Shown) -> str:
+def _shown_record(shown: _Shown) -> str:
     """Return the path of the record of the epoch that a table shows; `""` if none is named.
 
     After a roll-back that is the record of an earlier generation, until the next run.
     """
     newest = shown_epoch(shown.txns, shown_generation(shown.txns))
-    for one in reversed(shown.runs):
-        _, stage, epoch = (one.info.intention_id or "//").split("/")
+    for intention, generation in reversed(shown.runs):
+        _, stage, epoch = intention.split("/")
         if not epoch.isdigit() or int(epoch) > newest:
             continue  # a roll-back undid it
-        generation = f"/_generations/{one.generation:020d}" if one.generation else ""
-        path = f"_intentions{generation}/{stage}/{int(epoch):020d}.json"
+        of = f"/_generations/{generation:020d}" if generation else ""
+        path = f"_intentions{of}/{stage}/{int(epoch):020d}.json"
         return path if int(epoch) == newest else ""
     return ""
 
@@ -245,24 +223,24 @@ _CHECKPOINT = ".checkpoint.parquet"
 def scrub(folder: str, files: Files, *, needed: Collection[str] = ()) -> Iterator[ScrubbedFile]:
     """Check every file of a dataflow's folder, in the order of their names.
 
-    Args:
-        needed: Data files of waiting increments, relative to the folder; they must exist.
+    `needed` are the data files of waiting increments, relative to the folder; they must exist.
     """
     there = {file.path: file.bytes for file in files.list_files(folder) if not file.temporary}
     yield from missing_numbers(folder, there)
     yield from missing_entries(folder, there, needed, files)
     live: dict[str, AddFile] = {}
-    shown: dict[str, Shown] = {}
+    shown: dict[str, _Shown] = {}
     named: Collection[str] | None = None  # asked for if anything is wrong
-    for table in _tables(there):
-        runs: list[RunEntry] = []
+    logs = (path for path in there if TABLE_LOG in f"/{path}")
+    for table in sorted({path.partition(TABLE_LOG)[0] for path in logs}):
+        runs: list[tuple[str, int]] = []
         snapshot, damage = _snapshot(f"{folder}/{table}", files, runs)
         if damage is not None:
             yield ScrubbedFile(damage.path, 0, damage)
         elif snapshot is not None:
             adds = {f"{table}/{path}": add for path, add in snapshot.live.items()}
             live |= adds
-            shown[table] = Shown(snapshot.txns, runs)
+            shown[table] = _Shown(snapshot.txns, runs)
             yield from _needed_files(folder, table, adds, there, files)
     yield from missing_ends(folder, there, files, shown)
     for path in sorted(set(needed) - there.keys() - live.keys()):
@@ -271,7 +249,8 @@ def scrub(folder: str, files: Files, *, needed: Collection[str] = ()) -> Iterato
             yield ScrubbedFile(full, 0, Damage.of(error, full))
     for path in sorted(there):
         looked = _look(folder, path, there[path], live.get(path), files)
-        if looked.damage and _is_of_a_run(path) and path not in live and path not in needed:
+        of_a_run = path.endswith(".parquet") and "/_runs/" in path
+        if looked.damage and of_a_run and path not in live and path not in needed:
             named = _named_files(folder, files) if named is None else named
             if path.rpartition("/")[2] not in named:
                 looked = replace(looked, damage=None)
@@ -290,21 +269,14 @@ def _look(folder: str, path: str, size: int, live: AddFile | None, files: Files)
     return ScrubbedFile(full, size)
 
 
-def _is_of_a_run(path: str) -> bool:
-    return path.endswith(".parquet") and "/_runs/" in path
-
-
 def _named_files(folder: str, files: Files) -> Collection[str]:
     """Return the names of all files of runs that a record or a log of a dataflow names."""
     names: set[str] = set()
     for file in files.list_files(folder):
         if file.path.endswith((".json", ".jsonl")):
             with suppress(CbpError):  # said elsewhere
-                names.update(
-                    _DATA_FILE.findall(
-                        files.read(f"{folder}/{file.path}").decode("utf-8", "replace")
-                    )
-                )
+                text = files.read(f"{folder}/{file.path}").decode("utf-8", "replace")
+                names.update(_DATA_FILE.findall(text))
     return names
 
 
@@ -318,8 +290,7 @@ def _check(full: str, path: str, live: AddFile | None, files: Files) -> None:
             raise FileDamagedError(full, f"it has {has}, but the log of its table says {live.rows}")
     elif TABLE_LOG in f"/{path}":
         if (match := NUMBERED.match(path)) is not None:
-            log = DeltaLog(full.partition(TABLE_LOG)[0], files)
-            log.entry(int(match["number"]))
+            DeltaLog(full.partition(TABLE_LOG)[0], files).entry(int(match["number"]))
     elif path.endswith(".jsonl") or is_entry(path):
         _check_entries(full, files)
     elif path.endswith(".json"):
@@ -353,16 +324,21 @@ def _record(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _tables(there: Collection[str]) -> list[str]:
-    return sorted({path.partition(TABLE_LOG)[0] for path in there if TABLE_LOG in f"/{path}"})
-
-
 def _snapshot(
-    table: str, files: Files, runs: list[RunEntry]
+    table: str, files: Files, runs: list[tuple[str, int]]
 ) -> tuple[Snapshot | None, Damage | None]:
     """Return the newest version of a table, or the damage that makes it unreadable."""
+
+    def note(_version: int, actions: Sequence[Action]) -> None:
+        txns = {action.app_id: action.version for action in actions if isinstance(action, Txn)}
+        generation = shown_generation(txns)
+        infos = (action for action in actions if isinstance(action, CommitInfo))
+        runs.extend(
+            (one.intention_id or "//", generation) for one in infos if one.operation in OPERATIONS
+        )
+
     try:
-        return DeltaLog(table, files).snapshot(visit=partial(_note, runs)), None
+        return DeltaLog(table, files).snapshot(visit=note), None
     except NotFoundError as error:
         if not files.exists(f"{table}/_delta_log"):
             return None, None
@@ -408,13 +384,3 @@ def _is_live(folder: str, table: str, add: AddFile, files: Files) -> bool:
     with suppress(CbpError):
         return DeltaLog(f"{folder}/{table}", files).snapshot().live.get(add.path) == add
     return True
-
-
-def _note(runs: list[RunEntry], _version: int, actions: Sequence[Action]) -> None:
-    """Collect an entry that publishes a run."""
-    txns = {action.app_id: action.version for action in actions if isinstance(action, Txn)}
-    runs += [
-        RunEntry(action, shown_generation(txns))
-        for action in actions
-        if isinstance(action, CommitInfo) and action.operation in OPERATIONS
-    ]

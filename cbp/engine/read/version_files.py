@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.delta.deletion_vectors import read_vector, rows_of
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.outputs.output_compaction import in_order
@@ -25,16 +25,14 @@ class LiveFile:
     """One file of a version; `dead` has the numbers of its dead rows, ascending."""
 
     path: str
-    dead: npt.NDArray[np.int64]
+    dead: Int64s
 
 
 @dataclass(frozen=True, slots=True)
 class VersionFiles:
-    """The files of one version of a table.
+    """The files of one version of a table: of a flow in its order, of a state in any fixed order.
 
-    Attributes:
-        columns: Name and type of each column of the files, the type as Delta's log has it.
-        files: In the order of the flow; for a state in any fixed order.
+    `columns` has the name and type of each column of the files, the type as Delta's log has it.
     """
 
     columns: tuple[tuple[str, Any], ...]
@@ -42,14 +40,7 @@ class VersionFiles:
 
 
 def read_version_files(path: str, version: int, *, is_flow: bool, files: Files) -> VersionFiles:
-    """Return the files of a version.
-
-    Args:
-        is_flow: Whether the table is that of a flow, whose files have an order.
-
-    Raises:
-        VersionGoneError: If the version, or the dead rows of a file, were collected.
-    """
+    """Return a version's files; `VersionGoneError` if they or dead rows were collected."""
     try:
         snapshot = DeltaLog(path, files).snapshot(version)
         shown = snapshot.live.values()

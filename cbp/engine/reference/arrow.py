@@ -17,7 +17,12 @@ import pyarrow as pa
 from cbp.engine.columnar.kept_records import Deletion, kept_shape
 from cbp.engine.columnar.values import Row, typed_row, unify
 from cbp.engine.kernel.arrow.groups import Groups, Outputs, as_table, author_schema
-from cbp.engine.kernel.arrow.kept_tables import kept_key, kept_tables, keys_of, refuse_foreign_key
+from cbp.engine.kernel.arrow.kept_tables import (
+    conformed_table,
+    kept_key,
+    kept_tables,
+    refuse_foreign_key,
+)
 from cbp.engine.reference.call import AuthorCall
 from cbp.engine.reference.views import OutputKeys, ViewKeys
 from cbp.errors import AuthorMisuse, StateKeyForeignError
@@ -59,8 +64,7 @@ def call_arrow(
         given = Groups(table_of(list(groups), spec.key), flows, whole_tables)
         readers = {state.name: _Kept(state, groups) for state in spec.kept}
         given = Groups.with_kept(given, kept_tables(spec, readers))
-        given = Groups.of_run(given, context) if spec.gives_run else given
-        given = Groups.with_kept(given, context.aggregates)
+        given = Groups.of_run(given, context, spec)
         refuse_returned(spec.translate(given, emitter.out))
     return emitter.emitted, emitter.by_key
 
@@ -135,7 +139,7 @@ class _Emitter:
         return emit
 
     def _delete(self, state: StateSpec, schema: Schema, given: Any) -> None:
-        keys = keys_of(f"out.{state.name}.delete", given, schema)
+        keys = conformed_table(f"out.{state.name}.delete", given, schema)
         shape, many = kept_shape(state), len(schema) - len(state.second_key)
         for values in zip(*(column.to_pylist() for column in keys.columns), strict=True):
             second = shape.given(values[many:], {})

@@ -41,7 +41,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_schema, conform
+from cbp.engine.columnar.arrow_types import Int64s, arrow_schema, conform
 from cbp.engine.columnar.file_slices import (
     Share,
     file_columns,
@@ -53,7 +53,6 @@ from cbp.engine.columnar.key_index import (
     GroupHashes,
     GroupKey,
     IndexBits,
-    Int64s,
     KeyRange,
     Positions,
 )

@@ -1,10 +1,9 @@
 """Broadcast and multicast records of a task: each is stored once for all groups that it reaches.
 
-A record that names `ALL` or an address is in a task once, whatever the number of groups that
-it reaches. Its destinations become *audiences*. An audience is an address together with the epoch
-in which the message was written, or an `ALL` together with the flows that limit it. The bindings
-of that epoch tell which keys belong to an address. Every task reads them and keeps those of its
-own buckets. Which groups belong to an `ALL` is known only per window of groups
+The destinations of such a record become *audiences*: an address together with the epoch in which
+the message was written, or an `ALL` together with the flows that limit it. The bindings of that
+epoch tell which keys belong to an address; every task reads them and keeps those of its own
+buckets. Which groups belong to an `ALL` is known only per window of groups
 (`cbp.engine.shuffle.delivery`).
 
 Memory: the shared records of the task, or their spill file; the bindings of its buckets; and a
@@ -59,9 +58,8 @@ class Rows:
         for chunk in np.unique(chunks).tolist():
             mine = np.flatnonzero(chunks == chunk)
             at = pa.array(rows[mine] - self._starts[chunk])
-            parts.append(
-                pa.Table.from_batches([self._batches[chunk].select(list(columns)).take(at)])
-            )
+            own = self._batches[chunk].select(list(columns)).take(at)
+            parts.append(pa.Table.from_batches([own]))
             places.append(mine)
         table = pa.concat_tables(parts)
         if len(places) < 2:
@@ -73,11 +71,8 @@ class Rows:
 class SharedFlow:
     """The shared records of one input, in the order in which a group reads them.
 
-    Attributes:
-        rows: The records, as columns (slots) of the shuffle.
-        positions: `_seq` of each record.
-        counts: Number of records per audience; a record that names it twice counts twice.
-        starts, members: Audience a has the records `members[starts[a]:starts[a] + counts[a]]`.
+    Audience a has the records `members[starts[a]:starts[a] + counts[a]]`; one that names it twice
+    counts twice. `positions` has the `_seq` of each record.
     """
 
     rows: Rows
@@ -97,15 +92,10 @@ class Bound:
 
 
 class Shared:
-    """The shared records of a task; see the module header.
+    """The shared records of a task, by the index of an input; see the module header.
 
-    Attributes:
-        flows: Index of an input to its shared records; inputs without any are missing.
-        alls: Audience of each `ALL` to the flows that limit it.
-        reached: Audience of each `ALL` to the number of groups that it has reached so far.
-
-    Args:
-        files: Bindings of the epochs whose messages are read.
+    `alls` has the flows that limit each `ALL`, by its audience; `reached` the number of groups that
+    it has reached so far.
     """
 
     def __init__(
@@ -252,7 +242,6 @@ def _flow(table: pa.Table, audiences: Int64s, records: Int64s, many: int) -> Sha
 def _by_hash(
     spec: TranslatorSpec, tables: Sequence[pa.Table], audiences: Sequence[Int64s]
 ) -> Bound:
-    """Return bindings ordered by bucket, and by hash within a bucket."""
     assert spec.key is not None
     wide = arrow_schema(spec.key, wide=True)
     if not tables:

@@ -1,11 +1,9 @@
 """Combiners: the author's functions, or columns, that merge several records of a group into fewer.
 
-Every engine runs them, so that a wrong one shows on any engine. If an increment is shuffled,
-combiners run before the shuffle, in the task that reads a batch, on the batch's records of one
-key. Otherwise they run in the task that has the group, on the records that came for it. The
-results have the schema and the key of the combined records, and take the place of the group's
-first record. A column counts the records that each result represents, so that a lost record is
-still detected.
+Every engine runs them, so that a wrong one shows on any engine: before a shuffle, on each batch
+that a task reads; otherwise in the task that has the group. The results have the schema and the key
+of the combined records, and take the place of the group's first record. A column counts the records
+that each result represents, so that a lost record is still detected.
 
 Guaranteed: a record that is alone in its group and batch is untouched. That the result
 of `translate` stays the same is the author's duty (`cbp.sdk.Input`);
@@ -14,7 +12,7 @@ tests/cbp/engine/shuffle/test_combine.py checks it for the translators of this r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -22,8 +20,15 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.author_errors import author_error
-from cbp.engine.columnar.row_codec import Row, check_row, decode_columns, encode_rows, rows_maker
-from cbp.engine.shuffle.layout import ShuffleLayout
+from cbp.engine.columnar.row_codec import (
+    check_row,
+    decode_columns,
+    decode_table,
+    encode_rows,
+    rows_maker,
+)
+from cbp.engine.columnar.values import Row
+from cbp.engine.shuffle.layout import FlowRoute
 from cbp.engine.shuffle.merged_records import merge_records, merged_table
 from cbp.engine.shuffle.routing_keys import slot_columns
 from cbp.errors import is_authors
@@ -33,69 +38,54 @@ from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
 
-def combined(
-    table: pa.Table, spec: TranslatorSpec, layout: ShuffleLayout, flow: int, *, stage: str
-) -> tuple[pa.Table, pa.Array]:
+def combined(table: pa.Table, route: FlowRoute) -> tuple[pa.Table, pa.Array]:
     """Return a batch with its groups combined, and how many records each row represents.
 
-    Shape:
-        table: the input's columns and `_seq`, ascending in `_seq`; so is the result.
-
-    Raises:
-        AuthorCodeError: The combiner raised, returned something that is not a record of the input,
-            returned more records than it got, or changed the key.
+    It has the input's columns and `_seq`, by which it ascends, as the result does. Raises
+    `AuthorCodeError` if the combiner raised, returned something that is not a record of the input,
+    returned more records than it got, or changed the key.
     """
-    input_ = spec.inputs[flow]
+    spec, stage, input_ = route.spec, route.stage, route.input
     assert input_.combine is not None, "only called for inputs that combine"
     if input_.combine.columns and (done := merged_table(table, input_)) is not None:
         return done
     name, line = f"{spec.name}.{input_.name}.combine", input_.combine.place
     function = input_.combine.function or partial(merge_records, input_=input_)
     fresh = StateWatch(function, stage=stage, name=name, place=line)
-    names, types = input_.schema.names, [f.type for f in input_.schema.fields]
-    rows = rows_maker(input_.name, names)(decode_columns(table, names, types))
-    keys = _keys(table, spec, layout, flow, stage)
+    rows = rows_maker(input_.name, input_.schema.names)(decode_table(table, input_.schema))
+    keys = _keys(table, route)
     merged: list[tuple[int, Row, int]] = []
-    for places in _groups(keys):
+    groups: dict[Row, list[int]] = {}
+    for at, key in enumerate(keys):
+        groups.setdefault(key, []).append(at)
+    for places in groups.values():
         if len(places) == 1:
             merged.append((places[0], rows[places[0]], 1))
         else:
             merged += _combine(fresh.function, places, rows, spec, input_, stage)
     fresh.check()
     merged.sort(key=lambda one: one[0])
-    at = [place for place, _, _ in merged]
+    firsts = [place for place, _, _ in merged]
     columns = encode_rows([row for _, row, _ in merged], input_.schema)
     fewer = pa.Table.from_arrays(columns, schema=arrow_schema(input_.schema))
-    for place, key in zip(at, _keys(fewer, spec, layout, flow, stage), strict=True):
+    for place, key in zip(firsts, _keys(fewer, route), strict=True):
         if key != keys[place]:
             message = (
                 f"returned a record of the key {key!r} when combining records of the key "
                 f"{keys[place]!r}"
             )
             raise _failure(ValueError(message), [rows[place]], spec, input_, stage)
-    fewer = fewer.append_column("_seq", table.column("_seq").take(pa.array(at, pa.int64())))
+    fewer = fewer.append_column("_seq", table.column("_seq").take(pa.array(firsts, pa.int64())))
     return fewer, pa.array([count for _, _, count in merged], pa.int64())
 
 
-def _keys(
-    table: pa.Table, spec: TranslatorSpec, layout: ShuffleLayout, flow: int, stage: str
-) -> list[Row]:
-    slots = slot_columns(table, spec, layout, flow, stage=stage)
-    assert spec.key is not None, "a record-wise stage is not shuffled"
-    keys = pa.table({name: slots[name] for name in layout.keys})
-    types = [f.type for f in spec.key.fields]
-    key_rows = list(decode_columns(keys, layout.keys, types))
+def _keys(table: pa.Table, route: FlowRoute) -> list[Row]:
+    slots, types = slot_columns(table, route), route.key_types
+    keys = pa.table({name: slots[name] for name in route.layout.keys})
+    key_rows = list(decode_columns(keys, route.layout.keys, types))
     if any(type_.kind in ("DOUBLE", "FLOAT") for type_ in types):
         return [tuple(map(identity, key)) for key in key_rows]  # all NaNs are one key
     return key_rows
-
-
-def _groups(keys: Sequence[Row]) -> Iterable[list[int]]:
-    """Return the places of each key's records, ascending within a key."""
-    groups: dict[Row, list[int]] = {}
-    for at, key in enumerate(keys):
-        groups.setdefault(key, []).append(at)
-    return groups.values()
 
 
 def _combine(
@@ -118,7 +108,10 @@ def _combine(
             )
             raise ValueError(message)
         for row in combined:
-            _check(row, input_)
+            if len(row) != len(input_.schema):
+                message = f"returned {row!r}, which is not a record of ({input_.schema})"
+                raise TypeError(message)
+            check_row(row, input_.schema, f"{input_.name}.combine")
     except BaseException as exc:
         if not is_authors(exc):
             raise
@@ -126,13 +119,6 @@ def _combine(
     # The last one represents all remaining records.
     counts = [1] * (len(combined) - 1) + [len(group) - len(combined) + 1]
     return list(zip(places, combined, counts, strict=False))
-
-
-def _check(row: Row, input_: InputSpec) -> None:
-    if len(row) != len(input_.schema):
-        message = f"returned {row!r}, which is not a record of ({input_.schema})"
-        raise TypeError(message)
-    check_row(row, input_.schema, f"{input_.name}.combine")
 
 
 def _failure(

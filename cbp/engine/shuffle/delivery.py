@@ -2,11 +2,8 @@
 
     keys of records, of bindings, of state -> receivers -> (receiver, record) pairs -> flows
 
-A delivery is one row per receiver and record. It is a position, not a copy, and exists only for
-the groups of the current window: a record that reaches all groups of a bucket is never stored
-once per group. The result looks like a flow of records of one key each, so later code does not
-know how a record came.
-
+A delivery is a position, not a copy, and exists only for the groups of the current window. The
+result looks like a flow of records of one key each, so later code does not know how a record came.
 Keys themselves are compared, never only hashes: a receiver is a key in the window's columns.
 
 Guaranteed (`cbp.model.dataflow.routing`): a group gets a record once, however many destinations
@@ -21,24 +18,21 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import Int64s, arrow_schema
+from cbp.engine.columnar.arrow_types import Int64s, Mask, arrow_schema
 from cbp.engine.columnar.groups import FlowKeys, FlowRun, Ranges
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.shuffle.broadcast import Rows, Shared, SharedFlow, expand
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import TranslatorSpec
 
+_Members = tuple[Int64s, Int64s]
+"""Pairs of a receiver and an audience that it belongs to."""
+
 
 class Deliveries:
-    """The deliveries of one bucket, or of some neighbors.
-
-    Args:
-        runs: The records that go to one group each, by input.
-        orders: Slots that order the records.
-    """
+    """The deliveries of one bucket, or of some neighbors, whose other records are `runs`."""
 
     def __init__(
         self,
@@ -77,13 +71,8 @@ class Deliveries:
     ) -> list[tuple[FlowRun, Ranges]]:
         """Return the records of every input for a window of groups, shared ones included.
 
-        Args:
-            hashes: The hashes of the window, ascending.
-            ranges: For each input's run, the rows of each hash.
-            states: For each state, the keys of its records in the window.
-
-        Returns:
-            For each input a run, and the rows of each hash in the run.
+        `ranges` has the rows of each hash in each input's run; `states` the keys of each state's
+        records.
         """
         window = _Window(self._spec, self._schema, len(hashes))
         for run, rows in zip(self._runs, ranges, strict=True):
@@ -103,8 +92,7 @@ class Deliveries:
             for at, (run, rows) in enumerate(zip(self._runs, ranges, strict=True))
         ]
 
-    def _members(self, window: _Window, audiences: Int64s) -> tuple[Int64s, Int64s]:
-        """Return pairs of a receiver and an audience that it belongs to."""
+    def _members(self, window: _Window, audiences: Int64s) -> _Members:
         bound = window.receivers("")
         members, groups = [bound], [audiences]
         for number, limits in self._shared.alls.items():
@@ -121,14 +109,8 @@ class Deliveries:
         return np.concatenate(members), np.concatenate(groups)
 
     def _delivered(
-        self,
-        flow: SharedFlow,
-        run: FlowRun,
-        ranges: Ranges,
-        window: _Window,
-        members: tuple[Int64s, Int64s],
+        self, flow: SharedFlow, run: FlowRun, ranges: Ranges, window: _Window, members: _Members
     ) -> tuple[FlowRun, Ranges]:
-        """Merge the records of single groups with the shared records."""
         first, last = int(ranges.starts[0]), int(ranges.stops[-1])
         who, groups = members
         places, pairs = expand(flow.starts[groups], flow.counts[groups])
@@ -141,18 +123,9 @@ class Deliveries:
         receivers, records = receivers[~again], records[~again]
         at = np.concatenate([np.arange(first, last), run.table.num_rows + records])
         who = np.concatenate([own, receivers])
-        merged = DeliveredRun(
-            run.name,
-            run.table,
-            run.keys,
-            run.key_types,
-            run.columns,
-            run.types,
-            shared=flow.rows,
-            at=at,
-            receivers=window.keys,
-            who=who,
-        )
+        own_run = run.name, run.table, run.keys, run.key_types, run.columns, run.types
+        keys, shared = window.keys, flow.rows
+        merged = DeliveredRun(*own_run, shared=shared, at=at, receivers=keys, who=who)
         numbers = window.numbers[who]
         rank = merged.rank(self._orders)
         order = np.lexsort((rank, who, numbers))
@@ -162,14 +135,10 @@ class Deliveries:
         return merged, Ranges(starts, stops)
 
 
-def has_already(
-    own: Int64s, positions: Int64s, receivers: Int64s, shared: Int64s
-) -> npt.NDArray[np.bool_]:
-    """Return which deliveries of shared records a group also has as records of its own.
+def has_already(own: Int64s, positions: Int64s, receivers: Int64s, shared: Int64s) -> Mask:
+    """Return which deliveries (receiver, shared record) a group also has as records of its own.
 
-    Args:
-        own, positions: Receiver and position of every record that goes to one group.
-        receivers, shared: Receiver and position of every delivery.
+    `own` and `positions` are receiver and position of every record that goes to one group.
     """
     again = np.isin(shared, positions)
     if not again.any():
@@ -177,7 +146,7 @@ def has_already(
     both = np.concatenate([positions, shared])
     _, dense = np.unique(both, return_inverse=True)
     pairs = np.concatenate([own, receivers]) * (int(dense.max()) + 1) + dense
-    repeated: npt.NDArray[np.bool_] = np.isin(pairs[len(own) :], pairs[: len(own)])
+    repeated: Mask = np.isin(pairs[len(own) :], pairs[: len(own)])
     return repeated
 
 
@@ -229,10 +198,8 @@ class _Window:
 class DeliveredRun(FlowRun):
     """The records of one flow in one window, shared ones included; a row per delivery.
 
-    Attributes:
-        at: For each delivery, its row in `table`, or in `shared` counted on from there.
-        receivers: The keys of the window.
-        who: For each delivery, the row of its key in `receivers`.
+    Delivery d is row `at[d]` of `table`, or of `shared` counted on from there, and goes to the key
+    `receivers[who[d]]`.
     """
 
     shared: Rows = field(kw_only=True)

@@ -5,9 +5,7 @@
 
 All tasks do the same rounds. In each of them a task sends one message to every other task, and
 waits until it has one of each. So what they decide by all messages of a round, they decide alike.
-
-`cbp.engine.shuffle.flight_exchange` has the rounds of several processes. The only task of a run has
-nobody to wait for (`ALONE`), and its loop does no rounds.
+The only task of a run has nobody to wait for (`ALONE`).
 
 Guaranteed: a task that fails, or whose process ends, ends the next round of all others
 (`PeerGoneError`), so none of them waits for it. Messages of one round come in the order of the
@@ -23,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.key_hash import bucket_shift
 from cbp.model.dataflow.stage import AggregateHow
 
@@ -41,10 +39,8 @@ LOOPBACK = "127.0.0.1"
 class PeerGoneError(Exception):
     """Another task of the run has failed; that task, or whatever watches it, has the error.
 
-    Args:
-        part: The number of that task; -1 if it never began.
-        broken: Whether its process ended, or cannot be reached: it has reported nothing. If not, it
-            has said that it failed.
+    `part` is -1 if it never began. `broken`: its process ended, or cannot be reached; if not, it
+    has said that it failed.
     """
 
     def __init__(self, part: int, broken: bool) -> None:
@@ -59,12 +55,7 @@ class PeerGoneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one task sent another one in a round.
-
-    Attributes:
-        facts: Values of JSON.
-        tables: Tables by any names; one without rows may be left out.
-    """
+    """What one task sent another one in a round: values of JSON, and tables by any names."""
 
     facts: Mapping[str, Any]
     tables: Tables = field(default_factory=dict)
@@ -76,34 +67,23 @@ class Exchange(Protocol):
     @property
     def tasks(self) -> int:
         """The number of tasks."""
-        ...
 
     def swap(self, facts: Mapping[str, Any], tables: Sequence[Tables]) -> list[Message]:
         """Do a round: send a message to every task, and return those of all, by task.
 
-        Args:
-            facts: What all of them get, as values of JSON.
-            tables: What each of them gets, by task; its own come back as they are.
-
-        Raises:
-            PeerGoneError: Another task has failed.
+        All of them get the facts; the tables are those of each of them, by task. Its own come back
+        as they are. Raises `PeerGoneError`.
         """
-        ...
 
     def finish(self, *, done: bool) -> None:
         """End the last round: tell all tasks whether this one has succeeded; wait for theirs.
 
-        A task that has not succeeded waits for nobody.
-
-        Raises:
-            PeerGoneError: Another task has failed, though this one has not.
+        A task that has not succeeded waits for nobody, and does not raise `PeerGoneError` as others
+        do.
         """
-        ...
 
 
 class _Alone:
-    """The exchange of the only task of a run."""
-
     tasks = 1
 
     def swap(self, facts: Mapping[str, Any], tables: Sequence[Tables]) -> list[Message]:
@@ -117,18 +97,14 @@ class _Alone:
 ALONE: Exchange = _Alone()
 
 
-def owners(hashes: npt.NDArray[np.int64], *, tasks: int, buckets: int) -> npt.NDArray[np.int64]:
+def owners(hashes: Int64s, *, tasks: int, buckets: int) -> Int64s:
     """Return the number of the task that owns the bucket of each hash."""
     at = hashes.view(np.uint64) >> np.uint64(bucket_shift(buckets))
     return at.astype(np.int64) * tasks // buckets
 
 
-def shared_out(table: pa.Table, to: npt.NDArray[np.int64], tasks: int) -> list[pa.Table]:
-    """Return the rows for each task, in their order.
-
-    Args:
-        to: The task of each row.
-    """
+def shared_out(table: pa.Table, to: Int64s, tasks: int) -> list[pa.Table]:
+    """Return the rows for each task, in their order; `to` is the task of each row."""
     order = np.argsort(to, kind="stable")
     ends = np.cumsum(np.bincount(to, minlength=tasks))
     rows = table if np.all(to[1:] >= to[:-1]) else table.take(pa.array(order))

@@ -9,8 +9,7 @@ process of the machine or network is heard, nor a task of another run or of an e
 secrets never leave the channel by which addresses are gathered. Messages are not encrypted.
 
 A message is one or more batches of a column of bytes: its tables as Arrow streams, one after the
-other, and as metadata of the first batch a text of JSON that says what they are. So a round costs
-no call, and Arrow copies no bytes where it need not.
+other, and as metadata of the first batch a text of JSON that says what they are.
 
 Guaranteed: a wait ends when a stream breaks, as it does when the other process ends, and a stream
 that is never opened is waited for `START_SECONDS` at most. When the block ends, so do the server
@@ -36,14 +35,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from cbp.clock import MACHINE
-from cbp.engine.shuffle.exchange import (
-    LOOPBACK,
-    Exchange,
-    Gather,
-    Message,
-    PeerGoneError,
-    Tables,
-)
+from cbp.engine.shuffle.exchange import LOOPBACK, Exchange, Gather, Message, PeerGoneError, Tables
 
 START_SECONDS, CLOSE_SECONDS = 60.0, 10.0
 """How long a task waits for the streams of all others, and until all are closed."""
@@ -89,11 +81,9 @@ def _credential(token: str) -> bytes:
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # it has no types
-    """Takes the streams of all other tasks, each once.
+    """Takes the streams of all other tasks, each once; `awaited` have not opened theirs yet.
 
-    Attributes:
-        inboxes: By task, what it sent and is not read yet; `None` is the end of its stream.
-        awaited: The tasks that have not opened their stream yet.
+    `inboxes` have what each sent and is not read yet; `None` is the end of its stream.
     """
 
     def __init__(self, host: str, part: int, tasks: int, start_seconds: float) -> None:
@@ -124,8 +114,6 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # it has no types
 
 
 class _Stream:
-    """The stream to one other task."""
-
     def __init__(self, address: str, own: int, token: str) -> None:
         self._client = flight.FlightClient(f"grpc://{address}", generic_options=_OPTIONS)
         options = flight.FlightCallOptions(headers=[(b"authorization", _credential(token))])
@@ -164,17 +152,14 @@ def _batch(body: pa.Buffer, start: int) -> pa.RecordBatch:
 
 def _bytes_of(chunk: Any) -> pa.Buffer:
     column = chunk.data.column(0)
-    return (
-        column.buffers()[1].slice(column.offset, len(column)) if len(column) else pa.py_buffer(b"")
-    )
+    content = column.buffers()[1] or pa.py_buffer(b"")
+    return content.slice(column.offset, len(column))
 
 
 class FlightExchange:
     """The rounds of one task of several; see `Exchange`.
 
-    Args:
-        streams: The streams to the other tasks, by their numbers.
-        until: When to give up waiting for a stream that is not open, by `seconds`.
+    A stream that is not open is waited for until `until`, by `seconds`.
     """
 
     def __init__(
@@ -211,11 +196,7 @@ class FlightExchange:
             self._receive(part)
 
     def tell_failed(self, *, broken: bool) -> None:
-        """Tell all others that this task has failed, once; it does no further round.
-
-        Args:
-            broken: Whether it failed since a third task is gone without a word.
-        """
+        """Tell all others, once, that this task has failed; `broken`: since a third one is gone."""
         if not self._told:
             self._told = True
             for stream in self._streams.values():
@@ -254,7 +235,6 @@ class FlightExchange:
         return Message(head["facts"], tables)
 
     def _next(self, part: int) -> Any:
-        """Wait for the next batch of a task."""
         while True:
             try:
                 chunk = self._server.inboxes[part].get(timeout=_POLL_SECONDS)
@@ -277,17 +257,10 @@ def connected(
     start_seconds: float = START_SECONDS,
     seconds: Callable[[], float] = MACHINE.seconds,
 ) -> Iterator[Exchange]:
-    """Connect a task with all others of its run, until the block ends.
+    """Connect a task with all others until the block ends; `PeerGoneError` if one is late.
 
-    If the block raises, the other tasks learn that this one has failed.
-
-    Args:
-        part: The number of this task.
-        host: An address of this machine at which all others reach it; nothing else is listened at.
-        start_seconds: How long to wait for a stream that is not opened.
-
-    Raises:
-        PeerGoneError: Another task cannot be reached.
+    If the block raises, the other tasks learn that this one has failed. `host` is an address of
+    this machine at which all others reach it; nothing else is listened at.
     """
     place = f"[{host}]" if ":" in host else host
     server = _Server(place, part, tasks, start_seconds)

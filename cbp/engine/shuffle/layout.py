@@ -43,12 +43,10 @@ SEQUENCE_BITS = (36, 16)
 
 @dataclass(frozen=True, slots=True)
 class FlowLayout:
-    """The slots that hold one input flow's values.
+    """The slots that hold one input flow's values; `columns` are those of its schema's columns.
 
-    Attributes:
-        key: Source of each key slot: a column, or the position of a computed value.
-        order: Slot and source of each ordering value.
-        columns: Slot of each column of the input's schema, in order.
+    `key` and `order` have the source of each key and ordering value: a column, or the position of a
+    computed value.
     """
 
     name: str
@@ -59,24 +57,19 @@ class FlowLayout:
 
     def sources(self) -> dict[str, str | int]:
         """Return slot -> source for every slot that this flow fills."""
-        filled: dict[str, str | int] = {f"k{i}": source for i, source in enumerate(self.key)}
-        filled.update(self.order)
-        filled.update(self.payload)
-        return filled
+        keys = {f"k{i}": source for i, source in enumerate(self.key)}
+        return {**keys, **dict(self.order), **dict(self.payload)}
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffleLayout:
     """The slots of one stage.
 
-    Attributes:
-        keys: Names of the key slots.
-        orders: Names of the order slots.
-        shared: Positions of the inputs whose records may have several destinations. The shared
-            records of the n-th of them are the flow `len(flows) + n`.
+    `shared` are the positions of the inputs whose records may have several destinations. The shared
+    records of the n-th of them are the flow `len(flows) + n`.
 
-    The slot `COUNT` exists if some flow is combined or has copies; null means one
-    record. `TO` and `MADE` exist if `shared` is not empty.
+    The slot `COUNT` exists if some flow is combined or has copies; null means one record. `TO` and
+    `MADE` exist if `shared` is not empty.
     """
 
     slots: tuple[tuple[str, DataType], ...]
@@ -98,6 +91,33 @@ class ShuffleLayout:
     def sort_columns(self) -> tuple[str, ...]:
         """Columns that give the order described in the module header."""
         return ("_flow", "_bucket", "_hash", *self.keys, *self.orders, "_seq")
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRoute:
+    """How the records of the input number `flow` of a stage come to its tasks.
+
+    Strings of tables larger than `narrow_bytes` have offsets of 64 bits.
+    """
+
+    stage: str
+    spec: TranslatorSpec
+    layout: ShuffleLayout
+    flow: int
+    buckets: int
+    hash_mask: int
+    narrow_bytes: int
+
+    @property
+    def input(self) -> InputSpec:
+        """The input."""
+        return self.spec.inputs[self.flow]
+
+    @property
+    def key_types(self) -> list[DataType]:
+        """Types of the columns of the stage's key."""
+        assert self.spec.key is not None, "a record-wise translator is not routed"
+        return [column.type for column in self.spec.key.fields]
 
 
 def shuffle_layout(spec: TranslatorSpec) -> ShuffleLayout:

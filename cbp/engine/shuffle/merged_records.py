@@ -3,9 +3,8 @@
     combine={"label": "min"}     (node, label): (1, 7) (2, 3) (1, 5) -> (1, 5) (2, 3)
 
 Whatever is merged first, the result is the same: whole numbers are summed, and the least and the
-greatest are those of any order. So a record with a null or a NaN in a merged column stays as it is,
-and so do those whose sum the column does not hold, or whose numbers without signs have a sum of
-more than 62 bits.
+greatest are those of any order. A record with a null or a NaN in a merged column stays as it is,
+and so do those whose sum the column does not hold, or is of more than 62 bits without signs.
 
 The rule is here twice: on columns (`merged_table`), and in plain Python (`merge_records`), which
 the reference engine calls, and which takes over where a sum could be too large.
@@ -18,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cbp.engine.columnar.arrow_types import Int64s, Mask
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.schema import DataType
 
@@ -34,7 +33,7 @@ SUM_BITS = 62
 _BITS: Mapping[str, int] = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
 Row = tuple[Any, ...]
-Rows = npt.NDArray[np.int64] | None
+Rows = Int64s | None
 
 
 def merge_records(records: Sequence[Sequence[Any]], input_: InputSpec) -> list[Row]:
@@ -89,13 +88,8 @@ def _is_held(values: Sequence[int], type_: DataType) -> bool:
 def merged_table(table: pa.Table, input_: InputSpec) -> tuple[pa.Table, pa.Array] | None:
     """Return a batch with its records merged, and how many records each row represents.
 
-    Each row has the values of the first one that it replaces, but in the merged columns.
-
-    Shape:
-        table: the input's columns, and others; the result is in the order of its first rows.
-
-    Returns:
-        Both; `None` if a sum could be too large.
+    It has the input's columns, and others. Each row has the values of the first one that it
+    replaces, in the order of these, but in the merged columns. `None` if a sum could be too large.
     """
     assert input_.combine is not None, "only called for inputs that combine"
     rules = input_.combine.columns
@@ -170,11 +164,7 @@ def _few_numbers(table: pa.Table, input_: InputSpec) -> tuple[pa.Table, pa.Array
 
 
 def _grouped(
-    table: pa.Table,
-    rows: npt.NDArray[np.int64],
-    names: Sequence[str],
-    how: Mapping[str, str],
-    merged: Sequence[pa.Array],
+    table: pa.Table, rows: Int64s, names: Sequence[str], how: Mapping[str, str], merged: list[Any]
 ) -> pa.Table:
     """Return what is kept of each group of some rows, its first row, and how many it has."""
     others = [name for name in names if name not in how]
@@ -189,14 +179,12 @@ def _grouped(
 
 
 def _with_values(
-    table: pa.Table, name: str, values: pa.Array, is_merged: npt.NDArray[np.bool_], order: Rows
+    table: pa.Table, name: str, values: pa.Array, is_merged: Mask, order: Rows
 ) -> pa.Table:
     """Return a table whose column has what is kept of groups, where one row represents several.
 
-    Args:
-        values: Those of the groups; rows that were left apart lie behind them.
-        is_merged: Which rows stand for several.
-        order: The order in which both are to come; `None`: as they are.
+    Rows that were left apart lie behind those of the groups. Both are to come in `order`; `None`:
+    as they are.
     """
     at = table.schema.get_field_index(name)
     own = table.column(at).combine_chunks()
@@ -209,8 +197,7 @@ def _with_values(
     return table.set_column(at, table.schema.field(at), column)
 
 
-def _left_apart(merged: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
-    """Return which records have a null or a NaN in a merged column."""
+def _left_apart(merged: Sequence[pa.Array]) -> Mask:
     apart = np.zeros(len(merged[0]), np.bool_)
     for column in merged:
         if column.null_count:
@@ -228,9 +215,7 @@ def _comparable(column: pa.Array) -> pa.Array:
 
 
 def _largest(column: pa.Array) -> int:
-    """Return the largest of the numbers, without their signs."""
     if not len(column):
         return 0
     ends = pc.min_max(column)
-    largest: int = max(abs(ends["min"].as_py()), abs(ends["max"].as_py()))
-    return largest
+    return int(max(abs(ends["min"].as_py()), abs(ends["max"].as_py())))

@@ -1,13 +1,12 @@
 """Message files of a loopback, sorted by bucket in blocks, with an index of the buckets' rows.
 
-The task that writes messages of a loopback computes the key of each, as a reader would. It
-sorts one block of messages at a time by the buckets of the groups that get them:
+The task that writes messages of a loopback computes the key of each, and sorts one block of
+messages at a time by the buckets of the groups that get them:
 
     block 1:  bucket 0 | bucket 3 | bucket 7      block 2:  bucket 0 | bucket 1 | ...
 
-A task that owns some buckets then reads only its part of each block
-(`cbp.engine.task.message_reader`). The index is in the file's footer; the increment says
-whether there is one.
+A task then reads only its part of each block (`cbp.engine.task.message_reader`). The index is in
+the file's footer; the increment says whether there is one.
 
 Guaranteed: messages of one bucket stay in the order in which they were emitted, and so do those
 of one group. Row groups end where buckets end, unless the buckets are small.
@@ -19,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,10 +39,8 @@ _KEY = b"cbp.receivers"
 class Receivers:
     """Computes the buckets of the groups that get the messages of one loopback.
 
-    Attributes:
-        own: The first bucket of the writing task, and its last bucket + 1; `(0, 0)` for
-            single records, which have no bucket.
-        rows_min: A file of fewer messages is not sorted.
+    `own` are the first bucket of the writing task, and its last bucket + 1; `(0, 0)` for single
+    records, which have no bucket. A file of fewer than `rows_min` messages is not sorted.
     """
 
     stage: str
@@ -81,12 +78,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class MessageIndex:
-    """The index in the footer of a message file.
+    """The index in a message file's footer, for the number of buckets that the stage had then.
 
-    Attributes:
-        buckets: The stage's number of buckets when the file was written.
-        own: The buckets of the task that wrote the file; see `Receivers`.
-        row_bytes: Average size of a message in memory.
+    `own` are the buckets of the task that wrote the file (`Receivers`); `row_bytes` is the average
+    size of a message in memory.
     """
 
     buckets: int
@@ -121,14 +116,6 @@ class MessageIndex:
         return {**content, "blocks": blocks}
 
 
-@dataclass
-class _Laid:
-    """The blocks written so far of a file that is sorted by bucket."""
-
-    blocks: list[Block] = field(default_factory=list)
-    bytes: int = 0
-
-
 class MessageGroups:
     """Row groups of messages of one loopback, sorted by the buckets of their receivers.
 
@@ -139,7 +126,8 @@ class MessageGroups:
 
     def __init__(self, receivers: Receivers, limits: EngineLimits) -> None:
         self._receivers, self._limits = receivers, limits
-        self._laid: _Laid | None = _Laid()
+        self._blocks: list[Block] | None = []
+        self._bytes = 0
 
     def is_full(self, rows: int, size: int) -> bool:
         """Return whether the pending messages fill a block."""
@@ -147,34 +135,30 @@ class MessageGroups:
 
     def cut(self, table: pa.Table) -> Iterator[pa.Table]:
         """Yield the row groups of a block."""
-        size = table.nbytes
-        bucket_of_row = self._receivers_of(table, size)
-        if bucket_of_row is None:
-            self._laid = None
+        bucket_of_row = self._receivers_of(table)
+        if self._blocks is None or bucket_of_row is None:
+            self._blocks = None
             yield from _cut(table, [table.num_rows], self._limits)
             return
-        assert self._laid is not None, "`_receivers_of` returns None without it"
         order = np.argsort(bucket_of_row, kind="stable")
         buckets, rows = np.unique(bucket_of_row, return_counts=True)
-        self._laid.blocks.append(Block(tuple(buckets.tolist()), tuple(rows.tolist())))
-        self._laid.bytes += size
+        self._blocks.append(Block(tuple(buckets.tolist()), tuple(rows.tolist())))
+        self._bytes += table.nbytes
         yield from _cut(table.take(pa.array(order)), rows.tolist(), self._limits)
 
     def finish(self, writer: pq.ParquetWriter, rows: int) -> int:
         """Write the index; return the number of buckets, or 0 for a file that is not sorted."""
-        if self._laid is None:
+        if self._blocks is None:
             return 0
-        width = self._laid.bytes // max(1, rows)
-        of = self._receivers
-        index = MessageIndex(of.buckets, of.own, width, tuple(self._laid.blocks))
+        of, width = self._receivers, self._bytes // max(1, rows)
+        index = MessageIndex(of.buckets, of.own, width, tuple(self._blocks))
         writer.add_key_value_metadata({_KEY: json.dumps(index.to_json(), separators=(",", ":"))})
         return of.buckets
 
-    def _receivers_of(self, table: pa.Table, size: int) -> Int64s | None:
-        """Return the buckets of a block's messages; `None` if the file stays unsorted."""
+    def _receivers_of(self, table: pa.Table) -> Int64s | None:
         block = self._limits.message_block_bytes
-        small = table.num_rows < self._receivers.rows_min and size < block
-        if self._laid is None or (small and not self._laid.blocks):
+        small = table.num_rows < self._receivers.rows_min and table.nbytes < block
+        if self._blocks is None or (small and not self._blocks):
             return None
         try:
             return self._receivers.of(table)

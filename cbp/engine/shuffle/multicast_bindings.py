@@ -3,9 +3,8 @@
     out.associate(key, address) -> one file per task, beside the files of the stage's messages
     increment of messages        -> names these files, and so keeps them as long as itself
 
-They belong to the epoch's increments of messages (`Increment.bindings`): they become durable
-with them and are forgotten with them. Every task reads a file, one row group at a time, and
-keeps the rows of its buckets.
+They become durable and are forgotten with the epoch's increments of messages
+(`Increment.bindings`). Every task reads a file, one row group at a time, and keeps its own rows.
 
 Shape:
     (the columns of the stage's key, `_address STRING` as JSON so that 1 and "1" differ,
@@ -23,7 +22,8 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.key_hash import hash_columns
-from cbp.engine.columnar.row_codec import Row, encode_rows
+from cbp.engine.columnar.row_codec import encode_rows
+from cbp.engine.columnar.values import Row
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import flow_file
@@ -36,12 +36,7 @@ from cbp.model.flow.schema import Schema
 
 @dataclass(frozen=True, slots=True)
 class BindingFile:
-    """The file of bindings of one task in one epoch.
-
-    Attributes:
-        rows: Number of rows that the file must have.
-        epoch: The epoch that made the bindings.
-    """
+    """The file of bindings that one task made in one epoch, and the number of its rows."""
 
     path: str
     rows: int
@@ -50,11 +45,8 @@ class BindingFile:
 
 def binding_schema(key: Schema) -> pa.Schema:
     """Return the schema of a file of bindings."""
-    return (
-        arrow_schema(key)
-        .append(pa.field("_address", pa.string()))
-        .append(pa.field("_hash", pa.int64()))
-    )
+    more = [pa.field("_address", pa.string()), pa.field("_hash", pa.int64())]
+    return pa.schema([*arrow_schema(key), *more])
 
 
 def read_bindings(file: BindingFile, key: Schema) -> Iterator[pa.Table]:
@@ -74,11 +66,7 @@ def read_bindings(file: BindingFile, key: Schema) -> Iterator[pa.Table]:
 
 
 class BindingSink:
-    """Writes the file of bindings of one task, if there are any.
-
-    Args:
-        suffix: End of the file's name; no other task has it.
-    """
+    """Writes the file of bindings of one task, if there are any; `suffix` is the task's alone."""
 
     def __init__(
         self,

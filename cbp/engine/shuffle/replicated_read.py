@@ -1,13 +1,9 @@
 """A small increment without a shuffle: every task reads all of it and keeps its buckets.
 
-For some megabytes, planning and running a shuffle costs several times the work itself.
-Reading the increment once per task costs less, on a cluster too, just as a small table
-is broadcast rather than shuffled. The result has the layout and the order of the
-shuffle (`cbp.engine.shuffle.layout`), so later code does not know the difference. Every task's
-part has the shared records (`ALL`, multicast) once.
-
-The hash equals that of the JVM (`cbp.engine.columnar.key_hash`), so both ways give every record
-the same bucket.
+For some megabytes, planning and running a shuffle costs several times the work itself. The result
+has the layout and the order of the shuffle (`cbp.engine.shuffle.layout`), and the hash equals that
+of the JVM (`cbp.engine.columnar.key_hash`), so later code does not know the difference. Every
+task's part has the shared records (`ALL`, multicast) once.
 """
 
 from __future__ import annotations
@@ -17,28 +13,24 @@ from functools import partial
 from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_type, as_type, conform
+from cbp.engine.columnar.arrow_types import Int64s, Mask, arrow_type, as_type, conform
 from cbp.engine.columnar.file_slices import Share, file_columns, records_read
 from cbp.engine.columnar.key_hash import bucket_shift, first_bucket, hash_columns
 from cbp.engine.columnar.row_codes import stable_order
 from cbp.engine.shuffle.combine import combined
-from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout
-from cbp.engine.shuffle.routing_keys import slot_columns
+from cbp.engine.shuffle.layout import COUNT, TO, FlowRoute, ShuffleLayout
+from cbp.engine.shuffle.routing_keys import Column, slot_columns
 from cbp.engine.shuffle.several_destinations import EPOCH, copies
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import order_by_columns, sorted_tables
 from cbp.engine.storage.file_sizes import halves
 from cbp.errors import IncrementDamagedError
-from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
+from cbp.model.dataflow.stage import InputSpec
 
-Replicate = Callable[
-    [Mapping[str, pa.Array | pa.ChunkedArray], pa.Table],
-    tuple[Mapping[str, pa.Array | pa.ChunkedArray], pa.Table],
-]
+Replicate = Callable[[Mapping[str, Column], pa.Table], tuple[Mapping[str, Column], pa.Table]]
 """Replaces each shared copy by one copy per group; only the benchmark's baseline does."""
 
 Routing = Callable[[InputSpec, pa.Table, Callable[[pa.Table], pa.Table]], pa.Table]
@@ -47,7 +39,7 @@ Routing = Callable[[InputSpec, pa.Table, Callable[[pa.Table], pa.Table]], pa.Tab
 InputFile = Share
 """Rows of one file; a list of them is in order."""
 
-Rows = npt.NDArray[np.int64] | None
+Rows = Int64s | None
 """Rows of a table; `None` means all of them."""
 
 _ARRANGED_SHARE = 8
@@ -59,56 +51,37 @@ _PIECE_SHARE = 8
 
 def arrange(
     inputs: Mapping[str, Sequence[InputFile]],
-    spec: TranslatorSpec,
-    layout: ShuffleLayout,
+    routes: Sequence[FlowRoute],
     *,
-    stage: str,
-    buckets: int,
     tasks: int,
     part: int,
-    hash_mask: int,
-    limits: EngineLimits,
     replicate: Replicate | None = None,
     routing: Routing = lambda input_, records, route: route(records),
 ) -> pa.Table:
     """Return the records of one task's buckets, sorted as the shuffle sorts them.
 
     Each flow is one chunk. Memory: the increment, and one copy of the task's part of it. `routing`
-    routes the records of an input; it may leave some out.
-
-    Raises:
-        IncrementDamagedError: A file is missing, damaged, or has other records.
-        AuthorCodeError: An author's function for a key or an order failed.
+    routes the records of an input; it may leave some out. Raises `IncrementDamagedError` for files,
+    and `AuthorCodeError` for an author's key or order.
     """
     parts: list[tuple[int, pa.Table, Rows]] = []
-    for flow, input_ in enumerate(spec.inputs):
+    layout, buckets = routes[0].layout, routes[0].buckets
+    for route in routes:
+        input_ = route.input
         files = inputs.get(input_.name, ())
         if files:
-            route = partial(
-                routed,
-                spec=spec,
-                layout=layout,
-                flow=flow,
-                stage=stage,
-                buckets=buckets,
-                hash_mask=hash_mask,
-                narrow_bytes=limits.narrow_bytes,
-                replicate=replicate,
-            )
             records = read_input(files, input_)
-            table = routing(input_, records, route)
+            table = routing(input_, records, partial(routed, route=route, replicate=replicate))
             mine = _owned(table, part, tasks=tasks, buckets=buckets)
             if input_.combine is not None and mine.any():
-                own = records.filter(pa.array(mine))
-                table = _combined(own, route, spec, layout, flow, stage=stage)
+                table = _combined(records.filter(pa.array(mine)), route)
                 mine = _owned(table, part, tasks=tasks, buckets=buckets)
             if input_.has_several:
-                shared = table.column(TO).is_valid()
+                shared, tag = table.column(TO).is_valid(), layout.tag(route.flow)
                 first = first_bucket(part, tasks=tasks, buckets=buckets)
-                copy = _copy(table.filter(shared), layout.tag(flow), first)
-                parts.append((layout.tag(flow), copy, None))
+                parts.append((tag, _copy(table.filter(shared), tag, first), None))
                 mine &= ~shared.to_numpy()
-            parts.append((flow, table, None if mine.all() else np.flatnonzero(mine)))
+            parts.append((route.flow, table, None if mine.all() else np.flatnonzero(mine)))
     parts.sort(key=lambda part: part[0])
     flows = [_sorted(table, rows, layout) for _, table, rows in parts]
     if len(flows) == 1:
@@ -118,100 +91,53 @@ def arrange(
 
 
 def arrange_messages(
-    messages: pa.Table,
-    spec: TranslatorSpec,
-    layout: ShuffleLayout,
-    flow: int,
-    *,
-    stage: str,
-    buckets: int,
-    hash_mask: int,
-    limits: EngineLimits,
-    scarce: bool = False,
+    messages: pa.Table, route: FlowRoute, *, limits: EngineLimits, scarce: bool
 ) -> Iterator[pa.Table]:
     """Yield messages that a run holds as `arrange` returns those of files, for one task.
 
-    Args:
-        messages: In the order in which they were emitted; each has one receiver.
-        buckets: Number of its buckets.
-        scarce: Whether memory is; then more than an eighth of `EngineLimits.whole_run_bytes` are
-            sorted on disk, with some megabytes in memory at a time.
+    They come in the order in which they were emitted; each has one receiver. If memory is scarce,
+    more than an eighth of `EngineLimits.whole_run_bytes` are sorted on disk, with some megabytes
+    in memory at a time.
     """
-    input_ = spec.inputs[flow]
-    columns = file_columns(input_)
-    route = partial(
-        routed,
-        spec=spec,
-        layout=layout,
-        flow=flow,
-        stage=stage,
-        buckets=buckets,
-        hash_mask=hash_mask,
-        narrow_bytes=limits.narrow_bytes,
-    )
+    columns = file_columns(route.input)
 
     def arranged(piece: pa.Table, first: int) -> pa.Table:
         numbers = np.arange(first, first + piece.num_rows, dtype=np.int64)
         records = conform(piece, columns).append_column("_seq", pa.array(numbers))
-        if input_.combine is None:
-            return route(records)
-        return _combined(records, route, spec, layout, flow, stage=stage)
+        return routed(records, route) if route.input.combine is None else _combined(records, route)
 
     if not scarce or messages.nbytes <= limits.whole_run_bytes // _ARRANGED_SHARE:
-        yield _sorted(arranged(messages, 0), None, layout)
+        yield _sorted(arranged(messages, 0), None, route.layout)
         return
     most = limits.message_sort_bytes // _PIECE_SHARE
     pieces = list(halves(messages, rows_max=limits.message_group_rows_max, bytes_max=most))
     firsts = accumulate(map(len, pieces), initial=0)
-    order = list(dict.fromkeys(layout.sort_columns))
+    order = list(dict.fromkeys(route.layout.sort_columns))
     tables = (arranged(*one) for one in zip(pieces, firsts, strict=False))
     yield from sorted_tables(tables, order, limits=limits)
 
 
-def message_hashes(
-    messages: pa.Table,
-    spec: TranslatorSpec,
-    layout: ShuffleLayout,
-    flow: int,
-    *,
-    stage: str,
-    hash_mask: int,
-) -> npt.NDArray[np.int64]:
-    """Return the hash of the group that gets each message; the arguments are `arrange_messages`'s.
-
-    Raises:
-        AuthorCodeError: An author's function for a key failed.
-    """
-    assert spec.key is not None, "a record-wise translator is not routed"
-    slots = slot_columns(messages, spec, layout, flow, stage=stage)
-    types = [arrow_type(type_) for name, type_ in layout.slots if name in layout.keys]
+def message_hashes(messages: pa.Table, route: FlowRoute) -> Int64s:
+    """Return the hash of the group that gets each message; raises as `slot_columns`."""
+    slots, types = slot_columns(messages, route), route.key_types
     keys = [
-        _chunk(as_type(slots[name], type_)) for name, type_ in zip(layout.keys, types, strict=True)
+        _chunk(as_type(slots[name], arrow_type(type_)))
+        for name, type_ in zip(route.layout.keys, types, strict=True)
     ]
-    return hash_columns(keys, [f.type for f in spec.key.fields]) & np.int64(hash_mask)
+    return hash_columns(keys, types) & np.int64(route.hash_mask)
 
 
-def _combined(
-    records: pa.Table,
-    route: Callable[[pa.Table], pa.Table],
-    spec: TranslatorSpec,
-    layout: ShuffleLayout,
-    flow: int,
-    *,
-    stage: str,
-) -> pa.Table:
+def _combined(records: pa.Table, route: FlowRoute) -> pa.Table:
     """Return routed records that a combiner made, each with the records that it represents."""
-    fewer, counts = combined(records, spec, layout, flow, stage=stage)
-    table = route(fewer)
+    fewer, counts = combined(records, route)
+    table = routed(fewer, route)
     at = table.column_names.index(COUNT)
     return table.set_column(at, table.schema.field(COUNT), counts)
 
 
-def _owned(table: pa.Table, part: int, *, tasks: int, buckets: int) -> npt.NDArray[np.bool_]:
-    """Return which records belong to a task's buckets."""
-    owned: npt.NDArray[np.bool_] = (
-        table.column("_bucket").to_numpy().astype(np.int64) * tasks // buckets == part
-    )
+def _owned(table: pa.Table, part: int, *, tasks: int, buckets: int) -> Mask:
+    bucket = table.column("_bucket").to_numpy().astype(np.int64)
+    owned: Mask = bucket * tasks // buckets == part
     return owned
 
 
@@ -238,9 +164,7 @@ def _copy(table: pa.Table, tag: int, bucket: int) -> pa.Table:
     return table
 
 
-def arrival_order(
-    table: pa.Table, rows: npt.NDArray[np.int64], layout: ShuffleLayout
-) -> npt.NDArray[np.int64]:
+def arrival_order(table: pa.Table, rows: Int64s, layout: ShuffleLayout) -> Int64s:
     """Return some rows of one flow in the order of the shuffle; `rows` is in order of arrival.
 
     Sorting by the hash alone is several times faster than by keys. It gives the same order
@@ -251,20 +175,15 @@ def arrival_order(
     if not layout.orders:
         hashes = table.column("_hash").to_numpy()[rows]
         order = stable_order(hashes.view(np.uint64))  # its high bits are the bucket
-        by_hash: npt.NDArray[np.int64] = rows[order]
+        by_hash: Int64s = rows[order]
         if not _shared_hash(table, layout, hashes[order], by_hash):
             return by_hash
     orders = table.select(list(dict.fromkeys(layout.sort_columns))).take(pa.array(rows))
-    by_columns: npt.NDArray[np.int64] = rows[order_by_columns(orders, layout.sort_columns)]
+    by_columns: Int64s = rows[order_by_columns(orders, layout.sort_columns)]
     return by_columns
 
 
-def _shared_hash(
-    table: pa.Table,
-    layout: ShuffleLayout,
-    hashes: npt.NDArray[np.int64],
-    order: npt.NDArray[np.int64],
-) -> bool:
+def _shared_hash(table: pa.Table, layout: ShuffleLayout, hashes: Int64s, order: Int64s) -> bool:
     """Return whether two adjacent rows have the same hash and different keys."""
     same = np.flatnonzero(hashes[1:] == hashes[:-1])
     if not len(same):
@@ -277,43 +196,26 @@ def _shared_hash(
     return not left.equals(right)
 
 
-def routed(
-    table: pa.Table,
-    spec: TranslatorSpec,
-    layout: ShuffleLayout,
-    flow: int,
-    *,
-    stage: str,
-    buckets: int,
-    hash_mask: int,
-    narrow_bytes: int,
-    replicate: Replicate | None = None,
-) -> pa.Table:
-    """Return records of an input, as `read_input` returns them, in the layout of the shuffle.
-
-    Args:
-        narrow_bytes: Strings of larger tables have offsets of 64 bits.
-    """
-    assert spec.key is not None, "a record-wise translator is not routed"
-    input_ = spec.inputs[flow]
-    filled: Mapping[str, pa.Array | pa.ChunkedArray]
-    if input_.has_several:
-        filled, table = copies(table, spec, layout, flow, stage=stage)
+def routed(table: pa.Table, route: FlowRoute, replicate: Replicate | None = None) -> pa.Table:
+    """Return records of an input, as `read_input` returns them, in the layout of the shuffle."""
+    filled: Mapping[str, Column]
+    if route.input.has_several:
+        filled, table = copies(table, route)
         if replicate is not None:
             filled, table = replicate(filled, table)
     else:
-        filled = slot_columns(table, spec, layout, flow, stage=stage)
-    rows, wide = table.num_rows, table.nbytes > narrow_bytes
+        filled = slot_columns(table, route)
+    rows, wide = table.num_rows, table.nbytes > route.narrow_bytes
     slots = {
         name: _chunk(as_type(filled[name], arrow_type(type_, wide=wide)))
         if name in filled
         else pa.nulls(rows, arrow_type(type_))
-        for name, type_ in layout.slots
+        for name, type_ in route.layout.slots
     }
-    keys = [slots[name] for name in layout.keys]
-    hashes = hash_columns(keys, [f.type for f in spec.key.fields]) & np.int64(hash_mask)
-    bucket = (hashes.view(np.uint64) >> np.uint64(bucket_shift(buckets))).astype(np.int32)
-    numbers = map(pa.array, (np.full(rows, flow, np.int8), bucket, hashes))
+    keys = [slots[name] for name in route.layout.keys]
+    hashes = hash_columns(keys, route.key_types) & np.int64(route.hash_mask)
+    bucket = (hashes.view(np.uint64) >> np.uint64(bucket_shift(route.buckets))).astype(np.int32)
+    numbers = map(pa.array, (np.full(rows, route.flow, np.int8), bucket, hashes))
     return pa.Table.from_arrays(
         [*numbers, *slots.values(), table.column("_seq")],
         names=["_flow", "_bucket", "_hash", *slots, "_seq"],
@@ -321,10 +223,7 @@ def routed(
 
 
 def read_input(files: Sequence[InputFile], input_: InputSpec) -> pa.Table:
-    """Return the records of some files of an input, with `_seq`, their position.
-
-    For messages that may have addresses, the column `EPOCH` has the epoch that wrote them.
-    """
+    """Return the records of some files of an input, with `_seq`, and of messages with `EPOCH`."""
     columns = file_columns(input_)
     if input_.has_several and input_.loopback:
         columns = columns.append(pa.field(EPOCH, pa.int64()))
@@ -335,8 +234,7 @@ def read_input(files: Sequence[InputFile], input_: InputSpec) -> pa.Table:
 def _read(file: InputFile, columns: pa.Schema) -> pa.Table:
     try:
         with reading_increment(file.path, file.rows):
-            row_group = open_parquet(file.path).read(columns.names)
-            table = conform(row_group, columns)
+            table = conform(open_parquet(file.path).read(columns.names), columns)
     except KeyError as exc:
         raise IncrementDamagedError(file.path, expected=file.rows, found=str(exc)) from exc
     if table.num_rows != file.rows:

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_type
 from cbp.engine.columnar.author_errors import author_error
-from cbp.engine.columnar.row_codec import Row, decode_columns, encode_column, rows_maker
-from cbp.engine.columnar.values import typed_key
-from cbp.engine.shuffle.layout import ShuffleLayout
+from cbp.engine.columnar.row_codec import decode_table, encode_column, rows_maker
+from cbp.engine.columnar.values import Row, typed_key
+from cbp.engine.shuffle.layout import FlowRoute
 from cbp.errors import AuthorCodeError, is_authors
 from cbp.model.dataflow.call_rules import Watches
 from cbp.model.dataflow.routing import KeyMismatch, one_key
@@ -36,10 +36,7 @@ def computes(input_: InputSpec) -> bool:
 
 
 def sql_columns(input_: InputSpec) -> dict[str, str]:
-    """Return the columns of an input that Spark computes, with their expressions.
-
-    They are named by the position of the value: first the key's, then the order's.
-    """
+    """Return the columns that Spark computes (first the key, then the order): their expressions."""
     first, expressions = 0, {}
     for by in input_.computed:
         expressions.update({sql_column(first + at): text for at, text in enumerate(by.sql)})
@@ -52,22 +49,16 @@ def sql_column(position: int) -> str:
     return f"_sql{position}"
 
 
-def slot_columns(
-    table: pa.Table, spec: TranslatorSpec, layout: ShuffleLayout, flow: int, *, stage: str
-) -> dict[str, Column]:
-    """Return every slot that this flow fills, computed ones included.
+def slot_columns(table: pa.Table, route: FlowRoute) -> dict[str, Column]:
+    """Return every slot that a flow fills, computed ones included.
 
-    Values that Spark has computed are in the table (`sql_columns`). Without Spark, the
-    author's function is called for them.
-
-    Raises:
-        AuthorCodeError: The author's function raised, or returned a value of another type.
+    If Spark has not computed a value (`sql_columns`), the author's function is called for it;
+    raises `AuthorCodeError` if that fails, or returns another type.
     """
-    input_, place = spec.inputs[flow], layout.flows[flow]
-    computed = _computed(table, spec, input_, stage, input_.computed)
+    computed = _computed(table, route.spec, route.input, route.stage, route.input.computed)
     return {
         slot: table.column(source) if isinstance(source, str) else computed[source]
-        for slot, source in place.sources().items()
+        for slot, source in route.layout.flows[route.flow].sources().items()
     }
 
 
@@ -81,26 +72,22 @@ def key_of(table: pa.Table, spec: TranslatorSpec, input_: InputSpec, *, stage: s
     return [table.column(name) for name in by]
 
 
-def order_columns(
-    table: pa.Table, spec: TranslatorSpec, layout: ShuffleLayout, flow: int, *, stage: str
-) -> dict[str, Column]:
-    """Return the slots that order the records of this flow; raises as `slot_columns`."""
-    input_ = spec.inputs[flow]
-    by = (input_.order_by,) if isinstance(input_.order_by, Computed) else ()
-    computed = _computed(table, spec, input_, stage, by)
+def order_columns(table: pa.Table, route: FlowRoute) -> dict[str, Column]:
+    """Return the slots that order the records of a flow; raises as `slot_columns`."""
+    order = route.input.order_by
+    by = (order,) if isinstance(order, Computed) else ()
+    computed = _computed(table, route.spec, route.input, route.stage, by)
     return {
         slot: table.column(source) if isinstance(source, str) else computed[source]
-        for slot, source in layout.flows[flow].order
+        for slot, source in route.layout.flows[route.flow].order
     }
 
 
 def records_of(table: pa.Table, input_: InputSpec) -> Iterator[tuple[int, list[Row]]]:
     """Yield a table's records as the author sees them, in batches, each with its first row."""
     make = rows_maker(input_.name, input_.schema.names)
-    types = [f.type for f in input_.schema.fields]
     for start in range(0, table.num_rows, _WINDOW_ROWS):
-        part = table.slice(start, _WINDOW_ROWS)
-        yield start, make(decode_columns(part, input_.schema.names, types))
+        yield start, make(decode_table(table.slice(start, _WINDOW_ROWS), input_.schema))
 
 
 def _computed(
@@ -126,7 +113,6 @@ def _computed(
 def _called(
     table: pa.Table, spec: TranslatorSpec, input_: InputSpec, stage: str, by: Computed
 ) -> list[pa.ChunkedArray]:
-    """Return the results of a function for all records, a column per value."""
     windows = []
     watches = Watches(spec, stage=stage)
     function = watches.fresh(by.function, option_of(input_, by), by.place)

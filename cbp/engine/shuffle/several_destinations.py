@@ -1,10 +1,9 @@
 """Records with several destinations become copies: one per key, and one shared by groups.
 
-A route function is called once per record. Each distinct key gets a copy, which is routed
-like any record of one key. Only the tasks know the groups that `ALL` and addresses reach. A
-record with such destinations gets one more copy, which is sent to every task and carries the
-destinations as text. It is one copy per task, whatever the number of groups. A record without any
-destination gets such a copy too, so that it is counted.
+Each distinct key gets a copy, which is routed like any record of one key. Only the tasks know the
+groups that `ALL` and addresses reach, so a record with such destinations gets one more copy, which
+is sent to every task and carries them as text. A record without any destination gets such a copy
+too, so that it is counted.
 
     route gives   ["b", "a", "b", Multicast("x"), All("items")]
     copies        key "b"  |  key "a"  |  to '["x", ["items"]]'
@@ -26,8 +25,9 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import arrow_type
 from cbp.engine.columnar.row_codec import ENCODE_ERRORS, EXACT
 from cbp.engine.columnar.values import Row, typed_key, unify
-from cbp.engine.shuffle.layout import COUNT, MADE, TO, ShuffleLayout
+from cbp.engine.shuffle.layout import COUNT, MADE, TO, FlowRoute
 from cbp.engine.shuffle.routing_keys import (
+    Column,
     key_columns,
     option_of,
     order_columns,
@@ -46,23 +46,15 @@ _SURE = frozenset({"STRING", "BINARY", "BOOLEAN", "BIGINT"})
 """Key types whose values Python compares as the engine does."""
 
 
-def copies(
-    table: pa.Table, spec: TranslatorSpec, layout: ShuffleLayout, flow: int, *, stage: str
-) -> tuple[dict[str, pa.Array | pa.ChunkedArray], pa.Table]:
+def copies(table: pa.Table, route: FlowRoute) -> tuple[dict[str, Column], pa.Table]:
     """Return the slots of every copy of some records, and a table with each copy's record.
 
-    Shared copies have no key, and are the only ones with a value in `TO`.
-
-    Shape:
-        table: the input's columns; `EPOCH` if the input has messages; any further columns.
-
-    Raises:
-        AuthorCodeError: A function of the author raised, or returned an invalid destination.
+    Shared copies have no key, and are the only ones with a value in `TO`. A table of messages has
+    `EPOCH`, too. Raises `AuthorCodeError`, also for an invalid destination.
     """
-    input_, place = spec.inputs[flow], layout.flows[flow]
-    by = input_.route_by
+    spec, input_, by = route.spec, route.input, route.input.route_by
     assert isinstance(by, Computed), "only a function gives several destinations"
-    watches = Watches(spec, stage=stage)
+    watches = Watches(spec, stage=route.stage)
     copier = _Copies(spec, input_, watches.fresh(by.function, option_of(input_, by), by.place))
     for start, rows in records_of(table, input_):
         for at, row in enumerate(rows, start):
@@ -71,18 +63,18 @@ def copies(
             except BaseException as exc:
                 if not is_authors(exc):
                     raise
-                raise record_error(exc, spec, input_, stage, by, row) from exc
+                raise record_error(exc, spec, input_, route.stage, by, row) from exc
         try:
             copier.seal()
         except ENCODE_ERRORS as exc:
-            raise copier.explain(exc, stage, start, rows) from exc
+            raise copier.explain(exc, route.stage, start, rows) from exc
     watches.check()
-    orders = order_columns(table, spec, layout, flow, stage=stage)
+    orders, place = order_columns(table, route), route.layout.flows[route.flow]
     at = pa.array(copier.at)
     records = table.take(at)
     columns: dict[str, Any] = {slot: records.column(source) for slot, source in place.payload}
     columns |= {slot: column.take(at) for slot, column in orders.items()}
-    columns |= dict(zip(layout.keys, copier.keys, strict=True))
+    columns |= dict(zip(route.layout.keys, copier.keys, strict=True))
     columns[TO] = copier.to
     # If groups share a copy, it is the last copy of the record.
     columns[COUNT] = pa.array(np.diff(copier.at, append=-1) != 0).cast(pa.int64())
@@ -152,10 +144,7 @@ class _Copies:
         self._places, self._keys, self._texts = [], [], []
 
     def explain(self, exc: Exception, stage: str, start: int, rows: Sequence[Row]) -> Exception:
-        """Return an error that names the first record whose key is invalid.
-
-        Returns `exc` itself if all keys are valid.
-        """
+        """Return an error that names the first record with an invalid key; `exc` if none has."""
         by = self.input.route_by
         assert isinstance(by, Computed)
         for at, key in zip(self._places, self._keys, strict=True):

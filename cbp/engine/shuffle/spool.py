@@ -59,7 +59,6 @@ class _Run:
         self._batches, self._bytes = [], 0
 
     def seal(self) -> None:
-        """Make `table` from all batches; a memory map if they are on disk."""
         if self._file is not None:
             if self._batches:
                 self._spill(self._batches[0].schema)
@@ -143,9 +142,8 @@ class Spool:
     def take(self, batches: Iterable[pa.RecordBatch], *, ordered: bool = True) -> None:
         """Read all batches and separate them by flow.
 
-        Args:
-            ordered: Whether they are in its order. If not, each flow is sorted by hash, and
-                records of one hash are in any order.
+        If they are not `ordered`, each flow is sorted by hash; the records of one hash are in any
+        order.
         """
         for batch in batches:
             flows = batch.column(batch.schema.get_field_index("_flow")).to_numpy()
@@ -215,7 +213,6 @@ class Spool:
 
 @lru_cache(maxsize=256)
 def _nothing(slots: tuple[tuple[str, DataType], ...]) -> pa.Table:
-    """Return no records of a layout with these slots."""
     columns = [(name, arrow_type(type_)) for name, type_ in slots]
     numbers = [("_flow", pa.int8()), ("_bucket", pa.int32()), ("_hash", pa.int64())]
     return pa.schema([*numbers, *columns, ("_seq", pa.int64())]).empty_table()

@@ -11,9 +11,8 @@ Mostly a superstep has one round. Messages of a loopback with others inside it w
 emitted until all know, by a round, that these are at rest; the next round sends them, each with the
 superstep that emitted it. So what arrived is in the order of supersteps first.
 
-What is larger than a piece (`Room.piece_bytes`) takes several rounds, as many in each task: nobody
-sends a piece before all have the one before. So besides what the rooms of the tasks hold there are
-few pieces in memory, whatever a superstep emits.
+What is larger than a piece (`Room.piece_bytes`) takes several rounds, as many in each task, so few
+pieces are in memory besides what the rooms of the tasks hold, whatever a superstep emits.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import Int64s, conform
 from cbp.engine.columnar.file_slices import file_columns
 from cbp.engine.shuffle.exchange import Exchange, PeerGoneError, Tables, owners, shared_out
-from cbp.engine.shuffle.layout import ShuffleLayout
+from cbp.engine.shuffle.layout import FlowRoute
 from cbp.engine.shuffle.replicated_read import message_hashes
 from cbp.engine.storage.file_sizes import halves
 from cbp.engine.storage.held_records import HeldRecords, Room
 from cbp.errors import CbpError
-from cbp.model.dataflow.stage import TranslatorSpec
 
 _MESSAGES, _LEFT, _REMOTE, _OUTPUTS = "messages/", "left/", "remote/", "outputs/"
 """What begins the names of tables in a round. Messages that have waited continue with the number of
-their superstep: `messages/news/17`."""
+their superstep: `messages/news/17`.
+"""
 
 Waited = tuple[str, int, pa.Table]
 """Messages of a loopback that one superstep emitted."""
@@ -47,12 +46,10 @@ Waited = tuple[str, int, pa.Table]
 
 @dataclass(frozen=True)
 class Round:
-    """What all tasks know after a superstep.
+    """What all tasks know after a superstep: the `facts` that each said.
 
-    Attributes:
-        facts: What each task said, by task.
-        unroutable: The tasks that could not route a message, and its loopback.
-        errors: Why this task could not, by loopback; counts only if a superstep reads that.
+    `unroutable` are the tasks that could not route a message, with its loopback; `errors` say why
+    this one could not, and count only if a superstep reads that loopback.
     """
 
     facts: Sequence[Mapping[str, Any]]
@@ -81,9 +78,7 @@ class Round:
     def require_routed(self, read: Collection[str]) -> None:
         """Raise if a task could not route messages of these loopbacks: no superstep can follow.
 
-        Raises:
-            CbpError: It is this one.
-            PeerGoneError: It is another one, which has the error.
+        The task itself raises that error; the others, `PeerGoneError`.
         """
         for name, error in self.errors.items():
             if name in read:
@@ -95,11 +90,7 @@ class Round:
 
 @dataclass
 class Arrived:
-    """What other tasks sent to this one and it has not taken yet, in the order of the tasks.
-
-    Attributes:
-        room: Where it has place.
-    """
+    """What other tasks sent to this one and it has not taken yet, in the order of the tasks."""
 
     room: Room
     _held: dict[str, dict[int, HeldRecords]] = field(init=False, default_factory=dict)
@@ -161,27 +152,16 @@ class Arrived:
                     yield name.removeprefix(_OUTPUTS), table
 
     def _of(self, name: str) -> list[HeldRecords]:
-        """Return the holders that are not empty, by task."""
         return [one for _, one in sorted(self._held.get(name, {}).items()) if one.tables]
 
 
 @dataclass(frozen=True)
 class SuperstepRounds:
-    """The rounds of one task of a loop.
-
-    Attributes:
-        tasks, buckets: Their numbers; a task owns neighboring buckets.
-        hash_mask: As in the task's plan.
-        arrived: Takes what the task is sent.
-    """
+    """The rounds of one task of a loop; what it is sent is in `arrived`."""
 
     exchange: Exchange
-    spec: TranslatorSpec
-    layout: ShuffleLayout
-    stage: str
+    routes: Sequence[FlowRoute]
     tasks: int
-    buckets: int
-    hash_mask: int
     arrived: Arrived
 
     def ask(self, name: str, answer: object) -> list[object]:
@@ -202,17 +182,11 @@ class SuperstepRounds:
     ) -> Round:
         """Do the rounds after a superstep; what the others send is in `arrived` then.
 
-        Args:
-            messages: What this task emitted for the next superstep, by loopback.
-            remote: State records for other keys, by state, with their hashes.
-            outputs: Records that task 0 writes, by output.
-            saves: Whether it is time for a snapshot of this task, and there is room for it.
-            last: Whether no superstep can follow, so that no message has to reach its task.
-            waiting: How many messages wait in this task for other loopbacks to be at rest.
-
-        Raises:
-            PeerGoneError: Another task has failed.
-            RunTooLargeError: There is no room for what was sent.
+        `remote` are state records for other keys, with their hashes; `outputs` are records that
+        task 0 writes. `saves`: it is time for a snapshot of this task, and there is room for it.
+        `last`: no superstep can follow, so that no message has to reach its task. `waiting` counts
+        the messages that wait in this task for other loopbacks to be at rest. Raises
+        `PeerGoneError`, or `RunTooLargeError` if there is no room for what was sent.
         """
         sent = {
             **{f"{_MESSAGES}{name}": table for name, table in messages.items() if not last},
@@ -224,18 +198,10 @@ class SuperstepRounds:
         return self._rounds(sent, facts)
 
     def own(self, part: int, messages: Tables) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
-        """Return those messages that are for groups of this task, and the others, by loopback.
-
-        Args:
-            part: The number of this task.
-
-        Raises:
-            CbpError: A message has no key.
-        """
+        """Return the messages for groups of this task (`part`), and others; each needs a key."""
         mine, others = dict[str, pa.Table](), dict[str, pa.Table]()
         for name, table in messages.items():
-            hashes = self._hashes(f"{_MESSAGES}{name}", table)
-            is_mine = owners(hashes, tasks=self.tasks, buckets=self.buckets) == part
+            is_mine = self._owners(f"{_MESSAGES}{name}", table) == part
             if is_mine.any():
                 mine[name] = table if is_mine.all() else table.filter(pa.array(is_mine))
             if not is_mine.all():
@@ -243,16 +209,10 @@ class SuperstepRounds:
         return mine, others
 
     def deliver(self, messages: Iterable[Waited], *, last: bool) -> Round:
-        """Do the rounds for messages that have waited; they are in `arrived` then.
+        """Do the rounds for messages that have waited in this task; raises as `swap`.
 
-        Args:
-            messages: Those of this task.
-            last: Whether no superstep can follow. Then task 0 gets all of them, in the order of
-                supersteps, since it writes them for all.
-
-        Raises:
-            PeerGoneError: Another task has failed.
-            RunTooLargeError: There is no room for what was sent.
+        If no superstep can follow (`last`), task 0 gets all of them, in the order of supersteps,
+        since it writes them for all.
         """
         kind = _LEFT if last else _MESSAGES
         return self._rounds({f"{kind}{name}/{at}": table for name, at, table in messages}, {})
@@ -300,7 +260,7 @@ class SuperstepRounds:
                 _add(to[0], name, piece)
                 continue
             try:
-                whose = owners(self._hashes(name, piece), tasks=self.tasks, buckets=self.buckets)
+                whose = self._owners(name, piece)
             except CbpError as exc:  # the author's code; an aggregate may still end the loop
                 errors.setdefault(_cut(name)[0].removeprefix(_MESSAGES), exc)
                 continue
@@ -308,21 +268,15 @@ class SuperstepRounds:
                 _add(tables, name, rows)
         return to, errors
 
-    def _hashes(self, name: str, piece: pa.Table) -> Int64s:
-        """Return the hash of the group that gets each message, or of each state record's key."""
+    def _owners(self, name: str, piece: pa.Table) -> Int64s:
+        """Return the task that owns the group of each message, or the key of each state record."""
         if name.startswith(_REMOTE):
             hashes: Int64s = piece.column("_hash").to_numpy()
-            return hashes
-        loopback = _cut(name)[0].removeprefix(_MESSAGES)
-        flow = [one.name for one in self.spec.inputs].index(loopback)
-        return message_hashes(
-            conform(piece, file_columns(self.spec.inputs[flow])),
-            self.spec,
-            self.layout,
-            flow,
-            stage=self.stage,
-            hash_mask=self.hash_mask,
-        )
+        else:
+            loopback = _cut(name)[0].removeprefix(_MESSAGES)
+            (route,) = (one for one in self.routes if one.input.name == loopback)
+            hashes = message_hashes(conform(piece, file_columns(route.input)), route)
+        return owners(hashes, tasks=self.tasks, buckets=self.routes[0].buckets)
 
 
 def _cut(name: str) -> tuple[str, int | None]:

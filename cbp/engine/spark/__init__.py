@@ -17,9 +17,8 @@ __all__ = ["SparkEngine", "SparkExecutor", "SparkSettings", "start_session"]
 class SparkEngine(DirectEngine):
     """Executes runs as Spark jobs, small ones in resident workers; owns the process's session.
 
-    Args:
-        deferred: Whether a local Spark starts in the background, and the first runs wait for it.
-            A cluster is contacted before the engine exists, since only the cluster knows its slots.
+    If `deferred`, a local Spark starts in the background, and the first runs wait for it. A cluster
+    is contacted before the engine exists, since only the cluster knows its slots.
     """
 
     def __init__(
@@ -40,7 +39,6 @@ class SparkEngine(DirectEngine):
 
 
 def _executor(settings: SparkSettings) -> SparkExecutor:
-    """Start Spark, and its workers."""
     executor = SparkExecutor(
         start_session(settings),
         resident_workers=settings.resident_workers,

@@ -3,17 +3,9 @@
     enough slots? --yes--> (shuffle -->) barrier stage: tasks that exchange messages --> reports
         '--no----> TooFewSlotsError: the loop gets fewer tasks
 
-Tasks that wait for each other must all run at the same time, which Spark guarantees for the tasks
-of a barrier stage alone. They meet once, by Spark's `allGather`, which takes a second, and learn
-where each of them listens; from then on they exchange messages without Spark
-(`cbp.engine.shuffle.flight_exchange`). A barrier stage has no speculated twins.
-
-Spark gives up a barrier stage of which a task failed, so it is begun again here, as often as Spark
-tries a task: `spark.task.maxFailures` on a cluster, once on `local[n]`. It continues from the log
-of its supersteps (`cbp.engine.task.superstep_log`).
-
-A task whose peer is gone reports that, and does not fail: so the error of a job is that of the task
-that failed first, whichever of them Spark hears first.
+Why, and how it is tried again: cbp/engine/spark/README.md, "Tasks of a loop run together". A task
+whose peer is gone reports that, and does not fail, so the error of a job is that of the task that
+failed first, whichever of them Spark hears first.
 
 Guaranteed: a job that needs more slots than Spark has is not made; if a slot is lost meanwhile, its
 refusal by Spark is taken for that. After a failure, slots that come back are waited for.
@@ -51,7 +43,8 @@ _POLL_SECONDS = 0.5
 _GIVEN_UP = "Could not recover from a failed barrier ResultStage"
 _REFUSED = ("SPARK-24819", "SPARK-24942")
 """What Spark writes of a job that needs more slots than there are, and of any such job while it
-chooses its executors by itself."""
+chooses its executors by itself.
+"""
 
 _DYNAMIC = "spark.dynamicAllocation.enabled"
 
@@ -59,11 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 class TooFewSlotsError(Exception):
-    """Spark has fewer slots than a job has tasks that must run together.
-
-    Args:
-        slots: How many it has; at least 1.
-    """
+    """Spark has fewer slots (at least 1) than a job has tasks that must run together."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -71,13 +60,7 @@ class TooFewSlotsError(Exception):
 
 
 def loop_tasks_of(asked: int, slots: int, conf: Mapping[str, str], *, is_local: bool) -> int:
-    """Return how many tasks a loop may have on Spark; logs a warning if Spark allows only one.
-
-    Args:
-        asked: The number that is wanted; 0 means one for each slot.
-        slots: How many tasks Spark runs at the same time.
-        conf: The settings of the session.
-    """
+    """Return how many tasks a loop has; 0 asks for one a slot, and Spark may allow only one."""
     if asked != 1 and not is_local and conf.get(_DYNAMIC, "false").lower() == "true":
         _log.warning(
             "each loop runs in one task: with %s=true, Spark cannot run several tasks together "
@@ -91,12 +74,8 @@ def loop_tasks_of(asked: int, slots: int, conf: Mapping[str, str], *, is_local: 
 def own_host(addresses: Sequence[str], part: int) -> str:
     """Return the host at which a task of a barrier stage listens, so that all others reach it.
 
-    That is where its executor is known to the driver; if all tasks are at one host, the loopback
-    interface.
-
-    Args:
-        addresses: Those of the executors of all tasks, as `host:port`.
-        part: The number of the task.
+    That is where its executor is known to the driver (`addresses`, as `host:port`, by task); if all
+    tasks are at one host, the loopback interface.
     """
     hosts = [address.rpartition(":")[0].strip("[]") for address in addresses]
     return LOOPBACK if len({*hosts}) == 1 else hosts[part]
@@ -105,13 +84,9 @@ def own_host(addresses: Sequence[str], part: int) -> str:
 def exchanged(
     plan: TaskPlan, kind: type[StageTask], batches: Iterable[pa.RecordBatch] | None = None
 ) -> str:
-    """Run one of the tasks of a loop; called in a task of a barrier stage.
+    """Run one of the tasks of a loop, in a barrier stage; without batches it reads the increment.
 
-    Args:
-        batches: Its shuffled records; `None` if it reads the increment itself.
-
-    Returns:
-        Its reports, or how a peer was lost, as JSON text.
+    Returns its reports, or how a peer was lost, as JSON text.
     """
     context, (part, attempt) = TaskContext.get(), task_identity()
     # Not `BarrierTaskContext.get`, which finds none in a worker that was in a barrier before.
@@ -147,11 +122,7 @@ def exchange_task(
 
 @dataclass(frozen=True)
 class BarrierJobs:
-    """The jobs of loops of several tasks, on one Spark.
-
-    Attributes:
-        slots_seconds: See `SLOTS_SECONDS`.
-    """
+    """The jobs of loops of several tasks, on one Spark."""
 
     context: SparkContext
     placement: Placement
@@ -179,13 +150,8 @@ class BarrierJobs:
     ) -> str:
         """Run a loop, again if one of its tasks is lost; return what its tasks report, as JSON.
 
-        Args:
-            job: Runs the job; returns the texts of its tasks.
-            going: Raises if the run was cancelled.
-
-        Raises:
-            TooFewSlotsError: Spark has fewer slots than tasks.
-            WorkerEndedError: The tasks lost each other, as often as a task is tried.
+        `job` returns the texts of its tasks; `going` raises if the run was cancelled. Raises
+        `TooFewSlotsError`, or `WorkerEndedError` if tasks were lost as often as a task is tried.
         """
         tries, seconds = self.tries(), 0.0
         for left in reversed(range(tries)):

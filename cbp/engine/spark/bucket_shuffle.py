@@ -12,7 +12,7 @@ Absent on purpose: how the records are used, and whether they are shuffled at al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from itertools import accumulate
 from typing import Any
@@ -60,10 +60,9 @@ def flow_of(spark: SparkSession, plan: RunPlan, task: TaskPlan, flow: int) -> Da
         slots = [name for name, _ in layout.slots]
     else:
         slots = slot_expressions(layout, place)
-    hash_ = f"xxhash64({', '.join(_key_expressions(place, computed=in_python))})"
-    if task.hash_mask != -1:
-        hash_ = f"({hash_} & {task.hash_mask}L)"
-    tag, bucket = f"{flow}", f"shiftrightunsigned({hash_}, {bucket_shift(task.buckets)})"
+    keys = [f"k{i}" for i in range(len(place.key))] if in_python else map(_read, place.key)
+    hash_ = hash_of(keys, task)
+    tag, bucket = f"{flow}", bucket_of(hash_, task)
     if input_.has_several:
         tag = f"IF({PLACE} IS NULL, {flow}, {layout.tag(flow)})"
         bucket = f"coalesce({PLACE}, {bucket})"
@@ -80,8 +79,7 @@ def flow_of(spark: SparkSession, plan: RunPlan, task: TaskPlan, flow: int) -> Da
 def read(spark: SparkSession, plan: RunPlan, input_: InputSpec, *, slices_max: int) -> DataFrame:
     """Return an input's records as its files hold them, with their position `_seq`.
 
-    Args:
-        slices_max: Number of slices of files that one expression can number.
+    One expression can number at most `slices_max` slices of files.
     """
     files = [file for increment in plan.inputs[input_.name] for file in increment.files]
     if all(file.whole for file in files):
@@ -100,7 +98,6 @@ def read(spark: SparkSession, plan: RunPlan, input_: InputSpec, *, slices_max: i
 def _read_files(
     spark: SparkSession, plan: RunPlan, input_: InputSpec, files: Sequence[DataFile], sequence: str
 ) -> DataFrame:
-    """Return the records of some files, with the expression `sequence` as `_seq`."""
     paths = dict.fromkeys(f"{plan.folder}/{file.path}" for file in files)
     rows = {f"{plan.folder}/{file.path}": file.rows for file in files}
     for path in paths:
@@ -166,10 +163,7 @@ def _sequence(first: int, several: bool) -> str:
 
 
 def _sliced(files: Sequence[DataFile], position: int) -> str:
-    """Return an expression for a record's position in slices of files; null outside of them.
-
-    It counts the rows of the slices, in their order, as `arrange` does.
-    """
+    """Return an expression for a record's position in slices of files; null outside of them."""
     cases = []
     for file in files:
         name = file.path.rpartition("/")[2]
@@ -197,10 +191,15 @@ def slot_expressions(
     ]
 
 
-def _key_expressions(place: FlowLayout, *, computed: bool) -> list[str]:
-    if computed:
-        return [f"k{i}" for i in range(len(place.key))]
-    return [_read(source) for source in place.key]
+def hash_of(keys: Iterable[str], task: TaskPlan) -> str:
+    """Return the hash of a key, as an expression."""
+    hash_ = f"xxhash64({', '.join(keys)})"
+    return hash_ if task.hash_mask == -1 else f"({hash_} & {task.hash_mask}L)"
+
+
+def bucket_of(hash_: str, task: TaskPlan) -> str:
+    """Return the bucket of a hash, as an expression."""
+    return f"shiftrightunsigned({hash_}, {bucket_shift(task.buckets)})"
 
 
 def _read(source: str | int) -> str:

@@ -1,14 +1,11 @@
 """Spark's Python daemon with the engine's code already imported: workers are forks of it.
 
-Spark ends a worker that was idle for a minute. Without this daemon, the first run after a quiet
-minute would wait until every new worker has imported pyarrow, NumPy and the engine; so would each
-run after a worker died. A worker that is forked from here has them, and shares their memory.
+Spark ends a worker that was idle for a minute. A new one that is forked from here has pyarrow,
+NumPy and the engine imported already, and shares their memory.
 
-The imported objects are frozen for the garbage collector. So the collection that Spark's daemon
-does after every task looks only at the task's own objects.
-
-A worker that Spark has ended gets a broken pipe when it reports. That is not an error, so the
-worker prints none.
+The imported objects are frozen for the garbage collector, so the collection that Spark's daemon
+does after every task looks only at the task's own objects. A worker that Spark has ended gets a
+broken pipe when it reports; that is not an error, so it prints none.
 
 A worker that author's code has changed (`cbp.model.author.process_state`) asks Spark not to use it
 again. Functions of an author's own plan in SQL are looked at, too, though nothing names them.

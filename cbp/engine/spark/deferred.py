@@ -27,16 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeferredExecutor:
-    """Passes tasks to an executor that a separate thread makes.
-
-    Args:
-        make: Makes the executor; may take minutes, and may raise.
-        bypass: Decides which jobs run without Spark.
-        loop_tasks_max: Maximum number of tasks that a loop has; 0 means one a slot.
-
-    Attributes:
-        shuffles: Large runs are shuffled.
-    """
+    """Passes tasks to an executor that `make` makes in a thread of its own: see `SparkExecutor`."""
 
     shuffles = True
 
@@ -79,12 +70,7 @@ class DeferredExecutor:
             self._started().refuse(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
-        """Run every task of a plan, once Spark has started.
-
-        Raises:
-            RunCancelledError: If the run was cancelled meanwhile.
-            SparkUnstartedError: If Spark could not be started.
-        """
+        """Run every task of a plan, once Spark has started; a failed start is raised."""
         try:
             executor = self._started(plan.run)
         finally:
@@ -163,7 +149,6 @@ class DeferredExecutor:
             _log.error("%s", error.message)
 
     def _started(self, run: str = "") -> Executor:
-        """Return the executor; wait for it."""
         with self._changed:
             if self._error is not None and self._executor is None and not self._closed:
                 self._begin()

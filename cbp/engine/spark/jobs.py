@@ -79,10 +79,7 @@ class WorkerVariables(MutableMapping[str, str]):
 
 @contextmanager
 def jobs_of(context: SparkContext, plan: RunPlan) -> Iterator[None]:
-    """Tag the Spark jobs that this thread starts with the run's id, until the block ends.
-
-    They go into the pool of the run's dataflow.
-    """
+    """Tag this thread's Spark jobs with the run, in its dataflow's pool, until the block ends."""
     context.addJobTag(plan.run)
     context.setLocalProperty(_POOL, plan.dataflow)
     try:
@@ -93,11 +90,7 @@ def jobs_of(context: SparkContext, plan: RunPlan) -> Iterator[None]:
 
 
 def starved(context: SparkContext, runs: Collection[str]) -> Collection[str]:
-    """Return the runs whose jobs all wait for a slot; a run's id is the tag of its jobs.
-
-    Raises:
-        OperatingError: If Spark does not answer.
-    """
+    """Return the runs (tags of jobs) that only wait for a slot; Spark may fail to answer."""
     tracker = context.statusTracker()
     tagged: Any = context._jsc.sc().statusTracker()  # PySpark's tracker knows groups, not tags
     try:

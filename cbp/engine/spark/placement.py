@@ -1,17 +1,16 @@
 """Placement of tasks on a cluster: a task prefers the executor that has its index copies.
 
 Task `p` of `n` owns the same share of the hashes in every stage and run, up to the rounding of
-`n`. So it asks for the executor at this share of all executors. Without a preference, Spark
-gives a task to the first free executor.
+`n`. So it asks for the executor at this share of all executors.
 
-Guaranteed: results do not depend on it, only speed. If the executor is gone or busy, another one
-takes the task after `spark.locality.wait`. Not covered: runs that Spark shuffles; Spark places
-their tasks. When executors come or go, shares move to other executors.
+Guaranteed: results do not depend on it, only speed. Not covered: runs that Spark shuffles; Spark
+places their tasks. When executors come or go, shares move to other executors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pyspark import RDD, SparkContext
@@ -38,13 +37,10 @@ class Placement:
         executors = [] if self.is_local else self._executors()
         before, numbers = self._numbers.get(tasks, (None, None))
         if numbers is None or before != executors:
-            numbers = self._placed(homes(tasks, executors)) if executors else self._plain(tasks)
+            plain = partial(self._context.parallelize, range(tasks), tasks)  # no data is sent
+            numbers = self._placed(homes(tasks, executors)) if executors else plain()
             self._numbers[tasks] = executors, numbers
         return numbers
-
-    def _plain(self, tasks: int) -> RDD[int]:
-        # A range, for which no data has to be sent to a task.
-        return self._context.parallelize(range(tasks), tasks)
 
     def _placed(self, places: Sequence[str]) -> RDD[int]:
         # PySpark offers no preferred locations; the JVM's `makeRDD` does.

@@ -1,18 +1,14 @@
 """The Spark session of the service, with the settings that matter and their reasons.
 
-There is one session per process. Runs of several stages share it, each in its own thread and
-under its own job tag.
-
-A local Spark has twice as many slots as processors, but each run is planned for as many tasks as
-processors. So a run whose tasks hang leaves half of the slots to other runs, and the operating
-system shares the processors among them.
+There is one session per process, for the runs of all stages. A local Spark has twice as many slots
+as processors, but each run is planned for as many tasks as processors: a run whose tasks hang
+leaves half of the slots to other runs.
 
 A local driver listens on the loopback interface by default, and connections must know its secret;
 the driver of a cluster must have a secret (`authentication`): without one, anyone who can reach
 the ports can run code as the service (CVE-2020-9480).
 
-Guaranteed: Spark compares the output of a retried stage with its first output, even if the session
-existed before or was configured otherwise (`require_safe`).
+Guaranteed: Spark compares the output of a retried stage with its first output (`require_safe`).
 """
 
 from __future__ import annotations
@@ -98,7 +94,6 @@ _SETTINGS = {
     "spark.log.level": "ERROR",
 }
 
-
 _MODULES = "spark.submit.pyFiles"
 """Files with Python modules. Spark's start adds the jars of all packages, 80 MB, which have none.
 
@@ -119,19 +114,15 @@ _LOCKS: list[int] = []
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """How to reach Spark.
+    """How to reach Spark, and how the engine uses it.
 
     Attributes:
-        master: `local[*]`, `spark://host:7077`, ...
         driver_memory: Memory of this process's JVM, such as `1g`.
         conf: More Spark settings; they override the built-in ones, except those that
             `require_safe` checks.
         room: Whether a local master gets slots for a second run; see the module header.
-        resident_workers: Maximum number of processes beside a local Spark that do small runs
-            without a job; 0 means that every run is a job. See `cbp.engine.spark.worker_pool`.
-        job_start_seconds: Cost of a job's start; see `cbp.model.plan.spark_or_worker.Bypass`.
-        plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
-        loop_tasks_max: Maximum number of tasks that a loop has; 0 means one a slot.
+        resident_workers, job_start_seconds, plan_optimisations, loop_tasks_max: See
+            `SparkExecutor`.
         scratch: Whether a local Spark keeps its temporary files in a separate folder, which is
             removed after its process ends; see `cbp.engine.storage.scratch_folders`.
     """
@@ -151,12 +142,9 @@ class SparkSettings:
 def start_session(settings: SparkSettings) -> SparkSession:
     """Start this process's session, or return the existing one.
 
-    The output of the JVM is shown only if the start fails.
-
-    Raises:
-        SparkSettingError: If it runs with settings under which results are not safe.
-        SparkUnstartedError: If it cannot be started; has the JVM's error lines.
-        SparkUnauthenticatedError: If the master is a cluster and has no secret.
+    The output of the JVM is shown only if the start fails. Raises `SparkSettingError` if results
+    are not safe with its settings, `SparkUnstartedError`, with the JVM's error lines, or
+    `SparkUnauthenticatedError` if the master is a cluster and has no secret.
     """
     defaults = spark_defaults(os.environ, home=str(Path(pyspark.__file__).parent))
     secured = authentication(settings.master, {**defaults, **settings.conf}, os.environ)
@@ -170,15 +158,8 @@ def start_session(settings: SparkSettings) -> SparkSession:
     builder = builder.config("spark.driver.memory", settings.driver_memory)
     safe = {f"spark.executorEnv.{name}": value for name, value in safe_path().items()}
     modules = {_MODULES: defaults.get(_MODULES, "")}
-    given = {
-        **_SETTINGS,
-        **modules,
-        **safe,
-        **own,
-        **settings.conf,
-        **_scratch(settings),
-        **secured,
-    }
+    scratch = _scratch(settings)
+    given = {**_SETTINGS, **modules, **safe, **own, **settings.conf, **scratch, **secured}
     for key, value in given.items():
         builder = builder.config(key, value)
     builder = configure_spark_with_delta_pip(builder)
@@ -223,7 +204,7 @@ def _start_jvm(options: Mapping[str, str], output: JvmOutput | None) -> None:
 
 
 def _scratch(settings: SparkSettings) -> dict[str, str]:
-    """Return the settings by which Spark has its temporary files in a folder of this process."""
+    """Return the settings by which a local Spark has a folder of its own for temporary files."""
     if not settings.scratch or not settings.master.startswith("local"):
         return {}  # a cluster's workers have folders of their own, and remove them
     folder, lock = take_scratch(_scratch_root(), "spark-")
@@ -238,33 +219,24 @@ def _scratch(settings: SparkSettings) -> dict[str, str]:
 
 
 def _scratch_root() -> Path:
-    """Return the root of the scratch folders of this user; its path is short, as of sockets' files.
-
-    Raises:
-        SparkSettingError: If it is a link, or belongs to another user.
-    """
+    """Return the root of this user's scratch folders; a link, or another user's, is refused."""
     root = Path(tempfile.gettempdir()) / f"cbp-scratch-{os.geteuid()}"
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     if root.is_symlink() or root.stat().st_uid != os.geteuid():
-        raise _scratch_refused(str(root))
+        error = SparkSettingError.__new__(SparkSettingError)
+        message = (
+            f"{root}, the folder for Spark's temporary files, is a link or belongs to another "
+            "user. Remove it, or set TMPDIR to a folder of this user, and restart the service"
+        )
+        OperatingError.__init__(error, message, setting="TMPDIR", found=str(root))
+        raise error
     return root
-
-
-def _scratch_refused(root: str) -> SparkSettingError:
-    error = SparkSettingError.__new__(SparkSettingError)
-    message = (
-        f"{root}, the folder for Spark's temporary files, is a link or belongs to another user. "
-        "Remove it, or set TMPDIR to a folder of this user, and restart the service"
-    )
-    OperatingError.__init__(error, message, setting="TMPDIR", found=root)
-    return error
 
 
 def python_of_workers(master: str, environment: Mapping[str, str]) -> str:
     """Return the Python of the workers: for a local master always that of the driver.
 
-    Another Python lacks packages or has other versions. On a cluster, where paths may differ,
-    `PYSPARK_PYTHON` of the environment is used if it is set.
+    On a cluster, where paths may differ, it is `PYSPARK_PYTHON` of the environment if that is set.
     """
     if master.startswith("local"):
         return sys.executable
@@ -275,9 +247,6 @@ def require_safe(session: SparkSession) -> None:
     """Refuse a session that does not compare the output of retried stages.
 
     The settings are read back, since an existing session or the user may have other values.
-
-    Raises:
-        SparkSettingError: For the first setting that differs.
     """
     for setting, expected in _REQUIRED.items():
         value = str(session.conf.get(setting, "nothing"))
@@ -288,11 +257,8 @@ def require_safe(session: SparkSession) -> None:
 def with_room(master: str) -> tuple[str, dict[str, str]]:
     """Return a local master with extra slots, so that a run can start while another one hangs.
 
-    Args:
-        master: As in `SparkSettings`; only `local[n]` and `local[*]` are changed.
-
-    Returns:
-        The master, and the settings by which Spark plans for the actual processors.
+    Also returns the settings by which Spark plans for the actual processors. Other masters than
+    `local[n]` and `local[*]` stay as they are.
     """
     match, slots = _LOCAL.fullmatch(master), local_slots(master)
     if match is None or slots is None:
@@ -334,14 +300,10 @@ def authentication(
         local, yarn, k8s://   Spark makes a secret for each driver and gives it to its executors
         spark://, others      master, workers and driver share one; else the master is refused
 
-    Absent on purpose: `local-cluster`, which is for tests.
-
-    Args:
-        settings: Settings of the operator, from `CBP_SPARK_CONF` or Spark's own defaults.
-
-    Raises:
-        SparkUnauthenticatedError: If the master is a cluster, and authentication is switched off;
-            or there is no secret, which YARN and Kubernetes do not need.
+    `settings` are the operator's, of `CBP_SPARK_CONF` or Spark's own defaults. Absent on purpose:
+    `local-cluster`, which is for tests. Raises
+    `SparkUnauthenticatedError` if the master is a cluster, and authentication is switched off, or
+    a secret is missing that YARN and Kubernetes do not need.
     """
     if master.startswith("local-cluster"):
         return {}
@@ -358,13 +320,7 @@ def authentication(
 
 
 def spark_defaults(environment: Mapping[str, str], *, home: str) -> dict[str, str]:
-    """Return the settings of `spark-defaults.conf`; empty if there is no such file.
-
-    Args:
-        environment: Environment variables; `SPARK_CONF_DIR` names the folder of the file, or
-            `SPARK_HOME` that of Spark.
-        home: Spark's folder, used if the environment names none.
-    """
+    """Return the settings of `spark-defaults.conf`, if there is one; `home` is Spark's folder."""
     folder = environment.get("SPARK_CONF_DIR") or f"{environment.get('SPARK_HOME') or home}/conf"
     try:
         text = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8")
@@ -382,9 +338,8 @@ _ERRORS = ("unresolved dependency", "UNRESOLVED DEPENDENCIES", "SERVER ERROR", "
 class JvmOutput:
     """The standard error of a JVM while it starts; `descriptor` is given to its process.
 
-    Spark prints a hundred lines about the jars that it found. None of them helps, unless one of the
-    jars was not found. So the lines are held back, and shown only if the start fails. After the
-    start every line is passed on to the standard error of this process.
+    Spark prints a hundred lines about the jars that it found; none helps, unless a jar was not
+    found. So they are shown only if the start fails. Later lines are passed on to stderr.
     """
 
     def __init__(self) -> None:

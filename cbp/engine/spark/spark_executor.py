@@ -5,15 +5,12 @@ A large increment is shuffled:
     flow files -> each task's records, in order (`cbp.engine.spark.bucket_shuffle`)
       -> mapInArrow(StageTask) -> reports
 
-Every task reads all of a small increment (`cbp.engine.shuffle.replicated_read`). That saves the
-shuffle and all planning: such a job is a plain RDD of task numbers, which costs half of what an
-empty DataFrame does. If the start of a job would be more than a tenth of the run, resident workers
-run its tasks (`cbp.model.plan.spark_or_worker`). Tasks of a loop that exchange messages run
-together (`cbp.engine.spark.barrier_stage`).
+Every task reads all of a small increment (`cbp.engine.shuffle.replicated_read`): such a job is a
+plain RDD of task numbers, which costs half of what an empty DataFrame does. If its start would be
+more than a tenth of the run, resident workers run its tasks (`cbp.model.plan.spark_or_worker`).
 
-State is never shuffled: a task opens its buckets' files itself. Tasks return reports of the
-files that they wrote, as rows. The rows of a partition reach the driver once, so no record names
-the files of a retried or speculated twin.
+State is never shuffled: a task opens its buckets' files itself. The rows of a partition reach the
+driver once, so no record names the files of a retried or speculated twin.
 """
 
 from __future__ import annotations
@@ -93,19 +90,11 @@ class SparkExecutor:
     """Carries out the tasks of a run on Spark; see the module header.
 
     Args:
-        resident_workers: Maximum number of processes beside a local Spark that do small
-            runs without a job.
+        resident_workers: Maximum number of processes beside a local Spark that do small runs
+            without a job; see `cbp.engine.spark.worker_pool`.
         job_start_seconds: See `cbp.model.plan.spark_or_worker.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
         loop_tasks_max: Maximum number of tasks that a loop has; 0 means one a slot.
-        clock: Waits between two requests to cancel a run.
-
-    Attributes:
-        shuffles: Large runs are shuffled.
-        bypass: Decides which runs go to resident workers.
-
-    Raises:
-        SparkSettingError: If the session does not verify the output of retried stages.
     """
 
     shuffles = True
@@ -129,18 +118,17 @@ class SparkExecutor:
         self._placement = Placement(spark.sparkContext)
         most = min(resident_workers, self.slots) if self._placement.is_local else 0
         self.bypass = Bypass(most, job_start_seconds)
-        self.residents = WorkerPool(most, _environment(spark))
+        conf = dict(spark.sparkContext.getConf().getAll())
+        of_workers = [name for name in conf if name.startswith(_EXECUTOR_ENV)]
+        environment = {name.removeprefix(_EXECUTOR_ENV): conf[name] for name in of_workers}
+        self.residents = WorkerPool(most, environment)
         self._variables = WorkerVariables.of(spark.sparkContext)
         self._expressions, self._queries = SqlKeys(spark), QueryCheck(spark)
         self._sessions: dict[tuple[str, str], list[SqlSession]] = {}
         self._plan_optimisations = plan_optimisations
         self._barriers = BarrierJobs(spark.sparkContext, self._placement)
-        self.loop_tasks_max = loop_tasks_of(
-            loop_tasks_max,
-            self.slots,
-            dict(spark.sparkContext.getConf().getAll()),
-            is_local=self._placement.is_local,
-        )
+        is_local = self._placement.is_local
+        self.loop_tasks_max = loop_tasks_of(loop_tasks_max, self.slots, conf, is_local=is_local)
 
     @property
     def slots(self) -> int:
@@ -153,10 +141,7 @@ class SparkExecutor:
         return max(1, min(self.loop_tasks_max, self.slots, free))
 
     def warm_up(self) -> None:
-        """Start every slot's Python worker and let it import the task's code.
-
-        Otherwise the first increment would wait some seconds for that.
-        """
+        """Start every slot's Python worker, which takes seconds to import the code of tasks."""
         self._run_numbered(self.slots, nothing)
         frame = self.spark.range(0, self.slots, 1, self.slots)
         frame.mapInArrow(nothing_in_arrow, RESULT).collect()
@@ -171,11 +156,7 @@ class SparkExecutor:
         return self.run_job(plan, partial(self._bodies, plan, task))
 
     def run_job(self, plan: RunPlan, bodies: Callable[[], list[str]]) -> list[TaskReport]:
-        """Run a job under the run's tag, and return the reports of its tasks.
-
-        Args:
-            bodies: Runs the job; returns the reports of its tasks, as JSON texts.
-        """
+        """Run a job under the run's tag; `bodies` returns the reports of its tasks as JSON."""
         self._going.add(plan.run)
         try:
             apart = self._variables.recomputing() if plan.recomputes else nullcontext()
@@ -192,7 +173,6 @@ class SparkExecutor:
         return [report for text in texts for report in decode(text)]
 
     def _bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:
-        """Run the job; return the reports of its tasks, as JSON texts."""
         if task.spec.record_wise:
             work = record_shares(plan, plan.slots_of(self.slots), task.limits)
             own = partial(shared_out, task, work, self._kind)
@@ -273,7 +253,9 @@ class SparkExecutor:
 
     def _without_shuffle(self, plan: RunPlan, task: TaskPlan, tasks: int, work: Work) -> list[str]:
         """Run small tasks in resident workers if a job's start costs too much; else as a job."""
-        takes = self.bypass.takes(tasks, _seconds(plan, task, tasks))
+        size = sum(increment.bytes for many in plan.inputs.values() for increment in many)
+        seconds = work_seconds(task.work, size, tasks=tasks, form=task.spec.form)
+        takes = self.bypass.takes(tasks, seconds)
         if takes and not plan.recomputes and self.is_small(plan, task):
             attempt, going = f"r{uuid.uuid4().hex[:12]}", partial(self._require_going, plan.run)
             after = task.limits.resident_after_runs
@@ -285,7 +267,6 @@ class SparkExecutor:
         return [*self._run_numbered(tasks, as_task(work)), encode([JobLane(Lane.SPARK)])]
 
     def _run_numbered(self, tasks: int, work: Callable[[], list[str]]) -> list[str]:
-        """Run a job of this many tasks; each finds its work by its number."""
         numbers = self._placement.numbers(tasks)
         bodies: list[str] = self.spark.sparkContext.runJob(numbers, partial(numbered, work))
         return bodies
@@ -308,13 +289,10 @@ class SparkExecutor:
         self.residents.cancel(run)
         self.spark.sparkContext.cancelJobsWithTag(run)
         if run in self._going and not repeats:
-            again = threading.Thread(
-                target=self._cancel_again, args=(run,), name="cbp-cancel", daemon=True
-            )
-            again.start()
+            cancel = partial(self._cancel_again, run)
+            threading.Thread(target=cancel, name="cbp-cancel", daemon=True).start()
 
     def _cancel_again(self, run: str) -> None:
-        """Repeat a request to cancel until the run has ended."""
         while True:
             self._clock.wait(CANCEL_SECONDS)
             if run not in self._going:
@@ -328,8 +306,8 @@ class SparkExecutor:
     def stacks(self, run: str) -> Sequence[ProcessStack]:
         """Return where the resident workers of a run are now.
 
-        Raises:
-            RunStackUnseenError: Spark executes it, in workers of its own or as SQL, or plans it.
+        Raises `RunStackUnseenError` if Spark executes it, in workers of its own or as SQL, or plans
+        it.
         """
         stacks = self.residents.stacks(run)
         if not stacks and run in self._going:
@@ -371,22 +349,6 @@ class SparkExecutor:
         if isinstance(exc, Py4JNetworkError | ConnectionError) or any(one in text for one in _LOST):
             return SparkLostError(text[:500])
         return SparkJobError(plan.run, shortened(text, 2000))
-
-
-def _seconds(plan: RunPlan, task: TaskPlan, tasks: int) -> float:
-    """Estimate how long the tasks of a run work, in seconds."""
-    size = sum(increment.bytes for many in plan.inputs.values() for increment in many)
-    return work_seconds(task.work, size, tasks=tasks, form=task.spec.form)
-
-
-def _environment(spark: SparkSession) -> dict[str, str]:
-    """Return the variables that Spark adds to the environment of its Python workers."""
-    settings = spark.sparkContext.getConf().getAll()
-    return {
-        name.removeprefix(_EXECUTOR_ENV): value
-        for name, value in settings
-        if name.startswith(_EXECUTOR_ENV)
-    }
 
 
 def _loose(plan: RunPlan, task: TaskPlan, name: str) -> list[DataFile]:

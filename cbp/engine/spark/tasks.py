@@ -26,7 +26,7 @@ from cbp.engine.columnar.arrow_types import arrow_type
 from cbp.engine.columnar.file_slices import InputShare
 from cbp.engine.columnar.key_hash import first_bucket
 from cbp.engine.shuffle.combine import combined
-from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout
+from cbp.engine.shuffle.layout import COUNT, TO, FlowRoute, ShuffleLayout
 from cbp.engine.shuffle.replicated_read import Replicate
 from cbp.engine.shuffle.routing_keys import slot_columns
 from cbp.engine.shuffle.several_destinations import copies
@@ -103,25 +103,20 @@ def shared_out(
 
 def as_task(work: Work) -> _Numbered:
     """Return the function that, in a Spark task, does that task's part of the work."""
-
-    def run() -> list[str]:
-        return work(*task_identity())
-
-    return run
+    return lambda: work(*task_identity())
 
 
 def _filled(
-    table: pa.Table, plan: TaskPlan, layout: ShuffleLayout, flow: int, replicate: Replicate | None
+    table: pa.Table, route: FlowRoute, replicate: Replicate | None
 ) -> tuple[Mapping[str, Any], pa.Table]:
     """Return the slots of a batch's routed rows, and the record of each row."""
-    if plan.spec.inputs[flow].has_several:
-        filled, records = copies(table, plan.spec, layout, flow, stage=plan.stage)
+    if route.input.has_several:
+        filled, records = copies(table, route)
         return (filled, records) if replicate is None else replicate(filled, records)
-    if plan.spec.inputs[flow].combine is None:
-        return slot_columns(table, plan.spec, layout, flow, stage=plan.stage), table
-    fewer, counts = combined(table, plan.spec, layout, flow, stage=plan.stage)
-    slots = slot_columns(fewer, plan.spec, layout, flow, stage=plan.stage)
-    return {**slots, COUNT: counts}, fewer
+    if route.input.combine is None:
+        return slot_columns(table, route), table
+    fewer, counts = combined(table, route)
+    return {**slot_columns(fewer, route), COUNT: counts}, fewer
 
 
 def _for_every_task(copies: pa.Table, plan: TaskPlan) -> pa.Table:
@@ -150,7 +145,7 @@ def route_task(plan: TaskPlan, flow: int) -> _Task:
         for batch in batches:
             arrived = pa.Table.from_batches([batch])
             with carrying_errors(), author_decimals():
-                filled, table = _filled(arrived, plan, layout, flow, replicate)
+                filled, table = _filled(arrived, plan.route(flow), replicate)
             columns = {
                 slot: filled[slot] if slot in filled else pa.nulls(table.num_rows, type_)
                 for slot, type_ in types.items()

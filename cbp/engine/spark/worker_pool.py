@@ -3,10 +3,8 @@
     run of few tasks --> enough workers free? --yes--> each does one task --> what they reported
                                  '--no---------------------------------> a Spark job, as usual
 
-A Spark job costs many times what its tasks do if these are small, and a dataflow with a cycle has
-many such runs in a row. A worker gets the same work as Spark's Python workers and runs the same
-code with the same settings (`worker_main`). Workers are started in the background once small runs
-are frequent.
+A worker gets the same work as Spark's Python workers and runs the same code with the same settings
+(`worker_main`). Workers are started in the background once small runs are frequent.
 
 Guaranteed: only the time of a run depends on the pool. If a worker cannot finish (it died, or its
 code raised), Spark does the run from the start, with its retries and its errors; no record names
@@ -40,8 +38,7 @@ _log = logging.getLogger(__name__)
 def safe_path() -> dict[str, str]:
     """Return the variables that keep a Python process from importing from its working directory.
 
-    Empty if this process itself imports from there, as under `python -m`; its workers then do
-    so, too.
+    None if this process itself imports from there, as under `python -m`.
     """
     here = os.getcwd()
     mine = any(not entry or os.path.abspath(entry) == here for entry in sys.path)
@@ -49,11 +46,7 @@ def safe_path() -> dict[str, str]:
 
 
 class _Worker(WorkerProcess):
-    """One resident worker.
-
-    Attributes:
-        is_changed: Whether author's code has changed the process, which ends by itself.
-    """
+    """One resident worker; if its process `is_changed` by author's code, it ends by itself."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         super().__init__([sys.executable, "-m", _MODULE], environment)
@@ -64,23 +57,14 @@ class _Worker(WorkerProcess):
         self.receive()
 
     def answer(self) -> list[str] | str:
-        """Wait for the task's report, or for the text of the exception that it raised.
-
-        Raises:
-            EOFError, OSError: If the process ended.
-        """
+        """Wait for the task's report, or for the text of what it raised; raises as `receive`."""
         answer: list[str] | str
         answer, self.is_changed = pickle.loads(self.receive())
         return answer
 
 
 class WorkerPool:
-    """The resident workers of one executor; safe to use from several threads.
-
-    Args:
-        most: Maximum number of workers; 0 means none. Each holds some hundred megabytes.
-        environment: The variables that Spark's workers get on top of this process's own.
-    """
+    """The resident workers of one executor, `most` of them; safe to use from several threads."""
 
     def __init__(self, most: int, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         # Author's code that runs in this process, such as a Runnable, may change it later.
@@ -120,10 +104,8 @@ class WorkerPool:
     ) -> list[str] | None:
         """Do a run's tasks, all at the same time; `None` if Spark has to do them.
 
-        Args:
-            work: The work; it is pickled, and called once per task.
-            going: Raises if the run was cancelled; called once `cancel` can find the workers.
-            after: Number of small runs after which the workers are started.
+        The work is pickled, and called once per task. `going` raises if the run was cancelled; it
+        is called once `cancel` can find the workers, which are started after `after` small runs.
         """
         workers = self._take(run, tasks, after)
         if workers is None:
@@ -226,8 +208,7 @@ class WorkerPool:
 def _answers(workers: Sequence[_Worker], busy: list[_Worker], request: bytes) -> list[str] | str:
     """Return the reports of all tasks, or why one failed.
 
-    Args:
-        busy: Gets the workers that began and did not answer, or were changed; they are lost.
+    Workers that began and did not answer, or were changed, stay in `busy`: they are lost.
     """
     reports: list[str] = []
     failure = ""

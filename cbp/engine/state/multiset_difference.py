@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from cbp.engine.columnar.row_codec import Row
+from cbp.engine.columnar.values import Row
 from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.spill_files import BlockFile

@@ -179,16 +179,7 @@ class _Flow:
         for table in windows(rows, self._input, plan.limits.message_group_rows_max):
             positions = np.arange(start, start + table.num_rows, dtype=np.int64)
             start += table.num_rows
-            yield routed(
-                table.append_column("_seq", pa.array(positions)),
-                plan.spec,
-                self._layout,
-                self._at,
-                stage=plan.stage,
-                buckets=plan.buckets,
-                hash_mask=plan.hash_mask,
-                narrow_bytes=plan.limits.narrow_bytes,
-            )
+            yield routed(table.append_column("_seq", pa.array(positions)), plan.route(self._at))
 
     def _sorted(self, pieces: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
         """Sort messages, given in the order of their arrival, as the shuffle does; yield them."""

@@ -22,11 +22,11 @@ from cbp.engine.columnar.file_slices import InputShare, Share, records_read, sha
 from cbp.engine.columnar.json_records import record_text
 from cbp.engine.columnar.row_codec import (
     ENCODE_ERRORS,
-    Row,
     decode_columns,
     encode_rows,
     rows_maker,
 )
+from cbp.engine.columnar.values import Row
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.author_call import Emitted, calling_loop, free_cycles, new_group
 from cbp.engine.shuffle.multicast_bindings import Binding

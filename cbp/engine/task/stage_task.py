@@ -76,22 +76,12 @@ def arranged_records(
         The records; `None` if no input has a file, so that groups are called only for their
         state or for messages.
     """
-    assert plan.layout is not None, "a record-wise stage has shares"
     inputs = {name: many for name, many in plan.inputs.items() if name not in plan.in_place}
     if not any(inputs.values()):
         return None
+    routes, replicate = list(map(plan.route, range(len(plan.spec.inputs)))), plan.replication()
     return arrange(
-        inputs,
-        plan.spec,
-        plan.layout,
-        stage=plan.stage,
-        buckets=plan.buckets,
-        tasks=plan.tasks,
-        part=part,
-        hash_mask=plan.hash_mask,
-        limits=plan.limits,
-        replicate=plan.replication(),
-        routing=routing,
+        inputs, routes, tasks=plan.tasks, part=part, replicate=replicate, routing=routing
     )
 
 

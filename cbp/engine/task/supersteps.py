@@ -288,17 +288,8 @@ class LoopWork:
 
     def _rounds(self) -> SuperstepRounds:
         plan = self.writers.plan
-        assert plan.layout is not None, "every input of a loop has groups"
-        return SuperstepRounds(
-            self.exchange,
-            plan.spec,
-            plan.layout,
-            plan.stage,
-            plan.tasks,
-            plan.buckets,
-            plan.hash_mask,
-            Arrived(self.writers.room),
-        )
+        routes = [plan.route(flow) for flow in range(len(plan.spec.inputs))]
+        return SuperstepRounds(self.exchange, routes, plan.tasks, Arrived(self.writers.room))
 
     def _broken_off(self, rounds: SuperstepRounds) -> Snapshot | None:
         """Return the snapshot from which all tasks continue; `None` if they start over."""
@@ -463,21 +454,11 @@ class LoopWork:
 
     def _arranged(self, messages: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
         """Yield messages as the records of a superstep, sorted as the shuffle sorts them."""
-        plan = self.writers.plan
-        assert plan.layout is not None
+        plan, scarce = self.writers.plan, self.writers.room.on_disk > 0
         for flow, input_ in enumerate(plan.spec.inputs):
             if input_.name in messages:
-                for table in arrange_messages(
-                    messages[input_.name],
-                    plan.spec,
-                    plan.layout,
-                    flow,
-                    stage=plan.stage,
-                    buckets=plan.buckets,
-                    hash_mask=plan.hash_mask,
-                    limits=plan.limits,
-                    scarce=self.writers.room.on_disk > 0,
-                ):
+                own, route = messages[input_.name], plan.route(flow)
+                for table in arrange_messages(own, route, limits=plan.limits, scarce=scarce):
                     yield from table.to_batches()
 
     def _finish(self, share: _Share) -> set[int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from cbp.engine.columnar.key_hash import first_bucket
-from cbp.engine.shuffle.layout import ShuffleLayout
+from cbp.engine.shuffle.layout import FlowRoute, ShuffleLayout
 from cbp.engine.shuffle.message_index import Receivers
 from cbp.engine.shuffle.multicast_bindings import BindingFile
 from cbp.engine.shuffle.replicated_read import InputFile, Replicate
@@ -135,6 +135,12 @@ class TaskPlan:
     def owner(self, bucket: int) -> int:
         """Return the number of the task that a bucket belongs to."""
         return bucket * self.tasks // self.buckets
+
+    def route(self, flow: int) -> FlowRoute:
+        """Return how the records of the input number `flow` come to the tasks."""
+        assert self.layout is not None, "a record-wise stage routes nothing"
+        plan = self.stage, self.spec, self.layout, flow, self.buckets
+        return FlowRoute(*plan, self.hash_mask, self.limits.narrow_bytes)
 
     def receivers(self, part: int) -> dict[str, Receivers]:
         """Return the function that computes receivers' buckets, for each output in `by_bucket`."""

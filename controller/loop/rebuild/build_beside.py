@@ -39,6 +39,7 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.runs import Origins
 from cbp.engine.read.compare import count_differences
+from cbp.engine.read.recomputed_epochs import RecomputedEpochs
 from cbp.engine.read.replay import Replay
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
@@ -172,15 +173,18 @@ class Build:
         sources = self.dataflow.sources
         batched = {name: replace(sources[name], batch=FileBatch()) for name in self._together}
         read = replace(self.dataflow, sources={**sources, **batched})
-        self._replay = Replay(
+        recomputed = RecomputedEpochs(
             self._beside,
             read,
-            physical_stages(read, self.leaders),
             self.folder,
             self.id,
-            before_run=self.watched.began,
+            self.watched.began,
+            units=physical_stages(read, self.leaders),
             origins=self._origins,
             slots_max=self.slots_max,
+        )
+        self._replay = Replay(
+            recomputed,
             history=self._applied,
             between=self._keep,
             begins=None if self.begins is None else self.begins.replay,

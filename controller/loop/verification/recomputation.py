@@ -24,7 +24,8 @@ from cbp.engine.columnar.json_records import record_text
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.readers import Contents
-from cbp.engine.read.contents import ListedContents, contents_since, contents_with_gaps
+from cbp.engine.read.contents import contents_since, contents_with_gaps, listed_contents
+from cbp.engine.read.recomputed_epochs import RecomputedEpochs
 from cbp.engine.read.replay import Replay
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.storage.failpoints import NO_FAULTS
@@ -234,16 +235,15 @@ class Recomputation:
         if self.subject.request.engine == "reference":
             return self._by_reference(cut, (parts, valid), punctuations, total, watched)
         engine = self.engine.beside()
-        replay = Replay(
+        recomputed = RecomputedEpochs(
             engine,
             self.subject.dataflow,
-            self.subject.units,
             folder,
             f"{self.subject.id}{folder[-1]}",
-            limits=cut.limits,
-            before_run=watched.began,
-            punctuations=punctuations,
+            watched.began,
+            units=self.subject.units,
         )
+        replay = Replay(recomputed, cut.limits, punctuations)
         depth = f"../../{self.subject.record.folder.rpartition('/')[2]}"
         for done, increment in self._arrivals(parts, valid):
             replay.offer(below(depth, increment))
@@ -300,13 +300,13 @@ class Recomputation:
 
         def side(one: Comparison) -> Contents:
             if one.kind == "set_aside":
-                return ListedContents([self._set_aside(reference, one.stage)])
+                return listed_contents([self._set_aside(reference, one.stage)])
             if one.kind == "state":
                 epochs = [reference.state(one.stage, one.name)]
             else:
                 epochs = reference.outputs(f"{one.stage}.{one.name}")
             listed = [[tuple(row.values()) for row in rows] for rows in epochs]
-            return self._numbered(ListedContents(listed), one)
+            return self._numbered(listed_contents(listed), one)
 
         return side
 

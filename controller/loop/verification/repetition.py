@@ -30,7 +30,7 @@ from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.readers import Contents
 from cbp.engine.interface.runs import LookedUp, looked_up_tables
 from cbp.engine.read.contents import contents_since
-from cbp.engine.read.recomputed_epochs import Repeat
+from cbp.engine.read.recomputed_epochs import RecomputedEpochs, Repeat
 from cbp.engine.storage.table_names import carried_tables
 from cbp.errors import NotFoundError
 from cbp.model.author.code_fingerprint import Code
@@ -130,7 +130,8 @@ class Repetition:
         for number, (leader, origin) in enumerate(self._origins.items()):
             id_ = f"{self.subject.id}{folder[-1]}{number:02x}"
             unit = self.subject.units[leader]
-            again = Repeat(engine, self.subject.dataflow, unit, folder, id_, watched.began)
+            recomputed = RecomputedEpochs(engine, self.subject.dataflow, folder, id_, watched.began)
+            again = Repeat(recomputed, unit)
             if origin.tables:
                 state = self.engine.verification.take_over(
                     self.subject.record.folder, origin.tables, origin.between, folder

@@ -18,16 +18,9 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import first_twice
-from cbp.engine.kernel.arrow.groups import (
-    Outputs,
-    as_table,
-    author_schema,
-    group_numbers,
-    no_records,
-)
+from cbp.engine.kernel.arrow.groups import Outputs, author_schema, group_numbers, no_records, row_at
 from cbp.engine.kernel.arrow.kept_state import KeptOperations
-from cbp.engine.kernel.arrow.kept_tables import kept_key, keys_of
-from cbp.engine.kernel.arrow.type_check import conform
+from cbp.engine.kernel.arrow.kept_tables import conformed_table, kept_key
 from cbp.errors import AuthorMisuse, StateKeyForeignError
 from cbp.model.dataflow.call_rules import refuse_output_foreign, refuse_output_twice, refuse_twice
 from cbp.model.dataflow.stage import OutputSpec, StateSpec, TranslatorSpec
@@ -39,11 +32,9 @@ _TEXTS = (pa.large_string(), pa.large_binary())
 class Emission:
     """Collects the emissions of one call; holds the `out` that the author calls.
 
-    Args:
-        keys: Keys of the groups of the call.
-        copies: Whether emitted records are copied. Records made by an author must be copied:
-            they can share memory with a NumPy array or a pandas frame that the author changes
-            later. Spark's own records need no copy; their keys are checked where they arrive.
+    Records made by an author must be copied (`copies`): they can share memory with a NumPy array or
+    a pandas frame that the author changes later. Spark's own records need no copy; their keys are
+    checked where they arrive.
     """
 
     def __init__(
@@ -58,9 +49,8 @@ class Emission:
         self._state: dict[str, list[tuple[pa.Table, Int64s]]] = {s.name: [] for s in spec.replaced}
         self._kept: dict[str, list[KeptOperations]] = {s.name: [] for s in spec.kept}
         self._dropped: dict[str, Int64s] = {}
-        self._output_keys: OutputKeys | None = None
-        if copies:
-            self._output_keys = OutputKeys(spec)
+        self._output_keys = OutputKeys(spec) if copies else None
+        if self._output_keys is not None:
             self._output_keys.begin(keys)
         functions: dict[str, Any] = {
             output.name: partial(self._take_output, output.name, output.schema)
@@ -71,14 +61,13 @@ class Emission:
             for state in spec.authored
             if not state.keep
         }
-        functions |= {state.name: self._kept_functions(state) for state in spec.kept}
+        for state in spec.kept:
+            functions[state.name] = partial(self._put, state)
+            functions[state.name].delete = partial(self._delete, state)
         self.out = Outputs(functions)
 
     def close(self) -> None:
-        """End the call: its emissions are freed with this object.
-
-        The functions of `out` refer to it, and tasks collect no cycles.
-        """
+        """End the call, and free its emissions: `out` has them, and tasks collect no cycles."""
         vars(self.out).clear()
 
     def state(self, name: str) -> tuple[pa.Table, Int64s]:
@@ -130,21 +119,13 @@ class Emission:
             self._require_single(state, records, groups)
         self._state[state.name].append((records, groups))
 
-    def _kept_functions(self, state: StateSpec) -> Any:
-        """Return the function that puts records into a kept state; it has `delete`."""
-        put: Any = partial(self._put, state)
-        put.delete = partial(self._delete, state)
-        return put
-
     def _put(self, state: StateSpec, table: Any) -> None:
         records = self._conformed(state.name, table, state.schema)
         second, groups = records.select(list(state.second_key)), self._groups_of(state, records)
         self._kept[state.name].append(KeptOperations(second, groups, records))
 
     def _delete(self, state: StateSpec, keys: Any) -> None:
-        key = kept_key(self._spec, state)
-        given = keys_of(f"out.{state.name}.delete", keys, key)
-        given = _own(given) if self._copies else given
+        given = self._conformed(f"{state.name}.delete", keys, kept_key(self._spec, state))
         second, groups = given.select(list(state.second_key)), self._groups_of(state, given)
         self._kept[state.name].append(KeptOperations(second, groups))
 
@@ -165,16 +146,14 @@ class Emission:
         row = first_twice(records.select(list(view.second_key)), groups)
         if row is not None:
             columns = [*self._spec.key_of(view).names, *view.second_key]
-            key = records.select(columns).slice(row, 1).to_pylist()[0]
-            refuse_twice(view.name, tuple(key.values()))
+            refuse_twice(view.name, row_at(records.select(columns), row))
 
     def _groups_of(self, state: StateSpec, records: pa.Table) -> Int64s:
-        """Return the group of each record, found by its key."""
         keys = records.select(list(self._spec.key_of(state).names))
         group_indexes = group_numbers(self._keys, keys)
         unknown = np.flatnonzero(group_indexes < 0)
         if len(unknown):
-            key = tuple(keys.slice(int(unknown[0]), 1).to_pylist()[0].values())
+            key = row_at(keys, int(unknown[0]))
             message = (
                 f"state {state.name!r} was emitted for the key {key!r}, but this call has no "
                 "group with that key; emit the record in the call that has the group"
@@ -183,33 +162,16 @@ class Emission:
         return group_indexes
 
     def _conformed(self, flow: str, table: Any, schema: Schema) -> pa.Table:
-        return (
-            conformed_copy(flow, table, schema) if self._copies else _conformed(flow, table, schema)
-        )
+        conformed = conformed_copy if self._copies else conformed_table
+        return conformed(f"out.{flow}", table, schema)
 
 
-def conformed_copy(flow: str, table: Any, schema: Schema) -> pa.Table:
-    """Return an author's emission with the declared columns, sharing no memory with it.
-
-    Raises:
-        TypeError: The columns or their types differ from the declared ones.
-    """
-    return _own(_conformed(flow, table, schema))
-
-
-def _conformed(flow: str, table: Any, schema: Schema) -> pa.Table:
-    try:
-        return conform(as_table(table), schema)
-    except (TypeError, pa.ArrowException) as exc:
-        message = f"out.{flow}: {exc}"
-        raise TypeError(message) from exc
-
-
-def _own(table: pa.Table) -> pa.Table:
-    """Return a table that shares no memory with the author's arrays.
+def conformed_copy(function: str, table: Any, schema: Schema) -> pa.Table:
+    """Return what `conformed_table` returns, sharing no memory with the author's arrays.
 
     Strings and bytes need no copy: NumPy lacks these types, so no array of the author shares them.
     """
+    table = conformed_table(function, table, schema)
     columns = [column if column.type in _TEXTS else _copied(column) for column in table.columns]
     return pa.Table.from_arrays(columns, schema=table.schema)
 
@@ -225,8 +187,7 @@ class OutputKeys:
 
     An epoch has at most one record of each key of an output of which the last record counts
     (`OutputSpec.single`). The output's key holds the stage's key, and a group is called once in an
-    epoch. So it is enough that a group emits only its own key, and no key twice. `begin` comes
-    before each set of groups.
+    epoch. So it is enough that a group emits only its own key, and no key twice.
 
     Guaranteed: exact within one `take`. Not guaranteed: if a group is too large for a window, its
     keys are compared with those of earlier parts by hash. The oracle's counterpart, record by
@@ -240,15 +201,11 @@ class OutputKeys:
         self._seen: dict[str, pa.Table | Int64s] = {}
 
     def begin(self, groups: pa.Table) -> None:
-        """Begin with other groups."""
+        """Begin with other groups; comes before each set of them."""
         self._groups, self._seen = groups, {}
 
     def take(self, output: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
-        """Check records that the groups emitted.
-
-        Raises:
-            AuthorMisuse: A key belongs to none of these groups, or was emitted before.
-        """
+        """Check emitted records; refuse a key of none of the groups, or one that came before."""
         spec = self._outputs.get(output)
         if spec is None or not len(columns[0]):
             return
@@ -262,7 +219,7 @@ class OutputKeys:
         numbers = group_numbers(groups, own)
         foreign = np.flatnonzero(numbers < 0)
         if len(foreign):
-            refuse_output_foreign(output, _row(own, int(foreign[0])))
+            refuse_output_foreign(output, row_at(own, int(foreign[0])))
         rest = [name for name in spec.key if name not in self._spec.key]
         again = None
         if not np.all(numbers[1:] > numbers[:-1]):
@@ -270,10 +227,9 @@ class OutputKeys:
         if again is None:
             again = self._came_before(spec, keys)
         if again is not None:
-            refuse_output_twice(output, _row(keys, again))
+            refuse_output_twice(output, row_at(keys, again))
 
     def _came_before(self, spec: OutputSpec, keys: pa.Table) -> int | None:
-        """Return a row whose key also occurs in an earlier part, found by its hash."""
         types = [spec.schema[name].type for name in spec.key]
         if not all(type_.can_be_key for type_ in types):
             return None
@@ -287,7 +243,3 @@ class OutputKeys:
         self._seen[spec.name] = np.concatenate([before, hashes])
         known = np.flatnonzero(np.isin(hashes, before))
         return int(known[0]) if len(known) else None
-
-
-def _row(table: pa.Table, at: int) -> tuple[object, ...]:
-    return tuple(table.slice(at, 1).to_pylist()[0].values())

@@ -1,7 +1,7 @@
 """Expiry of state in a call of many groups: `cbp.engine.kernel.expiry`, on whole columns.
 
-A translator in SQL has it too: `called_groups` returns which groups its plan reads, and
-`CallExpiry` completes its results.
+`called_groups` also returns which groups the plan of a translator in SQL reads, and `CallExpiry`
+completes its results.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from collections.abc import Collection
 from datetime import datetime
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.arrow_types import Int64s, Mask
 from cbp.engine.kernel.arrow.emission import Emission
 from cbp.engine.kernel.arrow.groups import Groups
 from cbp.engine.kernel.expiry import Timers, settled_timers
@@ -21,18 +20,13 @@ from cbp.engine.state.due_groups import Woken, is_due
 from cbp.model.dataflow.expiry import expires_at
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
-Mask = npt.NDArray[np.bool_]
-
 
 def called_groups(
     spec: TranslatorSpec, groups: Groups, inputs: Collection[str], woken: Woken | None
 ) -> Int64s:
     """Return the numbers of the groups whose author is called, ascending; the others are idle.
 
-    Args:
-        groups: The groups, with the records of all timers.
-        inputs: The flows whose records call a group.
-        woken: The groups that the run looks at for their timers; `None` if it looks at none.
+    Records of `inputs` call a group, and timers do if the run looks at them (`woken`).
     """
     if woken is None:
         return np.arange(len(groups))
@@ -46,12 +40,7 @@ def called_groups(
 
 
 class CallExpiry:
-    """The groups of one call whose state may expire; hidden timers are settled as columns.
-
-    Args:
-        groups: The groups, with the records of the hidden timers.
-        called: Numbers of the groups that are called; the others are idle.
-    """
+    """The groups of one call whose state may expire; those that are not called are idle."""
 
     def __init__(
         self, spec: TranslatorSpec, groups: Groups, time: datetime, called: Int64s
@@ -61,14 +50,7 @@ class CallExpiry:
         self._idle[called] = False
 
     def complete(self, emission: Emission) -> dict[str, Timers]:
-        """Add the remaining records of uncalled groups to the emissions of called groups.
-
-        Args:
-            emission: What the called groups emitted, by their numbers in this call.
-
-        Returns:
-            The changes of the hidden timers, by name.
-        """
+        """Add what idle groups keep to the emissions; return the changes of the hidden timers."""
         hidden = {timers.expires: timers for timers in self._spec.expiries}
         settled: dict[str, Timers] = {}
         for state in self._spec.authored:
@@ -79,14 +61,17 @@ class CallExpiry:
                 if state.keep:
                     emission.drop(state.name, np.flatnonzero(self._idle & ~stays))
                 settled[timers.name] = self._settled(emission, state, timers, stays)
-            if not state.keep:
-                self._add_again(emission, state, stays)
+            if not state.keep and stays.any():  # these records are emitted again, so that they stay
+                ids = Groups.ids(self._groups, state.name)
+                rows = np.flatnonzero(stays[ids])
+                if len(rows):
+                    table = getattr(self._groups, state.name)
+                    emission.add(state.name, table.take(pa.array(rows)), ids[rows])
         return settled
 
     def _settled(
         self, emission: Emission, state: StateSpec, timers: StateSpec, stays: Mask
     ) -> Timers:
-        """Return the new hidden timers of a state."""
         offsets = Groups.offsets(self._groups, timers.name)
         sizes = np.diff(offsets)
         new = np.zeros(len(sizes), np.bool_)
@@ -97,19 +82,8 @@ class CallExpiry:
         at = expires_at(self._time, state.expire_ms)
         return settled_timers(times, offsets[:-1], sizes, new, stays, at)
 
-    def _add_again(self, emission: Emission, state: StateSpec, stays: Mask) -> None:
-        """Emit the records of some groups once more, so that they stay."""
-        if not stays.any():
-            return
-        ids = Groups.ids(self._groups, state.name)
-        rows = np.flatnonzero(stays[ids])
-        if len(rows):
-            table = getattr(self._groups, state.name)
-            emission.add(state.name, table.take(pa.array(rows)), ids[rows])
-
 
 def _due(groups: Groups, timers: StateSpec, until: datetime) -> Mask:
-    """Return which groups have a timer that is due."""
     due = np.zeros(len(groups), np.bool_)
     due[Groups.ids(groups, timers.name)[is_due(getattr(groups, timers.name), until)]] = True
     return due

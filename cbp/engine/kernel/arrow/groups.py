@@ -4,8 +4,7 @@
     groups.urls                 the records of all groups, group after group
     groups.offsets("urls")      [0, 2, 2, 5]: group 0 has rows 0 and 1, group 1 none
 
-Every engine passes these values to authors. The reference engine builds them in its own way
-(`cbp.engine.reference.arrow`).
+The reference engine builds them in its own way (`cbp.engine.reference.arrow`).
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from cbp.engine.columnar.arrow_types import Int64s, arrow_type
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.model.dataflow.call_rules import nothing_is_kept
 from cbp.model.dataflow.run_context import RunContext, hidden
+from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.schema import Schema
 
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
@@ -55,10 +55,8 @@ def no_records(schema: Schema) -> pa.Table:
 class Groups:
     """Some complete groups; see `cbp.sdk.forms.TranslateArrow`.
 
-    Args:
-        flows: Input, state or looked-up table to its records and offsets; there is one offset more
-            than groups.
-        whole_tables: Tables whose records all go to every group, and kept states.
+    `flows` has the records and offsets of inputs, states and looked-up tables, one offset more than
+    groups; `whole_tables` has tables whose records all go to every group, and kept states.
     """
 
     keys: pa.Table
@@ -75,24 +73,20 @@ class Groups:
         tables = {name: table for name, (table, _) in flows.items()}
         self.__dict__.update(keys=keys, _flows=flows, **tables, **whole_tables)
 
-    def of_run(self, context: RunContext) -> Groups:
-        """Return the same groups with the run's context, as `groups.run`."""
-        groups = Groups.__new__(Groups)
-        groups.__dict__.update(self.__dict__, run=context)
-        return groups
+    def of_run(self, context: RunContext, spec: TranslatorSpec) -> Groups:
+        """Return the same groups with aggregates, and with `groups.run` if the code reads it."""
+        run = {"run": context} if spec.gives_run else {}
+        return Groups.with_kept(self, {**run, **context.aggregates})
 
     def with_kept(self, kept: Mapping[str, Any]) -> Groups:
-        """Return the same groups with an attribute for each kept state, or aggregate, by name."""
+        """Return the same groups with an attribute for each kept state, by name."""
         groups = Groups.__new__(Groups)
         groups.__dict__.update(self.__dict__, **kept)
         return groups
 
     def only(self, numbers: Int64s, *, hidden: Collection[str]) -> Groups:
         """Return some of the groups, without some of their flows."""
-        some = {}
-        for name in self._flows:
-            if name not in hidden:
-                some[name] = Groups.part(self, name, numbers)
+        some = {n: Groups.part(self, n, numbers) for n in self._flows if n not in hidden}
         whole_tables = {
             name: value
             for name, value in self.__dict__.items()
@@ -134,11 +128,7 @@ class Groups:
         raise AttributeError(message)
 
     def offsets(self, flow: str) -> Int64s:
-        """Return where the records of each group begin in the table; the last entry is its end.
-
-        Raises:
-            AttributeError: If there is no such input or state, as in `sizes`, `ids` and `sums`.
-        """
+        """Return where the records of each group begin in the table; the last entry is its end."""
         return self._flow(flow)[1]
 
     def sizes(self, flow: str) -> Int64s:
@@ -153,9 +143,7 @@ class Groups:
     def sums(self, flow: str, column: str) -> npt.NDArray[Any]:
         """Return the sum of a number column per group; null counts as 0.
 
-        Raises:
-            TypeError: The column is not an integer or floating point column.
-            OverflowError: A sum has more than 64 bits.
+        Another column is a `TypeError`; a sum of more than 64 bits an `OverflowError`.
         """
         table, offsets = self._flow(flow)
         values = table.column(column)
@@ -226,7 +214,7 @@ def _few_numbers(keys: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Int64s:
 
 
 def as_table(value: Any) -> pa.Table:
-    """Return an author's emission as an Arrow table."""
+    """Return an author's emission as an Arrow table, of any library with Arrow's interface."""
     if isinstance(value, pa.Table):
         return value
     if isinstance(value, pa.RecordBatch):
@@ -242,6 +230,11 @@ def as_table(value: Any) -> pa.Table:
         f"got {type(value).__name__}"
     )
     raise TypeError(message)
+
+
+def row_at(table: pa.Table, at: int) -> tuple[object, ...]:
+    """Return one row of a table, for an error."""
+    return tuple(table.slice(at, 1).to_pylist()[0].values())
 
 
 def first_rows(table: pa.Table) -> list[tuple[object, ...]]:

@@ -3,13 +3,12 @@
     keys -> groups, second keys -> binary searches in the ranges of their groups -> positions
 
 The counterpart of `cbp.engine.kernel.state_settlement`, without any record in Python. It reads only
-those records of a group that the author gets, puts or deletes. A record that is put unchanged costs
-no write; one that is put with other values replaces the record of its key.
+those records of a group that the author gets, puts or deletes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,8 +21,11 @@ from cbp.engine.columnar.row_codes import row_codes, stable_order
 from cbp.engine.kernel.arrow.groups import author_schema, group_numbers
 from cbp.engine.kernel.arrow.kept_tables import refuse_foreign_key
 from cbp.engine.kernel.arrow.state_diff import rows_differ, take_rows
+from cbp.engine.kernel.arrow.type_check import narrow
+from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.lookup import spans_of
+from cbp.engine.state.run_files import state_file_schema
 from cbp.engine.state.second_key_order import SecondOrder, ascend
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
@@ -34,12 +36,7 @@ _GROUP = "_group"
 
 @dataclass(frozen=True, slots=True)
 class KeptOperations:
-    """What one emission puts into a kept state, or deletes from it.
-
-    Attributes:
-        second: The second keys, one row per record.
-        puts: The records; `None` if the records with these keys are deleted.
-    """
+    """What one emission puts into a kept state, by second key; without `puts`, what it deletes."""
 
     second: pa.Table
     groups: Int64s
@@ -48,14 +45,7 @@ class KeptOperations:
 
 @dataclass(frozen=True, slots=True)
 class KeptTableChanges:
-    """What the groups of a call changed in one kept state.
-
-    Attributes:
-        died: Records that were deleted or replaced.
-        died_groups: Group of each of them; ascending.
-        born: The new records, in order of group and second key.
-        born_groups: Group of each of them.
-    """
+    """What the groups of a call changed in one kept state; new records come in order."""
 
     died: RecordPositions
     died_groups: Int64s
@@ -65,14 +55,9 @@ class KeptTableChanges:
 
 @dataclass(frozen=True, slots=True)
 class FileRanges:
-    """The places of the rows of some neighboring groups in one file.
+    """The places of the rows of some neighboring groups, from `first` on, in file number `at`.
 
-    Attributes:
-        at: Index of the file.
-        order: The file's order, to which the places refer.
-        first: The first of the groups.
-        starts: The first place of each of the groups, one after the other.
-        stops: The last place + 1 of each.
+    Places refer to the file's order; the group `first + g` has `starts[g]` to `stops[g] - 1`.
     """
 
     at: int
@@ -82,11 +67,7 @@ class FileRanges:
     stops: Int64s
 
     def of(self, groups: Int64s, *, ascends: bool) -> tuple[Int64s, Int64s, Int64s]:
-        """Return which of some groups have rows here, and the first and last place + 1 of each.
-
-        Args:
-            ascends: Whether the groups ascend.
-        """
+        """Return which of some groups have rows here, and the first and last place + 1 of each."""
         last = self.first + len(self.starts)
         if ascends:
             inner = np.arange(*groups.searchsorted([self.first, last]))
@@ -135,11 +116,7 @@ class KeptCall:
         return ranges
 
     def locate(self, groups: Int64s, second: pa.Table) -> tuple[Int64s, RecordPositions]:
-        """Find live records by their keys.
-
-        Returns:
-            The rows of `second` whose record exists, ascending, and the places of these records.
-        """
+        """Return the rows of `second` whose record exists, ascending, and their places."""
         wanted = [column.combine_chunks() for column in second.columns]
         parts = []
         for one, some, starts, stops in self._hits(groups):
@@ -192,9 +169,7 @@ class KeptCall:
     def changes(self, operations: Sequence[KeptOperations], dropped: Int64s) -> KeptTableChanges:
         """Return the changes made by puts and deletions; a record put unchanged is none.
 
-        Args:
-            operations: What was put and deleted, in order; the last one of a key counts.
-            dropped: Groups that lose all records.
+        The last operation of a key counts; `dropped` groups lose all records.
         """
         if (alone := self._only_new(operations)) is not None and not len(dropped):
             nothing = np.empty(0, np.int64)
@@ -208,7 +183,8 @@ class KeptCall:
         again = np.flatnonzero((old >= 0) & (rows >= 0))
         same = np.zeros(len(groups), np.bool_)
         if len(again):
-            rest = [name for name in self._types.names if name not in self._key_columns]
+            key = (*self._key.names, *self._second.names)
+            rest = [name for name in self._types.names if name not in key]
             same[again] = True
             if rest:
                 left = self.take(before.at(old[again]), rest)
@@ -225,6 +201,21 @@ class KeptCall:
             died.at(by_group), died_groups[by_group], take_rows(puts, rows[order]), groups[order]
         )
 
+    def settle(
+        self,
+        operations: Sequence[KeptOperations],
+        dropped: Int64s,
+        write_output: Callable[[str, list[pa.Array]], None],
+        write_state: Callable[[str, pa.Table], None],
+    ) -> None:
+        """Write what puts and deletions change, see `changes`, and the changes of a view."""
+        changes = self.changes(operations, dropped)
+        self.state.kill(changes.died)
+        if self.spec.changes:
+            gone, view = self.take(changes.died), ViewChanges(self.spec, write_output)
+            view.write(gone, changes.died_groups, changes.born, changes.born_groups)
+        write_rows(write_state, self.spec, changes.born, self.hashes[changes.born_groups])
+
     def _only_new(self, operations: Sequence[KeptOperations]) -> KeptOperations | None:
         """Return the one operation if it puts records in order, each once, into empty groups."""
         some = [one for one in operations if len(one.groups)]
@@ -233,10 +224,6 @@ class KeptCall:
         (one,) = some
         ascends = bool(np.all(one.groups[1:] >= one.groups[:-1]))
         return one if ascends and _ascend_strictly(one.groups, one.second) else None
-
-    @property
-    def _key_columns(self) -> tuple[str, ...]:
-        return (*self._key.names, *self._second.names)
 
     def _live(
         self, at: int, order: SecondOrder, numbers: Int64s, starts: Int64s, stops: Int64s
@@ -251,7 +238,6 @@ class KeptCall:
     def _joined(
         self, parts: Sequence[tuple[Int64s, Int64s, Int64s]], groups: Int64s
     ) -> tuple[Int64s, RecordPositions]:
-        """Return the rows of all files in the order of their numbers."""
         empty = np.empty(0, np.int64)
         numbers, files, rows = (
             (np.concatenate([empty, *some]) for some in zip(*parts, strict=True))
@@ -262,6 +248,16 @@ class KeptCall:
         numbers = numbers[order]
         hashes = self.hashes[groups[numbers]]
         return numbers, RecordPositions(hashes, files[order], rows[order])
+
+
+def write_rows(
+    write_state: Callable[[str, pa.Table], None], state: StateSpec, born: pa.Table, hashes: Int64s
+) -> None:
+    """Write new records of a state, as tables in the schema of a run file."""
+    if len(hashes):
+        table = born.append_column("_hash", pa.array(hashes, pa.int64()))
+        for rows in narrow(table, state_file_schema(state)):
+            write_state(state.name, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,11 +285,9 @@ class CalledRecords:
 def _last_of_each(
     operations: Sequence[KeptOperations], types: pa.Schema
 ) -> tuple[tuple[Int64s, pa.Table, Int64s], pa.Table, bool]:
-    """Return the last operation of each key, and all records that are put.
+    """Return the last operation of each key, the records that are put, and whether all are ordered.
 
-    Returns:
-        The group of each, its second key, and its row in the records (-1: deleted); the records;
-        whether the operations are in the order of group and second key.
+    An operation is a group, a second key and the row of its record (-1: deleted).
     """
     groups = np.concatenate([np.empty(0, np.int64), *(one.groups for one in operations)])
     given = [one.puts for one in operations if one.puts is not None]
@@ -307,7 +301,7 @@ def _last_of_each(
     if not operations:
         return (groups, types.empty_table(), groups), puts, True
     second = pa.concat_tables([one.second for one in operations])
-    last = _group_order(groups)
+    last = stable_order(groups)
     ordered = take_rows(second, last)
     is_ordered = _ascend_strictly(groups[last], ordered)
     if not is_ordered:
@@ -319,8 +313,7 @@ def _last_of_each(
 
 
 def _in_order(second: pa.Table, groups: Int64s) -> Int64s:
-    """Return the order of records by group and second key."""
-    order = _group_order(groups)
+    order = stable_order(groups)
     if _ascend_strictly(groups[order], take_rows(second, order)):
         return order
     table = pa.table({_GROUP: groups})
@@ -337,8 +330,3 @@ def _ascend_strictly(groups: Int64s, second: pa.Table) -> bool:
     """Return whether the records of each group come in the order of their keys, each once."""
     columns = [column.combine_chunks() for column in second.columns]
     return ascend(groups, columns, strictly=True)
-
-
-def _group_order(groups: Int64s) -> Int64s:
-    """Return the order of records by group number, then by arrival."""
-    return stable_order(groups)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.kernel.arrow.groups import as_table
+from cbp.engine.kernel.arrow.groups import as_table, row_at
 from cbp.engine.kernel.arrow.type_check import conform
 from cbp.errors import AuthorMisuse, StateKeyForeignError
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
@@ -28,11 +28,9 @@ class KeptTableReader(Protocol):
 
     def get(self, keys: pa.Table) -> pa.Table:
         """Return the records with these keys, in their order; one that is missing is left out."""
-        ...
 
     def all(self) -> pa.Table:
         """Return all records, group by group, in order of the second key."""
-        ...
 
 
 class ReachedReader(Protocol):
@@ -41,19 +39,15 @@ class ReachedReader(Protocol):
     @property
     def size(self) -> int:
         """Number of records."""
-        ...
 
     def find(self, keys: pa.Table) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """Return the rows of `keys` whose record exists, ascending, and these records."""
-        ...
 
     def all(self) -> pa.Table:
         """Return all records, in any order."""
-        ...
 
     def of(self, keys: pa.Table) -> pa.Table:
         """Return all records with these keys of the stage, in any order."""
-        ...
 
 
 class KeptTables:
@@ -67,14 +61,9 @@ class KeptTables:
     def get(self, keys: Any) -> pa.Table:
         """Return the records with these keys, in their order; one that is missing is left out.
 
-        Args:
-            keys: A table with the columns of the state's key, as `out` takes one.
-
-        Raises:
-            TypeError: The columns or their types differ from the declared ones.
-            AuthorMisuse: A key belongs to no group of this call.
+        A key of a group of another call is an `AuthorMisuse`, one of another type a `TypeError`.
         """
-        return self._reader.get(keys_of(f"groups.{self._name}.get", keys, self._key))
+        return self._reader.get(conformed_table(f"groups.{self._name}.get", keys, self._key))
 
     def all(self) -> pa.Table:
         """Return all records of the groups, group by group, in order of the second key."""
@@ -89,16 +78,13 @@ class KeptTables:
 
 
 class ReachedTables:
-    """The records of a kept state in a run that reaches all of them; for its author.
-
-    Args:
-        many: Number of columns of the stage's key.
-    """
+    """The records of a kept state in a run that reaches all of them; for its author."""
 
     __slots__ = ("_key", "_many", "_name", "_reader")
 
-    def __init__(self, name: str, key: Schema, many: int, reader: ReachedReader) -> None:
-        self._name, self._key, self._many, self._reader = name, key, many, reader
+    def __init__(self, spec: TranslatorSpec, state: StateSpec, reader: ReachedReader) -> None:
+        self._name, self._reader, self._key = state.name, reader, kept_key(spec, state)
+        self._many = len(spec.key_of(state))
 
     @property
     def size(self) -> int:
@@ -106,20 +92,13 @@ class ReachedTables:
         return self._reader.size
 
     def find(self, keys: Any) -> tuple[npt.NDArray[np.int64], pa.Table]:
-        """Find records by their keys.
-
-        Args:
-            keys: A table with the columns of the state's key, as `out` takes one.
-
-        Returns:
-            The rows of `keys` whose record exists, ascending, and these records, in this order.
-        """
-        return self._reader.find(keys_of(f"tables.{self._name}.find", keys, self._key))
+        """Return the rows of `keys` whose record exists, ascending, and these records."""
+        return self._reader.find(conformed_table(f"tables.{self._name}.find", keys, self._key))
 
     def of(self, keys: Any) -> pa.Table:
         """Return all records with these keys of the stage, in any order; each key comes once."""
         key = self._key.select(self._key.names[: self._many])
-        return self._reader.of(keys_of(f"tables.{self._name}.of", keys, key))
+        return self._reader.of(conformed_table(f"tables.{self._name}.of", keys, key))
 
     def all(self) -> pa.Table:
         """Return all records of the state, in any order."""
@@ -147,27 +126,20 @@ def kept_key(spec: TranslatorSpec, state: StateSpec) -> Schema:
     return state.schema.select((*spec.key_of(state).names, *state.second_key))
 
 
-def keys_of(function: str, given: Any, key: Schema) -> pa.Table:
-    """Return the keys that an author passed to a function, in the order and types of the key."""
+def conformed_table(function: str, given: Any, schema: Schema) -> pa.Table:
+    """Return what an author passed to a function; `TypeError` if its columns are others."""
     try:
-        return conform(as_table(given), key)
+        return conform(as_table(given), schema)
     except (TypeError, pa.ArrowException) as exc:
         message = f"{function}: {exc}"
         raise TypeError(message) from exc
 
 
 def refuse_foreign_key(state: str, keys: pa.Table, numbers: npt.NDArray[np.int64]) -> None:
-    """Refuse keys of groups that are not called.
-
-    Args:
-        numbers: The group of each key; -1 means none.
-
-    Raises:
-        AuthorMisuse: With the first such key.
-    """
+    """Refuse keys of groups that are not called, naming the first; their number is -1."""
     unknown = np.flatnonzero(numbers < 0)
     if len(unknown):
-        key = tuple(keys.slice(int(unknown[0]), 1).to_pylist()[0].values())
+        key = row_at(keys, int(unknown[0]))
         message = (
             f"state {state!r} was read at the key {key!r}, but this call has no group with that "
             "key. Read the state in the call that has the group, or by a Lookup of another stage"

@@ -26,9 +26,7 @@ from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import row_codes, stable_order
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.arrow.kept_state import KeptCall, KeptOperations
-from cbp.engine.kernel.arrow.run import run_file_rows
 from cbp.engine.kernel.arrow.state_diff import take_rows
-from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.engine.storage.held_records import Room
@@ -50,11 +48,7 @@ _FEW = 8
 
 @dataclass(frozen=True, slots=True)
 class ReachedOperation:
-    """Records that are put into a kept state, or keys of records that are deleted.
-
-    Attributes:
-        keys: The columns of the stage's key and of the second key, one row per record.
-    """
+    """Records that are put into a kept state, or keys (with the second key) of deleted ones."""
 
     keys: pa.Table
     puts: pa.Table | None = None
@@ -62,14 +56,7 @@ class ReachedOperation:
 
 @dataclass(frozen=True)
 class ReachedState:
-    """One kept state of a run; a `ReachedReader`.
-
-    Attributes:
-        hash_mask: The bits of a hash that count.
-        room: Counts the memory of records that are read.
-        reads: Counts of the author's reads: `whole` reads of all records, requested `keys`, and
-            returned `records`.
-    """
+    """One kept state of a run; a `ReachedReader`. `reads` counts what the author read."""
 
     spec: StateSpec
     translator: TranslatorSpec
@@ -149,63 +136,37 @@ class ReachedState:
         operations = [one for one in operations if one.keys.num_rows]
         if not operations:
             return
-        if self.room.on_disk:
-            self._settle_in_pieces(operations, write_output, write_state)
-            return
         keys, hashes, parts = self._ordered(operations)
-        low = int(np.searchsorted(hashes.view(np.uint64), np.uint64(1 << 63)))
-        ranges = zip(self.halves, ((0, low), (low, len(hashes))), strict=True)
 
-        def half(state: BucketState, start: int, stop: int) -> list[tuple[str, list[pa.Array]]]:
+        def piece(state: BucketState, start: int, stop: int) -> list[tuple[str, list[pa.Array]]]:
             mine = keys.slice(start, stop - start)
             call = KeptCall(self.spec, self.translator, state, keys=mine, hashes=hashes[start:stop])
-            second = self.spec.second_key
-            some = [_piece_of(*part, second, start, stop) for part in parts]
-            return self._settle(call, some, write_state)
+            some = [_piece_of(*part, self.spec.second_key, start, stop) for part in parts]
+            outputs: list[tuple[str, list[pa.Array]]] = []
+            nothing = np.empty(0, np.int64)
+            call.settle(some, nothing, lambda *output: outputs.append(output), write_state)
+            return outputs
 
-        tasks = [partial(half, state, *span) for state, span in ranges if span[1] > span[0]]
-        for outputs in _results(tasks, beside=self._is_much(operations)):
+        size = sum(one.keys.nbytes if one.puts is None else one.puts.nbytes for one in operations)
+        # A thread is worth as many bytes as a file that is written in one.
+        pieces, beside = 1, size >= self.halves[0].cache.limits.beside_bytes
+        if self.room.on_disk:  # some groups after the other: memory holds few records at a time
+            pieces, beside = -(-size // max(1, self.room.most // _SETTLED_SHARE)), False
+        low = int(np.searchsorted(hashes.view(np.uint64), np.uint64(1 << 63)))
+        tasks = []
+        for state, first, last in zip(self.halves, (0, low), (low, len(hashes)), strict=True):
+            cuts = np.unique(np.linspace(first, last, pieces + 1).astype(np.int64)).tolist()
+            tasks += [partial(piece, state, *span) for span in pairwise(cuts)]
+        for outputs in _results(tasks, beside=beside):
             for name, columns in outputs:
                 write_output(name, columns)
-
-    def _settle_in_pieces(
-        self,
-        operations: Sequence[ReachedOperation],
-        write_output: Callable[[str, list[pa.Array]], None],
-        write_state: Callable[[str, pa.Table], None],
-    ) -> None:
-        """Settle some groups after the other, so that memory holds few records at a time."""
-        keys, hashes, parts = self._ordered(operations)
-        low = int(np.searchsorted(hashes.view(np.uint64), np.uint64(1 << 63)))
-        size = sum(one.keys.nbytes if one.puts is None else one.puts.nbytes for one in operations)
-        pieces = -(-size // max(1, self.room.most // _SETTLED_SHARE))
-        for state, first, last in ((self.halves[0], 0, low), (self.halves[1], low, len(hashes))):
-            for start, stop in pairwise(_cuts(first, last, pieces)):
-                mine = keys.slice(start, stop - start)
-                call = KeptCall(
-                    self.spec, self.translator, state, keys=mine, hashes=hashes[start:stop]
-                )
-                second = self.spec.second_key
-                some = [_piece_of(*part, second, start, stop) for part in parts]
-                for name, columns in self._settle(call, some, write_state):
-                    write_output(name, columns)
-
-    def _is_much(self, operations: Sequence[ReachedOperation]) -> bool:
-        """Return whether operations are worth a thread for each half of the buckets.
-
-        They are if they have as many bytes as a file that is written in a thread.
-        """
-        given = (one.keys if one.puts is None else one.puts for one in operations)
-        least = self.halves[0].cache.limits.beside_bytes
-        return bool(sum(table.nbytes for table in given) >= least)
 
     def _ordered(
         self, operations: Sequence[ReachedOperation]
     ) -> tuple[pa.Table, Int64s, list[tuple[ReachedOperation, Int64s, Int64s]]]:
         """Return all keys in visiting order, their hashes, and the order of all operations.
 
-        Returns:
-            For each operation, the group of each of its rows, and its rows in order of groups.
+        Each operation comes with the group of each of its rows, and its rows in order of groups.
         """
         names = list(self.translator.key_of(self.spec).names)
         given = operations[0].keys.select(names)
@@ -215,25 +176,6 @@ class ReachedState:
         numbers = np.split(groups, np.cumsum([one.keys.num_rows for one in operations])[:-1])
         orders = (_order_of(mine, len(hashes)) for mine in numbers)
         return keys, hashes, list(zip(operations, numbers, orders, strict=True))
-
-    def _settle(
-        self,
-        call: KeptCall,
-        operations: Sequence[KeptOperations],
-        write_state: Callable[[str, pa.Table], None],
-    ) -> list[tuple[str, list[pa.Array]]]:
-        """Write what operations change in half of the buckets; return the changes of a view."""
-        changes = call.changes(operations, np.empty(0, np.int64))
-        call.state.kill(changes.died)
-        born, groups = changes.born, changes.born_groups
-        if len(groups):
-            for rows in run_file_rows(born, call.hashes[groups], self.spec):
-                write_state(self.spec.name, rows)
-        outputs: list[tuple[str, list[pa.Array]]] = []
-        if self.spec.changes:
-            write = ViewChanges(self.spec, lambda *output: outputs.append(output)).write
-            write(call.take(changes.died), changes.died_groups, born, groups)
-        return outputs
 
     @property
     def _empty(self) -> pa.Table:
@@ -294,7 +236,6 @@ class ReachedState:
 
 @lru_cache(maxsize=1)
 def _threads() -> ThreadPoolExecutor:
-    """Return this process's thread that works for a task beside the task's own."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="cbp-settle")
 
 
@@ -324,14 +265,6 @@ def _begins(keys: pa.Table) -> Int64s:
     return np.flatnonzero(np.append(True, differs))
 
 
-def _cuts(first: int, last: int, pieces: int) -> list[int]:
-    """Return where pieces of a range begin, and where the last one ends; none for no groups."""
-    if last == first:
-        return []
-    cuts: list[int] = np.unique(np.linspace(first, last, pieces + 1).astype(np.int64)).tolist()
-    return cuts
-
-
 def _order_of(groups: Int64s, many: int) -> Int64s:
     """Return the order that sorts groups stably; cheap if each occurs at most once."""
     if len(groups) <= many <= _FEW * len(groups):
@@ -353,9 +286,7 @@ def _piece_of(
 ) -> KeptOperations:
     """Return the part of an operation on the groups `start` to `stop`, in their order.
 
-    Args:
-        groups: The group of each of its rows.
-        order: Its rows by group, and in the order in which they came otherwise.
+    `groups` has the group of each of its rows; `order` its rows by group, then as they came.
     """
     first, last = np.searchsorted(groups, [start, stop], sorter=order).tolist()
     rows = order[first:last]

@@ -8,8 +8,7 @@ sorted by group once more. This costs little and is always right.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -17,20 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import Int64s, with_types
-from cbp.engine.columnar.groups import (
-    FlowKeys,
-    FlowRun,
-    Ranges,
-    group_keys,
-    group_ranges,
-    positive_zeros,
-    window_ends,
-)
+from cbp.engine.columnar.groups import FlowKeys, FlowRun, Ranges, group_keys, positive_zeros
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.kernel.arrow.expiry import called_groups
 from cbp.engine.kernel.arrow.groups import Groups, author_schema, no_records
 from cbp.engine.kernel.group_batch import state_order
-from cbp.engine.kernel.groups_to_call import look_up, rows_that_fit
+from cbp.engine.kernel.groups_to_call import GroupsToCall, find_groups
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.due_groups import Woken, is_due
@@ -42,11 +33,9 @@ from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 class Call:
     """One call: the author's arguments, and the values that the engine needs afterwards.
 
-    Attributes:
-        hashes: Hash of every group, ascending.
-        origins: Maps each state to the places of its records.
-        called: Numbers of the groups whose author is called, ascending; the others only lose
-            expired records. `None` if no state expires, so that all are called.
+    `hashes` of the groups ascend. `called` are the numbers of those whose author is called,
+    ascending; the others only lose expired records. `None` if no state expires, so that all are
+    called.
     """
 
     groups: Groups
@@ -64,7 +53,6 @@ class Call:
         """Return the records of a flow, of the groups whose author is called."""
         if self.called is None:
             return getattr(self.groups, flow)
-        return Groups.part(self.groups, flow, self.called)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,59 +79,45 @@ def read_calls(
     whole_tables: Mapping[str, pa.Table] = MappingProxyType({}),
 ) -> tuple[Int64s, Iterator[Call]]:
     """Return the hashes of a bucket to call (ascending), and the calls for them."""
-    hashes, state_rows = look_up(spec, runs, states, deliveries=deliveries, woken=woken)
-    read = (*spec.replaced, *spec.looked_up)
-    flows = [*(run.hashes for run in runs), *(state_rows[one.name].hashes for one in read)]
-    ranges = group_ranges(hashes, flows)
-    reader = CallReader(
-        spec, runs, states, state_rows, hashes, ranges, deliveries, woken, whole_tables
-    )
-    sizes = [*ranges, *([deliveries.sizes(hashes)] if deliveries else [])]
-    most = rows_that_fit(runs, states, rows_max=limits.call_rows, bytes_max=limits.call_bytes)
-    ends = window_ends(sizes, len(hashes), most)
-    return hashes, (reader.read(start, stop) for start, stop in pairwise([0, *ends]))
+    groups = find_groups(spec, runs, states, deliveries=deliveries, woken=woken)
+    reader = CallReader(spec, runs, states, groups, deliveries, woken, whole_tables)
+    spans = groups.spans(rows_max=limits.call_rows, bytes_max=limits.call_bytes)
+    return groups.hashes, (reader.read(start, stop) for start, stop in spans)
 
 
 @dataclass(frozen=True)
 class CallReader:
-    """Reads calls of one bucket.
-
-    Attributes:
-        positions: The looked-up records of each state that is not kept, by name.
-        ranges: For every input, every such state and every looked-up table, the rows of each hash.
-    """
+    """Reads calls of one bucket."""
 
     spec: TranslatorSpec
     runs: Sequence[FlowRun]
     states: Mapping[str, BucketState]
-    positions: Mapping[str, RecordPositions]
-    hashes: Int64s
-    ranges: Sequence[Ranges]
-    deliveries: Deliveries | None = None
-    woken: Woken | None = None
-    whole_tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    groups: GroupsToCall
+    deliveries: Deliveries | None
+    woken: Woken | None
+    whole_tables: Mapping[str, pa.Table]
 
     def read(self, start: int, stop: int) -> Call:
         """Return the groups of the hashes `start` to `stop`."""
         assert self.spec.key is not None, "only a translator with a key has groups"
         schema = author_schema(self.spec.key)
+        ranges, hashes = self.groups.ranges, self.groups.hashes[start:stop]
         many, read = len(self.runs), (*self.spec.replaced, *self.spec.looked_up)
         states = [
-            self._state(state, ranges, start, stop)
-            for state, ranges in zip(read, self.ranges[many:], strict=True)
+            self._state(state, each, start, stop)
+            for state, each in zip(read, ranges[many:], strict=True)
         ]
-        inputs = list(zip(self.runs, (r.part(start, stop) for r in self.ranges), strict=False))
+        inputs = list(zip(self.runs, (r.part(start, stop) for r in ranges), strict=False))
         if self.deliveries is not None:
             state_keys = [FlowKeys(f.keys, f.starts, f.stops, ordered=False) for f in states]
-            ranges = [each for _, each in inputs]
-            inputs = self.deliveries.flows(self.hashes[start:stop], ranges, state_keys)
+            parts = [each for _, each in inputs]
+            inputs = self.deliveries.flows(hashes, parts, state_keys)
         flows = [*(self._input(run, each) for run, each in inputs), *states]
         keyed = [FlowKeys(f.keys, f.starts, f.stops, ordered=f.origin is None) for f in flows]
         keys, pure = group_keys(keyed, stop - start, schema)
-        hashes = self.hashes[start:stop]
         if not pure:
             keys, hashes, flows = _split(flows, hashes, schema)
-        tables = {f.name: (f.table, _offsets(f)) for f in flows}
+        tables = {f.name: (f.table, np.append(np.int64(0), f.stops)) for f in flows}
         origins = {f.name: f.origin for f in flows if f.origin is not None}
         groups, called = Groups(positive_zeros(keys), tables, self.whole_tables), None
         if self.spec.expiries:
@@ -166,10 +140,9 @@ class CallReader:
         return _Flow(run.name, table, keys, starts, stops, None, calling)
 
     def _state(self, state: StateSpec, ranges: Ranges, start: int, stop: int) -> _Flow:
-        """Return a state's records, ordered within each group."""
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
         schema = author_schema(state.schema)
-        origin = self.positions[state.name].part(first, last)
+        origin = self.groups.positions[state.name].part(first, last)
         table = no_records(state.schema)
         if last > first:
             table = with_types(self.states[state.name].take(origin, state.schema.names), schema)
@@ -178,18 +151,11 @@ class CallReader:
                 table, origin = table.take(pa.array(order)), origin.at(order)
         keys = table.select(list(self.spec.key_of(state).names))
         starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
-        calling = self._calling(state, table)
-        return _Flow(state.name, table, keys, starts, stops, origin, calling)
-
-    def _calling(self, state: StateSpec, table: pa.Table) -> Int64s:
-        """Return the rows of a state that call their groups."""
+        # Which records call their groups.
+        calling = np.arange(table.num_rows if state.grouping == "outer" else 0)
         if state.timers and self.woken is not None:
-            return np.flatnonzero(is_due(table, self.woken.until))
-        return np.arange(table.num_rows if state.grouping == "outer" else 0)
-
-
-def _offsets(flow: _Flow) -> Int64s:
-    return np.concatenate([np.zeros(1, np.int64), flow.stops])
+            calling = np.flatnonzero(is_due(table, self.woken.until))
+        return _Flow(state.name, table, keys, starts, stops, origin, calling)
 
 
 def _split(

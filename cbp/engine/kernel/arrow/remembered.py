@@ -3,19 +3,15 @@
     out.remember(value, bytes) -> the files and dead rows that the run left -> value
     tables.recall()            -> the value, if all states have these files and dead rows
 
-Only a cache: it is lost with its process, and states that are in other files are read. Files of a
-state never change and rows of them only die, so the names of all files and the sets of their dead
-rows say exactly which records there are. A roll-back, a rebuild, a run in another process and a
-merge of files lead to other ones, or to the same records. No order of runs or epochs is compared.
-
-A value is handed out once: it leaves the cache for the call, which may change it. So a run that
-fails leaves nothing half changed behind, and of two tries at a time only one has it.
+Only a cache, which is lost with its process. Files of a state never change and rows of them only
+die, so the names of all files and the sets of their dead rows say exactly which records there are;
+no order of runs or epochs is compared. A value is handed out once, since its call may change it: a
+run that fails leaves nothing half changed behind, and of two tries at a time only one has it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -49,10 +45,8 @@ def version_after(
 ) -> Version:
     """Return a fingerprint of the records that the states have after the run.
 
-    Args:
-        states: The parts of each state.
-        gone: State and path of each file that is no longer live.
-        new: State, path and size of each file that was written.
+    `gone` are state and path of files that are no longer live; `new` state, path and size of those
+    written.
     """
     version = dict(version_of(states))
     for name, parts in states.items():
@@ -67,49 +61,33 @@ def version_after(
     return version
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """A value, the records that it was made of, and its bytes."""
-
-    value: Any
-    version: Version
-    bytes: int
-
-
 @dataclass
 class Remembered:
-    """The values of one process, by name; safe to use from several threads.
-
-    Attributes:
-        bytes: Size of all values, as stated by their authors.
-    """
+    """The values of one process, by name, and the size of all; safe to use from several threads."""
 
     bytes: int = 0
-    _kept: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
+    _kept: dict[str, tuple[Any, int, Version | None]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, name: str, version: Callable[[], Version]) -> tuple[Any, int]:
-        """Return a value and its size, and forget it; `NOTHING` if there is none for these records.
-
-        Args:
-            version: Returns which records the states have.
-        """
+        """Return a value and its size, and forget it; `NOTHING` if it is of other records."""
         with self._lock:
-            kept = self._kept.pop(name, None)
-            self.bytes -= kept.bytes if kept else 0
-        if kept is None or kept.version != version():
-            return NOTHING
-        return kept.value, kept.bytes
+            value, size, made_of = self._pop(name)
+        return NOTHING if made_of is None or made_of != version() else (value, size)
 
     def put(self, name: str, value: Any, size: int, version: Version, *, most: int) -> None:
         """Keep a value; drop the oldest ones until all take at most `most` bytes together."""
         with self._lock:
-            old = self._kept.pop(name, None)
-            self.bytes -= old.bytes if old else 0
-            self._kept[name] = _Kept(value, version, size)
+            self._pop(name)
+            self._kept[name] = value, size, version
             self.bytes += size
             while self.bytes > most:
-                self.bytes -= self._kept.popitem(last=False)[1].bytes
+                self._pop(next(iter(self._kept)))
+
+    def _pop(self, name: str) -> tuple[Any, int, Version | None]:
+        kept = self._kept.pop(name, (*NOTHING, None))
+        self.bytes -= kept[1]
+        return kept
 
 
 @lru_cache(maxsize=8)

@@ -6,28 +6,25 @@
 
 The counterpart of `cbp.engine.kernel.groupwise`, without any record in Python: grouping, the
 check of keys and types, the state diff and encoding are operations on columns.
-
-Invariant: state and outputs equal those of a groupwise translator that does the same
-(tests/cbp/engine/vectorised/test_forms.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import Int64s, arrow_schema
+from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.columnar.values import Row, typed_row, unify
 from cbp.engine.kernel.arrow.emission import Emission
 from cbp.engine.kernel.arrow.expiry import CallExpiry
 from cbp.engine.kernel.arrow.groups import Groups, first_rows
-from cbp.engine.kernel.arrow.kept_state import CalledRecords, KeptCall
+from cbp.engine.kernel.arrow.kept_state import CalledRecords, KeptCall, write_rows
 from cbp.engine.kernel.arrow.kept_tables import kept_tables
 from cbp.engine.kernel.arrow.reader import Call, read_calls
 from cbp.engine.kernel.arrow.state_diff import settle_tables, take_rows
@@ -37,7 +34,6 @@ from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.due_groups import Woken
-from cbp.engine.state.run_files import state_file_schema
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import is_authors
 from cbp.model.dataflow.call_rules import refuse_returned
@@ -47,12 +43,7 @@ from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
 @dataclass
 class CallSettler:
-    """Writes the emissions of calls: outputs at once, states as their difference.
-
-    Attributes:
-        write_state: Called with new records of a state, as tables that ascend by hash.
-        context: Facts about the run; the age of state is counted from its time.
-    """
+    """Writes the emissions of calls: outputs at once, states as their difference."""
 
     spec: TranslatorSpec
     states: Mapping[str, BucketState]
@@ -85,7 +76,10 @@ class CallSettler:
             else:
                 self._settle(state, call, emission)
         for state in self.spec.kept:
-            self._settle_kept(state, call, emission)
+            operations, dropped = emission.operations(state.name)
+            if operations or len(dropped):
+                kept = self.kept(state, call)
+                kept.settle(operations, dropped, self.write_output, self.write_state)
 
     def kept(self, state: StateSpec, call: Call) -> KeptCall:
         """Return a kept state for the groups of a call; its records are read when they are used."""
@@ -98,24 +92,7 @@ class CallSettler:
             )
         return self._kept[state.name]
 
-    def _settle_kept(self, state: StateSpec, call: Call, emission: Emission) -> None:
-        operations, dropped = emission.operations(state.name)
-        if not operations and not len(dropped):
-            return
-        kept = self.kept(state, call)
-        changes = kept.changes(operations, dropped)
-        self.states[state.name].kill(changes.died)
-        born, groups = changes.born, changes.born_groups
-        if state.changes:
-            gone = kept.take(changes.died)
-            write = ViewChanges(state, self.write_output).write
-            write(gone, changes.died_groups, born, groups)
-        if len(groups):
-            for rows in run_file_rows(born, call.hashes[groups], state):
-                self.write_state(state.name, rows)
-
     def _settle_timers(self, state: StateSpec, call: Call, timers: Timers) -> None:
-        """Write the changes of the hidden timers of a state."""
         self.states[state.name].kill(call.origins[state.name].at(timers.died))
         groups = timers.groups
         if len(groups):
@@ -123,8 +100,7 @@ class CallSettler:
             at = pa.repeat(pa.scalar(timers.at, type_), len(groups))
             keys = call.groups.keys.take(pa.array(groups)).append_column(TIMER_COLUMN, at)
             records = keys.select(list(state.schema.names))
-            for rows in run_file_rows(records, call.hashes[groups], state):
-                self.write_state(state.name, rows)
+            write_rows(self.write_state, state, records, call.hashes[groups])
 
     def _settle(self, state: StateSpec, call: Call, emission: Emission) -> None:
         state_rows, ids = getattr(call.groups, state.name), Groups.ids(call.groups, state.name)
@@ -138,10 +114,8 @@ class CallSettler:
         if state.changes:
             gone, new = take_rows(state_rows, died), take_rows(emitted, born)
             ViewChanges(state, self.write_output).write(gone, ids[died], new, emitted_ids[born])
-        if len(born):
-            hashes = call.hashes[emitted_ids[born]]
-            for rows in run_file_rows(take_rows(emitted, born), hashes, state):
-                self.write_state(state.name, rows)
+        hashes = call.hashes[emitted_ids[born]]
+        write_rows(self.write_state, state, take_rows(emitted, born), hashes)
 
     def _write(self, output: str, table: pa.Table) -> None:
         for part in narrow(table, self._files[output]):
@@ -209,10 +183,8 @@ class VectorisedRun:
         return Groups.with_kept(groups, kept_tables(self.spec, readers))
 
     def _emit(self, given: Groups, emission: Emission) -> None:
-        """Call the author's code for some groups; it emits into `emission`."""
         try:
-            groups = Groups.of_run(given, self.context) if self.spec.gives_run else given
-            groups = Groups.with_kept(groups, self.context.aggregates)
+            groups = Groups.of_run(given, self.context, self.spec)
             refuse_returned(self.spec.translate(groups, emission.out))
             emission.check_views()
         except BaseException as exc:
@@ -233,9 +205,3 @@ class VectorisedRun:
             return None
         (values,) = given.keys.to_pylist()
         return unify(typed_row(tuple(values.values()), self.spec.key))
-
-
-def run_file_rows(born: pa.Table, hashes: Int64s, state: StateSpec) -> Iterator[pa.Table]:
-    """Return new records as tables in the schema of a run file."""
-    table = born.append_column("_hash", pa.array(hashes, pa.int64()))
-    return narrow(table, state_file_schema(state))

@@ -1,9 +1,7 @@
 """State diff on whole columns: which records of many called groups are deleted, which are new.
 
-The rule is that of `cbp.engine.kernel.state_diff`. Per group, as multisets: a record that was
-emitted again stays and costs nothing; one that was not is deleted; one that was not there is new.
+The rule is that of `cbp.engine.kernel.state_diff`.
 
-If each group has at most one record before and one after, as with counts, the two are
 compared column by column. Otherwise equal records at the same row are left out first. Each of
 the rest gets an integer code (`row_codes`), and equal codes cancel out.
 """
@@ -11,14 +9,11 @@ the rest gets an integer code (`row_codes`), and equal codes cancel out.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.arrow_types import Int64s, Mask
 from cbp.engine.columnar.row_codes import column_codes, row_codes
-
-Mask = npt.NDArray[np.bool_]
 
 
 def settle_tables(
@@ -26,12 +21,8 @@ def settle_tables(
 ) -> tuple[Int64s, Int64s]:
     """Compare the state records of some groups with those that they emitted.
 
-    Args:
-        before, emitted: Records without the key's columns, which are equal within a group.
-        before_ids, emitted_ids: The group of each record; `before_ids` ascends.
-
-    Returns:
-        Rows of `before` that are deleted, ascending; rows of `emitted` that are new, by group.
+    The tables lack the key's columns, which are equal within a group; `before_ids` ascends. Returns
+    the rows of `before` that are deleted, ascending, and those of `emitted` that are new, by group.
     """
     if _single(before_ids, groups) and _single(emitted_ids, groups):
         return _settle_single(before, before_ids, emitted, emitted_ids, groups)
@@ -129,16 +120,11 @@ def _values_differ(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Mask:
         differ = pc.and_not(differ, pc.and_(pc.is_nan(left), pc.is_nan(right)))
     if differ.null_count:
         differ = pc.coalesce(differ, pc.xor(left.is_null(), right.is_null()))
-    return _mask(differ)
-
-
-def _mask(values: pa.ChunkedArray) -> Mask:
-    mask: Mask = values.to_numpy()
-    return mask
+    differs: Mask = differ.to_numpy()
+    return differs
 
 
 def _are_all(rows: Int64s) -> bool:
-    """Return whether some rows are all rows of a table, in order."""
     if not len(rows):
         return True
     ends = int(rows[0]) == 0 and int(rows[-1]) == len(rows) - 1

@@ -47,11 +47,7 @@ _CHECKS: dict[str, Callable[[pa.DataType], bool]] = {
 
 
 def conform(table: pa.Table, schema: Schema) -> pa.Table:
-    """Return a table with exactly the declared columns, in their order and types.
-
-    Raises:
-        TypeError: Names the first wrong column, its type, and the declared type.
-    """
+    """Return exactly the declared columns; a `TypeError` names the first wrong one."""
     if table.num_columns != len(schema) or set(table.column_names) != set(schema.names):
         came = ", ".join(table.column_names) or "none"
         message = f"expected the columns {', '.join(schema.names)}, got {came}"
@@ -111,21 +107,17 @@ def _column(column: pa.ChunkedArray, field: Field, type_: pa.DataType) -> pa.Chu
         zoneless = _is.is_timestamp(column.type) and field.type.kind == "TIMESTAMP"
         hint = ", which has no time zone: use a type with one, such as pa.timestamp('us', 'UTC')"
         raise _refused(field, f"{column.type}{hint if zoneless else ''}")
+    came = column.type
     try:
-        return _cast(column, field.type, type_)
+        if field.type.kind == "DECIMAL" and _is.is_integer(came):
+            # Arrow asks for enough digits for every number of the integer type, used or not.
+            column = column.cast(pa.decimal128(38, 0))
+        return column.cast(type_)
     except (pa.ArrowException, ValueError) as exc:
-        raise _refused(field, f"{column.type} ({exc})") from exc
-
-
-def _cast(column: pa.ChunkedArray, declared: DataType, type_: pa.DataType) -> pa.ChunkedArray:
-    if declared.kind == "DECIMAL" and _is.is_integer(column.type):
-        # Arrow asks for enough digits for every number of the integer type, used or not.
-        column = column.cast(pa.decimal128(38, 0))
-    return column.cast(type_)
+        raise _refused(field, f"{came} ({exc})") from exc
 
 
 def _fits(type_: pa.DataType, declared: DataType) -> bool:
-    """Return whether values of an Arrow type can have the declared type."""
     if _is.is_null(type_):
         return True
     if declared.kind in _INTEGERS:
@@ -149,10 +141,5 @@ def _nested_fits(type_: pa.DataType, declared: DataType) -> bool:
 
 
 def _refused(field: Field, came: str) -> TypeError:
-    return TypeError(
-        f"column {field.name!r} is declared {field.type}{_not_null(field)}, got {came}"
-    )
-
-
-def _not_null(field: Field) -> str:
-    return "" if field.nullable else " NOT NULL"
+    declared = f"{field.type}{'' if field.nullable else ' NOT NULL'}"
+    return TypeError(f"column {field.name!r} is declared {declared}, got {came}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -19,7 +18,7 @@ import pyarrow as pa
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.kernel.arrow.emission import conformed_copy
 from cbp.engine.kernel.arrow.groups import Outputs, as_table, first_rows
-from cbp.engine.kernel.arrow.kept_tables import ReachedReader, ReachedTables, kept_key, keys_of
+from cbp.engine.kernel.arrow.kept_tables import ReachedReader, ReachedTables, kept_key
 from cbp.engine.kernel.arrow.reached_state import ReachedOperation
 from cbp.engine.kernel.arrow.remembered import NOTHING
 from cbp.engine.storage.held_records import HeldRecords, Room
@@ -54,13 +53,10 @@ class RunTables:
 
 @dataclass
 class Called:
-    """The results of one call of an author.
+    """The results of one call of an author: its way is the algorithm that it chose.
 
-    Attributes:
-        operations: The puts and deletions, by state.
-        way: The algorithm that the call chose.
-        remembered: The value to keep in memory, and its size; `NOTHING` if there is none.
-        recalled: Whether the call received the value of the previous run.
+    `remembered` is the value to keep, and its size; `NOTHING` if there is none. `recalled`
+    says whether the call got the value of the previous run.
     """
 
     operations: Operations
@@ -69,22 +65,18 @@ class Called:
     recalled: bool = False
 
     def remember(self, value: Any, size: int) -> None:
-        """Keep a value in memory for `tables.recall` of the next run; the value may be lost.
+        """Keep a value of about `size` bytes for `tables.recall` of the next run; it may be lost.
 
-        Args:
-            value: Anything that follows from the records of all states, as this run leaves them.
-            size: About how many bytes it takes.
+        It is anything that follows from the records of all states, as this run leaves them.
         """
         self.remembered = value, size
 
 
 @dataclass(frozen=True)
 class Notes:
-    """The progress of a call: notes of an earlier attempt, and the writer of new notes.
+    """The progress of a call: `noted`, the tables of notes that an earlier attempt stored, by name.
 
-    Attributes:
-        noted: Tables by name; empty if no earlier attempt stored notes.
-        take: Takes a function that returns such tables, which is called only if they are written.
+    `take` takes a function that returns such tables, which is called only if they are written.
     """
 
     noted: Mapping[str, pa.Table] = field(default_factory=lambda: MappingProxyType({}))
@@ -102,10 +94,7 @@ NO_NOTES = Notes()
 
 
 class _Puts:
-    """The function of `out` for one state; it has `delete`.
-
-    Puts are held together, so that many small ones go to one file.
-    """
+    """The function of `out` for one state; holds puts together: many small ones go to one file."""
 
     def __init__(self, spec: TranslatorSpec, state: StateSpec, room: Room) -> None:
         self._spec, self._state, self._room = spec, state, room
@@ -114,14 +103,14 @@ class _Puts:
 
     def __call__(self, table: Any) -> None:
         """Put records, in place of those with their keys."""
-        self._puts.add(conformed_copy(self._state.name, table, self._state.schema))
+        self._puts.add(conformed_copy(f"out.{self._state.name}", table, self._state.schema))
 
     def delete(self, keys: Any) -> None:
         """Delete the records with these keys; nothing happens for one that is not there."""
         self._end_puts()
         key = kept_key(self._spec, self._state)
-        given = keys_of(f"out.{self._state.name}.delete", keys, key)
-        self._taken.append(ReachedOperation(conformed_copy(self._state.name, given, key)))
+        given = conformed_copy(f"out.{self._state.name}.delete", keys, key)
+        self._taken.append(ReachedOperation(given))
 
     def operations(self) -> list[ReachedOperation]:
         """Return what was put and deleted, in order; called once, at the end."""
@@ -137,18 +126,6 @@ class _Puts:
         self._puts = HeldRecords(self._room)
 
 
-def reached_tables(
-    spec: TranslatorSpec, readers: Mapping[str, ReachedReader]
-) -> dict[str, ReachedTables]:
-    """Return the object that an author gets for each kept state, by name."""
-    make = partial(_reached, spec)
-    return {state.name: make(state, readers[state.name]) for state in spec.kept}
-
-
-def _reached(spec: TranslatorSpec, state: StateSpec, reader: ReachedReader) -> ReachedTables:
-    return ReachedTables(state.name, kept_key(spec, state), len(spec.key_of(state)), reader)
-
-
 def call_once(
     stage: str,
     spec: TranslatorSpec,
@@ -161,17 +138,9 @@ def call_once(
 ) -> Called:
     """Call the author; return the puts, the deletions and the remembered values.
 
-    Args:
-        inputs: The records of each input, in the types that authors see.
-        readers: Find the records of each kept state.
-        room: Counts the memory of records that are read and put; already includes the inputs.
-        notes: The notes of an earlier attempt, and the writer of new ones.
-        recall: Returns the value remembered by the previous run, and its size, if the states
-            are unchanged since.
-
-    Raises:
-        AuthorCodeError: The author's code failed.
-        RunTooLargeError: There is no room for all records.
+    `room` already includes the inputs. `recall` returns the value that the previous run remembered,
+    and its size, if the states are unchanged since. Raises `RunTooLargeError` if there is no room
+    for all records.
     """
     called = Called({})
 
@@ -183,8 +152,8 @@ def call_once(
         return value
 
     # An input or state of the same name hides it, as for `run`.
-    ours = {"recall": recalled, "noted": notes.noted}
-    given: dict[str, Any] = {**ours, **inputs, **reached_tables(spec, readers)}
+    given: dict[str, Any] = {"recall": recalled, "noted": notes.noted, **inputs}
+    given |= {one.name: ReachedTables(spec, one, readers[one.name]) for one in spec.kept}
     if spec.gives_run:
         given["run"] = context
     puts = {one.name: _Puts(spec, one, room) for one in spec.kept}

@@ -3,9 +3,7 @@
     look-up -> calls -> scratch file -> state records, for the author's plan
                                     '-> groups, for the task that settles the plan's results
 
-A Spark plan may read a state several times, and another process settles its results; within one
-Spark task all of them are on one machine (`scratch_files`). Attempts of a task on one machine
-share the file, whichever Spark job they belong to.
+Attempts of a task on one machine share the file, whichever Spark job they belong to.
 
     per call:  (key columns, _hash, _called if state expires),
                then per state (its columns, _group, _file, _position)
@@ -35,11 +33,7 @@ _PLACES = ("_group", "_file", "_position")
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """The called groups of a task.
-
-    Attributes:
-        calls: Buckets that run together, to their calls in the order of the hashes.
-    """
+    """The called groups of a task: buckets that run together, to their calls by hash."""
 
     calls: Mapping[tuple[int, ...], Sequence[Call]]
     figures: Mapping[str, float]
@@ -51,14 +45,7 @@ class Called:
 
 
 class CallsFile:
-    """Writes calls one by one; `finish` makes the file visible to readers.
-
-    If the disk is full, no file is made, and no error is raised.
-
-    Args:
-        path: Path of the file; other writers of the same file write the same calls.
-        states: Names of the states, in the order in which they are written.
-    """
+    """Writes calls one by one, with these states; see `ScratchFile`."""
 
     def __init__(self, path: Path, states: Sequence[str]) -> None:
         self._file, self._states = ScratchFile(path), tuple(states)

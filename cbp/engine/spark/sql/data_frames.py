@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from cbp.engine.kernel.arrow.kept_tables import kept_key
-from cbp.engine.spark.bucket_shuffle import quoted
+from cbp.engine.spark.bucket_shuffle import ddl, quoted
 from cbp.engine.spark.sql.task_plans import deletions
 from cbp.model.dataflow.run_context import RunContext, hidden
 from cbp.model.dataflow.stage import TranslatorSpec
@@ -46,11 +47,8 @@ def run_record(spec: TranslatorSpec, context: RunContext) -> pa.RecordBatch:
 class Frames:
     """The frames that the author's plan reads; see `cbp.sdk.forms.TranslateSql`.
 
-    Args:
-        session: Session in which the frames become views; not used by others at the same time.
-        frames: Name of an input or state to its records. Each becomes an attribute, and a view
-            that queries can name.
-        texts: List to which the text of every query is added.
+    Each becomes an attribute, and a view of the session, which no other may use at the same time.
+    The text of every query is added to `texts`.
     """
 
     def __init__(
@@ -78,17 +76,10 @@ class Frames:
 
 
 class Results:
-    """Collects the frame of every output and state, checked against its declaration.
-
-    Args:
-        spec: The translator's spec.
-
-    Attributes:
-        out: The object that the author calls.
-    """
+    """Collects the frame of every output and state from `out`, checked against its declaration."""
 
     def __init__(self, spec: TranslatorSpec, *, shared: bool = True) -> None:
-        self.out: Any = _Namespace()
+        self.out: Any = SimpleNamespace()
         self._shared = shared
         self.frames: dict[str, DataFrame] = {}
         self._keys = {state.name: spec.key_of(state).names for state in spec.authored}
@@ -105,11 +96,7 @@ class Results:
                 getattr(self.out, state.name).delete = take
 
     def distinct(self) -> tuple[dict[str, DataFrame], dict[str, str]]:
-        """Return each distinct frame under the first flow that received it; states first.
-
-        Returns:
-            The frames, and for every flow with a frame the flow under which the frame is listed.
-        """
+        """Return each distinct frame by its first flow, states first; and that flow by flow."""
         frames: dict[str, DataFrame] = {}
         given: dict[str, str] = {}
         for name in self._schemas:
@@ -135,19 +122,12 @@ class Results:
         self.frames[flow] = frame if before is None else before.unionAll(frame)
 
 
-class _Namespace:
-    """An object whose attributes are set by name."""
-
-
 def _conformed(flow: str, schema: Schema, frame: DataFrame) -> DataFrame:
-    """Return the declared columns, in their order."""
     if sorted(frame.columns) != sorted(schema.names):
         came = ", ".join(frame.columns)
         message = f"out.{flow}: expected the columns {', '.join(schema.names)}, got {came}"
         raise TypeError(message)
-    declared: Any = StructType.fromDDL(
-        ", ".join(f"{quoted(f.name)} {f.type}" for f in schema.fields)
-    )
+    declared: Any = StructType.fromDDL(ddl(schema))
     for field, wanted in zip(schema.fields, declared.fields, strict=True):
         type_name = frame.schema[field.name].dataType.simpleString()
         if type_name not in (wanted.dataType.simpleString(), "void"):

@@ -59,10 +59,7 @@ def moments(session: SparkSession, queries: Iterable[str]) -> tuple[str, ...]:
 
 
 def has_moment(session: SparkSession, query: str) -> bool:
-    """Return whether a query has a literal for a moment, such as `TIMESTAMP 'now'`.
-
-    `epoch` counts as one too, and so does a literal that comes from an unknown place.
-    """
+    """Return whether a query has a literal for a moment, `epoch` and unknown ones included."""
     return any(True for _ in _moments(session, query))
 
 
@@ -102,7 +99,6 @@ def _origins(expression: Any, current: Any) -> Iterator[str]:
 
 
 def _is_a(node: Any, names: Iterable[str]) -> bool:
-    """Return whether a node's class is one of these, or derives from one."""
     kind = node.getClass()
     while kind is not None:
         if kind.getSimpleName() in names:

@@ -7,30 +7,15 @@
                             '------------------------------------> settle -'-> reports
 
 A small increment, which would not be shuffled (`cbp.engine.shuffle.replicated_read`), is run in
-parts. Each part is one task with a plan of its own over the keys that it owns: a job of one
-partition, for which Spark shuffles and broadcasts nothing. Its first Python task reads the files
-and sorts its own records (`cbp.engine.spark.sql.task_input`), for every use of an input and for
-the look-up. The groups that the look-up finds are kept for every other use of a state, and for the
-Python task that settles the results (`cbp.engine.spark.sql.called_groups`). Results that are one
-frame are evaluated once.
+parts: each is one task with a plan of its own over the keys that it owns, for which Spark shuffles
+and broadcasts nothing. Its views are named like inputs and states, so each part of a stage has its
+own session. A larger increment is one plan. Spark shuffles the keys to the tasks that find their
+state, whatever the author's plan asks for, and shuffles keys and results to the tasks that settle.
+The first record of a task that finds state holds the task's number.
 
-A larger increment is one plan. Spark shuffles the keys to the tasks that find their state,
-whatever the author's plan asks for, and shuffles keys and results to the tasks that settle. The
-first record of a task that finds state holds the task's number.
-
-Each part of a stage has its own session, since its views are named like inputs and states. If the
-author's plan consists only of queries, a part's plan is made once for all runs
-(`cbp.engine.spark.sql.plan_cache`); its tasks find out what to read when they run
-(`cbp.engine.spark.sql.sql_tasks`).
-
-Arrow batches carry results from the JVM to Python. Spark bounds a batch by its bytes, for which it
-asks every column for its size after every record: a fifth of all that the JVM does for a million
-counts. If no Python code of an author takes part, the plan itself checks that no text of a result
-is wider than `TEXT_BYTES_MAX`. Then a limit on the records also bounds the bytes, and bytes need
-not be counted.
-
-Guaranteed: a batch holds some `BATCH_BYTES_MAX` at most, or one record. A wider text fails the
-plan before it is in a batch (`is_wide`); the stage then runs again with bytes counted by Spark.
+Guaranteed: a batch holds some `BATCH_BYTES_MAX` at most, or one record. A text wider
+than `TEXT_BYTES_MAX` fails the plan before it is in a batch (`is_wide`); the stage then runs again
+with bytes counted by Spark.
 """
 
 from __future__ import annotations
@@ -41,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import chain
+from typing import Any
 
 from pyspark.errors import (
     AnalysisException,
@@ -52,34 +38,27 @@ from pyspark.errors import (
 from pyspark.sql import DataFrame, SparkSession
 
 from cbp.engine.columnar.author_errors import author_error
-from cbp.engine.columnar.key_hash import bucket_shift, first_bucket
+from cbp.engine.columnar.key_hash import first_bucket
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.spark.bucket_shuffle import (
+    bucket_of,
     by_task,
     ddl,
     flow_of,
+    hash_of,
     quoted,
     read,
     slot_expressions,
     within_slots,
 )
 from cbp.engine.spark.jobs import is_unreadable, jobs_of
+from cbp.engine.spark.sql import sql_tasks
 from cbp.engine.spark.sql.data_frames import RUN_COLUMNS, Frames, Results
 from cbp.engine.spark.sql.lookup_task import NamedTable, named_tables
 from cbp.engine.spark.sql.merge_aggregates import combined
 from cbp.engine.spark.sql.plan_cache import KeptPlan, runs_again
 from cbp.engine.spark.sql.query_check import mistakes_of
-from cbp.engine.spark.sql.sql_tasks import (
-    NUMBERS,
-    PartRun,
-    given_to,
-    look_up_task,
-    named_task,
-    read_task,
-    run_task,
-    settle_task,
-    whole_table_task,
-)
+from cbp.engine.spark.sql.task_input import TaskInput
 from cbp.engine.spark.sql.task_plans import with_called_keys, with_results
 from cbp.engine.spark.tasks import RESULT
 from cbp.engine.task.task_plan import TaskPlan
@@ -105,8 +84,7 @@ _UNCOUNTED = (1 << 31) - 1  # only with this value does Spark not ask for sizes
 def batch_settings(flows: Iterable[Schema]) -> Mapping[str, str] | None:
     """Return Spark's batch settings for flows whose strings are kept short by `checked`.
 
-    `None` if a column is an array, a map or a struct: the width of such a column is unknown, so
-    Spark must count bytes.
+    `None` if the width of a column is unknown: it is an array, a map or a struct.
     """
     types = [[field.type for field in flow.fields] for flow in flows]
     if any(type_.arguments for row in types for type_ in row):
@@ -150,10 +128,8 @@ _AUTHORS = (
 class SqlSession:
     """A Spark session for one part of one stage, with separate views.
 
-    Attributes:
-        optimised: Whether plans are optimised beyond what Spark does; see the package's README.
-        wide: Whether a plan has met a text that `cbp.engine.spark.sql.job` refuses.
-        kept: The cached plan, which may be run again.
+    `optimised`: plans are optimised beyond what Spark does, see the package's README. `wide`: a
+    plan has met a text that `cbp.engine.spark.sql.job` refuses.
     """
 
     spark: SparkSession
@@ -177,11 +153,7 @@ def parts_of(task: TaskPlan, *, small: bool) -> list[int] | list[None]:
 
 
 class SqlJob:
-    """One run of a translator in SQL; `bodies` executes it.
-
-    Args:
-        sessions: One per part, used by this job only.
-    """
+    """One run of a translator in SQL; `bodies` executes it. Each part has a session of its own."""
 
     def __init__(
         self,
@@ -200,11 +172,8 @@ class SqlJob:
     def bodies(self, going: Callable[[], None]) -> list[str]:
         """Run the job; return the reports of its settling tasks, as JSON texts.
 
-        Args:
-            going: Called before each Spark job; raises once the run is cancelled.
-
-        Raises:
-            AuthorCodeError: If the author's plan is wrong, or failed on some value.
+        `going` is called before each Spark job; it raises once the run is cancelled. Raises
+        `AuthorCodeError` if the author's plan is wrong, or failed on some value.
         """
         try:
             try:
@@ -235,12 +204,7 @@ class SqlJob:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One task's part of a run, as a plan of one partition; or all tasks, in one plan.
-
-    Attributes:
-        part: The task's number; `None` means all tasks.
-        job: Id in the names of the scratch files that this run's tasks share.
-    """
+    """One task's part of a run, as a plan of one partition; or all tasks (`None`), in one plan."""
 
     session: SqlSession
     plan: RunPlan
@@ -254,10 +218,10 @@ class _Part:
             self.session.spark.conf.set(setting, value)
         if self.part is None:
             return self._rows(self._made([]), going)
-        run = PartRun(self.task, self.part, self.job)
+        run = TaskInput(self.task, self.part, self.job)
         # A plan made of queries alone names no files, so it may be used for other runs too.
         reused = self.session.optimised and self.task.spec.declared
-        with given_to(self.session.spark.sparkContext, run):
+        with sql_tasks.given_to(self.session.spark.sparkContext, run):
             return self._rows(self._reused_plan() if reused else self._made([]), going)
 
     def _rows(self, frame: DataFrame, going: Callable[[], None]) -> list[str]:
@@ -281,7 +245,6 @@ class _Part:
         return self.session.kept_plan.frame
 
     def _made(self, queries: list[str]) -> DataFrame:
-        """Make the plan; add the author's queries to a list."""
         return self._settled(self._results(queries))
 
     def _settings(self) -> dict[str, str]:
@@ -309,33 +272,28 @@ class _Part:
         return batch_settings(schemas)
 
     def _results(self, queries: list[str]) -> Results:
-        """Return the frame that the author's plan gives for every output and state."""
-        spec = self.task.spec
+        stage, spec = self.task.stage, self.task.spec
         results = Results(spec, shared=self.session.optimised)
         frames = {input_.name: self._input(input_) for input_ in spec.inputs}
         try:
-            frames |= self._states() | self._whole_tables() | self._run_table()
+            frames |= self._states() | self._tables()
             frames |= self._named_tables(frames)
             given = Frames(self.session.spark, frames, queries)
-            with Fresh(spec, stage=self.task.stage) as fresh:
+            with Fresh(spec, stage=stage) as fresh:
                 refuse_returned(fresh.spec.translate(given, results.out))
             if not spec.declared and not self.part:  # the code is the same in all parts
-                self._refuse_differing(results, queries)
+                mistakes = mistakes_of(self.session.spark, stage, spec, results, queries)
+                if mistakes:  # other results when the run is repeated
+                    raise DataflowInvalidError(self.plan.dataflow, mistakes)
         except BaseException as exc:
             if not is_authors(exc):
                 raise
-            raise author_error(exc, spec, stage=self.task.stage) from exc
+            raise author_error(exc, spec, stage=stage) from exc
         return results
-
-    def _refuse_differing(self, results: Results, texts: Sequence[str]) -> None:
-        """Refuse a plan by the author's code that gives other results when the run is repeated."""
-        stage, spec = self.task.stage, self.task.spec
-        if mistakes := mistakes_of(self.session.spark, stage, spec, results, texts):
-            raise DataflowInvalidError(self.plan.dataflow, mistakes)
 
     def _input(self, spec: InputSpec) -> DataFrame:
         if self.part is not None:  # the task reads the records itself
-            return self._one_row().mapInArrow(read_task(spec.name), ddl(spec.schema))
+            return self._leaf(sql_tasks.read_task(spec.name), ddl(spec.schema))
         if not self._arrived(spec):
             return self.session.spark.createDataFrame([], ddl(spec.schema))
         most = self.task.limits.slices_per_expression
@@ -354,39 +312,38 @@ class _Part:
         else:  # the task reads the keys from the files itself; it needs one row to run
             keyed, keys = None, self._one_row()
         return {
-            state.name: keys.mapInArrow(look_up_task(keyed, state.name), ddl(state.schema))
+            state.name: keys.mapInArrow(
+                sql_tasks.look_up_task(keyed, state.name), ddl(state.schema)
+            )
             for state in (*self.task.spec.authored, *self.task.spec.looked_up)
         }
 
     def _named_tables(self, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """Return the records of kept states that an input names; see `lookup_task`."""
         if self.part is None:  # Spark finds them among all records of the called groups
             return {one.name: _named(one, frames) for one in named_tables(self.task.spec)}
         return {
-            one.name: self._one_row().mapInArrow(named_task(one.name), ddl(one.state.schema))
+            one.name: self._leaf(sql_tasks.named_task(one.name), ddl(one.state.schema))
             for one in named_tables(self.task.spec)
         }
 
-    def _whole_tables(self) -> dict[str, DataFrame]:
-        """Return, by look-up, the tables whose records all go to every group."""
+    def _tables(self) -> dict[str, DataFrame]:
+        """Return the tables that go to every group, and `run` if the author's code reads it."""
         plan = self.task if self.part is None else None
-        return {
-            one.name: self._one_row().mapInArrow(whole_table_task(plan, one.name), ddl(one.schema))
+        tables = {
+            one.name: self._leaf(sql_tasks.whole_table_task(plan, one.name), ddl(one.schema))
             for one in self.task.spec.looked_up_whole
         }
-
-    def _run_table(self) -> dict[str, DataFrame]:
-        """Return the table `run` if the author's code reads it."""
-        if not self.task.spec.gives_run:
-            return {}
-        plan = self.task if self.part is None else None
-        return {"run": self._one_row().mapInArrow(run_task(plan), RUN_COLUMNS)}
+        if self.task.spec.gives_run:
+            tables["run"] = self._leaf(sql_tasks.run_task(plan), RUN_COLUMNS)
+        return tables
 
     def _one_row(self) -> DataFrame:
         return self.session.spark.range(0, 1, 1, 1)
 
+    def _leaf(self, task: Any, columns: str) -> DataFrame:
+        return self._one_row().mapInArrow(task, columns)
+
     def _called(self, task: TaskPlan) -> DataFrame:
-        """Return the keys of all inputs, in the layout of a plan whose first flows they are."""
         flows = [
             flow_of(self.session.spark, self.plan, task, at)
             for at, input_ in enumerate(self.task.spec.inputs)
@@ -404,7 +361,7 @@ class _Part:
         tasks, buckets = task.tasks, task.buckets
         firsts = [first_bucket(at, tasks=tasks, buckets=buckets) for at in range(tasks)]
         return self.session.spark.range(0, tasks, 1, 1).selectExpr(
-            f"CAST({NUMBERS} AS TINYINT) AS _flow",
+            f"CAST({sql_tasks.NUMBERS} AS TINYINT) AS _flow",
             f"array({', '.join(map(str, firsts))})[id] AS _bucket",
             "0L AS _hash",
             *(f"CAST(NULL AS {type_}) AS {slot}" for slot, type_ in task.layout.slots),
@@ -417,7 +374,7 @@ class _Part:
         assert task.layout is not None, "results are laid out"
         first = len(task.layout.flows) - len(frames)
         laid = [self._laid_out(frame, task, first + at) for at, frame in enumerate(frames.values())]
-        settle = settle_task(task if self.part is None else None, [*frames], given)
+        settle = sql_tasks.settle_task(task if self.part is None else None, [*frames], given)
         if self.part is None:
             frame = reduce(DataFrame.unionAll, [self._called(task), *laid])
             frame = by_task(frame, self.plan, task)
@@ -428,13 +385,12 @@ class _Part:
         return frame.mapInArrow(settle, RESULT)
 
     def _laid_out(self, frame: DataFrame, task: TaskPlan, flow: int) -> DataFrame:
-        """Return a result in the layout of the settling tasks."""
         assert task.layout is not None, "results are laid out"
         place = task.layout.flows[flow]
         slots = (task.layout, place, checked) if self._uncounted else (task.layout, place)
         if place.key:
-            keys = [str(source) for source in place.key]
-            hash_, bucket = hash_of(keys, task), bucket_of(keys, task)
+            hash_ = hash_of(map(quoted, map(str, place.key)), task)
+            bucket = bucket_of(hash_, task)
         elif self.part is None:  # an output may go to any task
             hash_, bucket = "0L", f"pmod(spark_partition_id(), {task.buckets})"
         else:
@@ -457,14 +413,3 @@ def _named(table: NamedTable, frames: Mapping[str, DataFrame]) -> DataFrame:
     )
     equal = [records[name].eqNullSafe(keys[f"_{at}"]) for at, name in enumerate(table.own)]
     return records.join(keys, equal, "left_semi")
-
-
-def hash_of(columns: Sequence[str], task: TaskPlan) -> str:
-    """Return the hash of a key, as an expression."""
-    hash_ = f"xxhash64({', '.join(map(quoted, columns))})"
-    return hash_ if task.hash_mask == -1 else f"({hash_} & {task.hash_mask}L)"
-
-
-def bucket_of(columns: Sequence[str], task: TaskPlan) -> str:
-    """Return the bucket of a key, as an expression."""
-    return f"shiftrightunsigned({hash_of(columns, task)}, {bucket_shift(task.buckets)})"

@@ -6,14 +6,8 @@ In a plan of one task, the task reads its records once (`own`) and finds the cal
 (`called`); later readers use its scratch files. If Spark shuffles, the keys arrive by the shuffle.
 
 For a query in SQL it also finds the records of kept states that the records of an input name, by
-key and second key:
-
-    items = View("k BIGINT, id INT, n BIGINT", keep=True, key="k, id")
-    orders = Input("k BIGINT, id INT, ...", route_by="k")
-    ... FROM items_of_orders        the records of `items` with the `k` and `id` of some order
-
-They are found by the index of the state, so a query costs what its input names, and not what the
-called groups have.
+key and second key: `FROM items_of_orders` has the records of the state `items` with the `k` and
+`id` of some record of the input `orders`. They are found by the index of the state.
 
 Guaranteed: each such record comes once, however many records of the input name it.
 """
@@ -39,13 +33,7 @@ from cbp.engine.spark.sql.task_input import TaskInput
 from cbp.engine.spark.sql.task_plans import with_called_keys
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.index_cache import IndexCache, index_cache
-from cbp.engine.task.bucket_work import (
-    bucket_batches,
-    count_arrived,
-    flow_runs,
-    looked_up,
-    woken_groups,
-)
+from cbp.engine.task import bucket_work
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import count_look_ups, no_counts
 from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
@@ -53,11 +41,9 @@ from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
 
 @dataclass(frozen=True, slots=True)
 class NamedTable:
-    """A table that queries can name.
+    """A table that queries can name, and the columns of the input with which `own` are compared.
 
-    Attributes:
-        own: Columns of the state: those of the key, then those of the second key.
-        theirs: The columns of the input with which they are compared.
+    `own` are columns of the state: those of the key, then those of the second key.
     """
 
     name: str
@@ -68,10 +54,7 @@ class NamedTable:
 
 
 def named_tables(spec: TranslatorSpec) -> Iterator[NamedTable]:
-    """Yield a table for each kept state and each input that has the columns of its second key.
-
-    A table whose name is that of an input, a state or a look-up is left out.
-    """
+    """Yield a table for each kept state and input with its second key, unless the name is taken."""
     taken = {one.name for one in spec.inputs}
     taken |= {one.name for one in spec.states} | {one.name for one in spec.lookups}
     for state in spec.kept:
@@ -108,9 +91,8 @@ def named_records(table: NamedTable, kept: KeptCall, records: pa.Table) -> pa.Ta
 class LookUpTask:
     """Finds the state records of called groups; writes nothing but scratch files.
 
-    Attributes:
-        plan: The plan of the run, as `with_called_keys` returns it.
-        own: The records of a plan of one task; `None` if keys arrive by the shuffle.
+    `plan` is that of `with_called_keys`. `own` has the records of a plan of one task; `None` if
+    keys arrive by the shuffle.
     """
 
     plan: TaskPlan
@@ -214,7 +196,6 @@ class LookUpTask:
                 yield from narrow_batches(table, schema, rows_max=table.num_rows, bytes_max=most)
 
     def _kept(self, spec: StateSpec, buckets: tuple[int, ...], call: Call) -> Iterator[pa.Table]:
-        """Yield the records of a kept state of the groups whose author is called."""
         kept = self._kept_call(spec, buckets, call)
         groups = np.arange(len(call.hashes)) if call.called is None else call.called
         return kept.tables(groups, rows_max=self.plan.limits.call_rows)
@@ -231,15 +212,15 @@ class LookUpTask:
         cache = self._cache()
         with Spool(plan.layout, plan.limits) as spool:
             spool.take(batches)
-            count_arrived(plan, spool, self.counts)
-            for some in bucket_batches(plan, self.part, spool):
-                runs = flow_runs(plan, spool, some)
+            bucket_work.count_arrived(plan, spool, self.counts)
+            for some in bucket_work.bucket_batches(plan, self.part, spool):
+                runs = bucket_work.flow_runs(plan, spool, some)
                 states = {
                     name: BucketState(table, cache, some, plan.buckets)
                     for name, table in plan.states.items()
                 }
-                tables = {**states, **looked_up(plan, some, cache)}
-                woken = woken_groups(plan, states)
+                tables = {**states, **bucket_work.looked_up(plan, some, cache)}
+                woken = bucket_work.woken_groups(plan, states)
                 for call in read_calls(plan.spec, runs, tables, limits=plan.limits, woken=woken)[1]:
                     yield some, call
                 for state in tables.values():

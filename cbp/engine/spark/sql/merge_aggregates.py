@@ -1,8 +1,7 @@
 """Merge a partial and a final aggregation of a Spark plan into one if no shuffle is between them.
 
-Spark aggregates twice: partially before a shuffle, and finally after it. A plan of one partition
-has no shuffle, so one directly follows the other, and the final aggregation gets groups that are
-complete already: every group is hashed, looked up and copied twice.
+Spark aggregates partially before a shuffle, and finally after it. A plan of one partition has no
+shuffle, so every group is hashed, looked up and copied twice.
 
     Final(k, merge) <- Partial(k, update) <- child    =>    Complete(k, update) <- child
 
@@ -29,10 +28,7 @@ _CHANGED = {"groupingExpressions", "aggregateExpressions", "initialInputBufferOf
 
 
 def combined(frame: DataFrame) -> DataFrame:
-    """Return a frame of the same rows whose plan is `combined_plan`.
-
-    The plan is made now, with the current settings; each execution computes everything again.
-    """
+    """Return a frame of the same rows with `combined_plan`, which is made now."""
     session: Any = frame.sparkSession
     with active(session):
         rows = combined_plan(frame).execute()
@@ -62,7 +58,9 @@ def _rebuilt(node: Any, jvm: Any) -> Any:
 
 def _merged(node: Any, below: Any, jvm: Any) -> Any:
     """Return a final aggregation that includes the work of the partial one below."""
-    partial, groups, complete = _functions(below), _groups(below), _complete(jvm)
+    partial, groups = _functions(below), _groups(below)
+    name = "org.apache.spark.sql.catalyst.expressions.aggregate.Complete$"
+    complete = jvm.java.lang.Class.forName(name).getField("MODULE$").get(None)
     functions = [copied(partial[id_], mode=complete) for id_ in _functions(node)]
     return copied(
         node,
@@ -74,7 +72,6 @@ def _merged(node: Any, below: Any, jvm: Any) -> Any:
 
 
 def _is_final_of(node: Any, child: Any) -> bool:
-    """Return whether an aggregation is the second half of the one below."""
     if not (kind_of(node) == kind_of(child) and kind_of(node) in _AGGREGATES):
         return False
     above, below = _functions(node), _functions(child)
@@ -99,8 +96,3 @@ def _groups(node: Any) -> dict[str, Any]:
 
 def _mode(function: Any) -> str:
     return str(function.mode().toString())
-
-
-def _complete(jvm: Any) -> Any:
-    name = "org.apache.spark.sql.catalyst.expressions.aggregate.Complete$"
-    return jvm.java.lang.Class.forName(name).getField("MODULE$").get(None)

@@ -1,8 +1,7 @@
 """Plan cache: Spark plans that are made once and run again for later runs of a stage.
 
-Analysis, optimisation and code generation take Spark longer than the work of a small run, and
-newly generated code runs slowly until the JIT compiler has optimised it. A plan whose leaves are
-Python tasks names no file, so the next run can use it too.
+Planning takes Spark longer than the work of a small run. A plan whose leaves are Python tasks names
+no file, so the next run can use it too.
 
 Guaranteed: a plan is cached only if running it again computes everything again (`runs_again`):
 within a plan, Spark keeps the results of shuffles, broadcasts and subqueries, the time at which it
@@ -48,12 +47,7 @@ _NODES = {
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """A cached plan.
-
-    Attributes:
-        made_for: Everything that the plan depends on; the key of the cache.
-        frame: The plan; its rows are what the settling task reports.
-    """
+    """A cached plan, whose rows its tasks report, and the key: all that it depends on."""
 
     made_for: tuple[Any, ...]
     frame: DataFrame

@@ -44,13 +44,7 @@ class QueryCheck:
         self._known: dict[tuple[str, str], tuple[tuple[Any, ...], list[Mistake]]] = {}
 
     def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Raise if a query gives another result when its run is repeated.
-
-        A query that Spark rejects passes this check; the run reports that error.
-
-        Raises:
-            DataflowInvalidError: Rule `by_sql_invalid`, with each result of such a query.
-        """
+        """Raise `DataflowInvalidError` if a query that Spark accepts is not repeatable."""
         mistakes = [
             mistake
             for node in nodes
@@ -127,11 +121,7 @@ class SqlKeys:
         self._known: dict[tuple[str, str, str], str] = {}
 
     def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Raise if an expression cannot be a key.
-
-        Raises:
-            DataflowInvalidError: Rule `by_sql_invalid`, with each wrong expression and its place.
-        """
+        """Raise `DataflowInvalidError` with each expression that cannot be a key, and its place."""
         mistakes = [
             mistake
             for node in nodes
@@ -162,7 +152,9 @@ class SqlKeys:
         plan = frame._jdf.queryExecution().analyzed()
         if not self._is_plain(plan):
             return "must give one value for each record: no aggregate, window, explode or subquery"
-        if not plan.deterministic() or plan.containsPattern(self._current()):
+        jvm: Any = self._spark.sparkContext._jvm
+        current = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+        if not plan.deterministic() or plan.containsPattern(current):
             return "must give the same value every time (it must be deterministic)"
         given = frame.schema[0].dataType.simpleString()
         if given != str(type_).lower():
@@ -178,10 +170,6 @@ class SqlKeys:
         plain = plan.getClass().getSimpleName() == "Project" and plan.subqueries().isEmpty()
         leaf = below.getClass().getSimpleName() == "Project" and below.children().head()
         return bool(plain and leaf and leaf.children().isEmpty())
-
-    def _current(self) -> Any:
-        jvm: Any = self._spark.sparkContext._jvm
-        return jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
 
 
 def failed_expression(node: StageNode, text: str) -> CbpError | None:

@@ -18,13 +18,7 @@ import pyarrow as pa
 
 
 class ScratchFile:
-    """Writes tables one by one; `finish` gives the file its final name.
-
-    If the disk is full, no file is made, and no error is raised.
-
-    Args:
-        path: The final path; other writers of the same file write the same tables.
-    """
+    """Writes tables, as other writers of the file do; without an error if the disk is full."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -17,15 +17,14 @@ from functools import partial
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.arrow_types import Int64s, Mask
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.columnar.row_codes import first_twice
 from cbp.engine.kernel.arrow.emission import Emission
-from cbp.engine.kernel.arrow.groups import author_schema
+from cbp.engine.kernel.arrow.groups import author_schema, row_at
 from cbp.engine.kernel.arrow.kept_tables import kept_key
 from cbp.engine.kernel.arrow.reader import Call, read_calls
 from cbp.engine.kernel.arrow.run import CallSettler
@@ -34,17 +33,7 @@ from cbp.engine.spark.sql.called_groups import Called
 from cbp.engine.spark.sql.lookup_task import LookUpTask
 from cbp.engine.spark.sql.task_plans import deletions, result_flow
 from cbp.engine.state.bucket_state import BucketState
-from cbp.engine.task.bucket_work import (
-    AgingWork,
-    BucketWork,
-    Lookups,
-    WriteState,
-    bucket_batches,
-    count_arrived,
-    flow_runs,
-    run_batch,
-    woken_groups,
-)
+from cbp.engine.task import bucket_work
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.stage_task import counting_bytes
 from cbp.engine.task.task_plan import TaskPlan
@@ -57,14 +46,11 @@ from cbp.model.flow.schema import Schema
 
 @dataclass
 class SettleTask:
-    """Settles and writes the results of the author's plan.
+    """Settles and writes the results of the author's plan; `plan` is that of `with_results`.
 
-    Attributes:
-        plan: The plan of the run, as `with_results` returns it.
-        given: State or output to the flow that holds its records: its own flow, or the flow of
-            another result that is equal.
-        look_up: Finds the called groups of a plan of one task; `None` if keys arrive by the
-            shuffle.
+    `given` maps a state or output to the flow that holds its records: its own, or that of an equal
+    result. `look_up` finds the called groups of a plan of one task; `None` if keys arrive by the
+    shuffle.
     """
 
     plan: TaskPlan
@@ -105,25 +91,24 @@ class SettleTask:
         with Spool(plan.layout, plan.limits) as spool:
             # The results of a plan of one task come unsorted; sorting them here costs less.
             spool.take(batches, ordered=self.look_up is None)
-            count_arrived(plan, spool, writers.counts)
+            bucket_work.count_arrived(plan, spool, writers.counts)
             called = None if self.look_up is None else self.look_up.called()
             for some in self._batches(spool, called):
-                runs = flow_runs(plan, spool, some)
-                run_batch(writers, some, cache, partial(self._work, some, runs, called))
+                runs = bucket_work.flow_runs(plan, spool, some)
+                bucket_work.run_batch(writers, some, cache, partial(self._work, some, runs, called))
                 visited.update(some)
         writers.state.compact_others(visited, cache)
         writers.state.write_deletes()
         return called
 
     def _batches(self, spool: Spool, called: Called | None) -> list[tuple[int, ...]]:
-        """Return the buckets to run, as tuples of neighbors that run together."""
         if called is None:
-            return bucket_batches(self.plan, self.part, spool)
+            return bucket_work.bucket_batches(self.plan, self.part, spool)
         # File numbers in the calls are relative to the buckets that were looked up together.
         batches = list(called.calls)
         others = [
             (bucket,)
-            for bucket in chain(*bucket_batches(self.plan, self.part, spool))
+            for bucket in chain(*bucket_work.bucket_batches(self.plan, self.part, spool))
             if not any(some[0] <= bucket <= some[-1] for some in batches)
         ]
         return sorted([*batches, *others])
@@ -134,9 +119,9 @@ class SettleTask:
         runs: list[FlowRun],
         called: Called | None,
         states: dict[str, BucketState],
-        lookups: Lookups,
-        write_state: WriteState,
-    ) -> BucketWork:
+        lookups: bucket_work.Lookups,
+        write_state: bucket_work.WriteState,
+    ) -> bucket_work.BucketWork:
         plan = self.plan
         spec = replace(plan.spec, lookups=())  # the author's plan has read them
         by_name = {run.name: run for run in runs}
@@ -144,20 +129,20 @@ class SettleTask:
         keys = [run for run in runs if not run.name.startswith("_")]
         spec = replace(spec, inputs=spec.inputs[: len(keys)])
         calls: Iterable[Call]
-        woken = woken_groups(plan, states, self.writers.note_timer)
+        woken = bucket_work.woken_groups(plan, states, self.writers.note_timer)
         if called is None:
             hashes, calls = read_calls(spec, keys, states, limits=plan.limits, woken=woken)
         else:
             hashes, calls = called.hashes(buckets), called.calls.get(buckets, ())
 
-        def start(write: WriteState) -> _ArrivedResults:
+        def start(write: bucket_work.WriteState) -> _ArrivedResults:
             settler = CallSettler(spec, states, self.writers.write_output, write, plan.context)
             return _ArrivedResults(plan.stage, settler, results, hashes, calls)
 
         if woken is None or not plan.ages or not spec.expiries:
             return start(write_state)
         busy = [hashes, woken.hashes]
-        return AgingWork(spec, states, plan.context, start, write_state, busy)
+        return bucket_work.AgingWork(spec, states, plan.context, start, write_state, busy)
 
 
 @dataclass
@@ -173,7 +158,8 @@ class _ArrivedResults:
 
     def run(self) -> None:
         """Write the outputs, and settle the state of every group."""
-        with closing(self.settler.emission(self._no_keys(), copies=False)) as nobody:
+        nobody_called = author_schema(self._key).empty_table()
+        with closing(self.settler.emission(nobody_called, copies=False)) as nobody:
             self._begin(nobody)
         for call in self.calls:
             if len(call.groups):
@@ -208,22 +194,19 @@ class _ArrivedResults:
         again = first_twice(keys, np.zeros(len(keys), np.int64))
         try:
             if len(foreign):
-                group = keys.select(list(self._key.names)).slice(int(foreign[0]), 1)
-                refuse_output_foreign(output.name, tuple(group.to_pylist()[0].values()))
+                groups = keys.select(list(self._key.names))
+                refuse_output_foreign(output.name, row_at(groups, int(foreign[0])))
             if again is not None:
-                key = keys.slice(again, 1).to_pylist()[0]
-                refuse_output_twice(output.name, tuple(key.values()))
+                refuse_output_twice(output.name, row_at(keys, again))
         except AuthorMisuse as exc:
             raise author_error(exc, self._spec, stage=self.stage) from exc
 
     @property
     def _state_flows(self) -> list[str]:
-        """The results for states; for a kept state, deletions come before puts."""
         spec = self._spec
         return [*(deletions(one.name) for one in spec.kept), *(one.name for one in spec.authored)]
 
     def _emit_state(self, call: Call, emission: Emission) -> None:
-        """Emit the state that the plan gave for the groups of a call."""
         for name in self._state_flows:
             run = self.results.get(name)
             if run is None:
@@ -251,13 +234,10 @@ class _ArrivedResults:
         assert self._spec.key is not None, "a stage of this form has a key"
         return self._spec.key
 
-    def _no_keys(self) -> pa.Table:
-        return author_schema(self._key).empty_table()
 
-
-def _hits(wanted: Int64s, hashes: Int64s) -> npt.NDArray[np.bool_]:
+def _hits(wanted: Int64s, hashes: Int64s) -> Mask:
     """Return a mask of the `wanted` hashes that are in `hashes`; both must be ascending."""
     places = np.searchsorted(hashes, wanted)
-    hits: npt.NDArray[np.bool_] = places < len(hashes)
+    hits: Mask = places < len(hashes)
     hits[hits] = hashes[places[hits]] == wanted[hits]
     return hits

@@ -1,9 +1,10 @@
 """Python tasks around a plan in SQL: they read inputs, look up state and settle results.
 
-    job -> `PartRun` -> read_task, look_up_task -> the author's plan -> settle_task
+    job -> `TaskInput` -> read_task, look_up_task -> the author's plan -> settle_task
 
 Guaranteed: a task of a plan of one part learns its run only from a property of its Spark job. So
-it cannot take a retry, a twin, a concurrent run or an earlier run for its own.
+it cannot take a retry, a twin, a concurrent run or an earlier run for its own. Tasks that are made
+without a plan are of this kind.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import base64
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
@@ -33,26 +33,13 @@ NUMBERS = -1
 """Flow number of the record that holds a task's number; it sorts before all others."""
 
 _RUN = "cbp.sql.run"
-"""Property of a Spark job that holds its `PartRun`."""
+"""Property of a Spark job that holds its `TaskInput`."""
 
 _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-@dataclass(frozen=True, slots=True)
-class PartRun:
-    """One run of a part's plan.
-
-    Attributes:
-        job: Id in the names of the scratch files that its tasks share.
-    """
-
-    plan: TaskPlan
-    part: int
-    job: str
-
-
 @contextmanager
-def given_to(context: SparkContext, run: PartRun) -> Iterator[None]:
+def given_to(context: SparkContext, run: TaskInput) -> Iterator[None]:
     """Attach a run to the Spark jobs that this thread starts inside the context."""
     packed: bytes = cloudpickle.dumps(run)  # type: ignore[no-untyped-call]
     text = base64.b64encode(packed).decode("ascii")
@@ -63,101 +50,85 @@ def given_to(context: SparkContext, run: PartRun) -> Iterator[None]:
         context.setLocalProperty(_RUN, None)  # type: ignore[arg-type]  # that removes it
 
 
-def _part_run() -> PartRun:
+def _own() -> TaskInput:
     context = TaskContext.get()
     assert context is not None, "runs in a Spark task"
     text = context.getLocalProperty(_RUN)
     assert text is not None, "its job was given a run"
-    part_run: PartRun = pickle.loads(base64.b64decode(text))
-    return part_run
+    own: TaskInput = pickle.loads(base64.b64decode(text))
+    return own
 
 
-def read_task(input_: str) -> _Task:
-    """Return the Spark task that reads the records of one input, for one part of a stage."""
+def _leaf(records: Callable[[], Iterable[pa.RecordBatch]]) -> _Task:
+    """Return the Spark task that gives some records, whatever arrives."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _exhaust(batches)
+        for _ in batches:  # Spark discards a worker that leaves input unread
+            pass
         with carrying_errors():
-            yield from _own_records(_part_run()).records(input_)
+            yield from records()
 
     return run
 
 
-def look_up_task(plan: TaskPlan | None, state: str) -> _Task:
-    """Return the Spark task that looks up state.
+def read_task(input_: str) -> _Task:
+    """Return the Spark task that reads the records of one input, for one part of a stage."""
+    return _leaf(lambda: _own().records(input_))
 
-    With a plan, it looks up the keys that arrive; without one, the keys of its job's part.
-    """
+
+def look_up_task(plan: TaskPlan | None, state: str) -> _Task:
+    """Return the Spark task that looks up state, with a plan by the keys that arrive."""
+    if plan is None:
+        return _leaf(lambda: LookUpTask.of(_own()).own_records(state))
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with carrying_errors():
-            if plan is not None:
-                part, keys = _numbered(plan, batches)
-                yield from LookUpTask(plan, part).records(state, keys)
-                return
-            _exhaust(batches)
-            yield from LookUpTask.of(_own_records(_part_run())).own_records(state)
+            part, keys = _numbered(plan, batches)
+            yield from LookUpTask(plan, part).records(state, keys)
 
     return run
 
 
 def named_task(name: str) -> _Task:
     """Return the Spark task that finds the records of a `NamedTable`, for its job's part."""
-
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _exhaust(batches)
-        with carrying_errors():
-            yield from LookUpTask.of(_own_records(_part_run())).own_named(name)
-
-    return run
+    return _leaf(lambda: LookUpTask.of(_own()).own_named(name))
 
 
 def whole_table_task(plan: TaskPlan | None, name: str) -> _Task:
-    """Return the Spark task that reads all records of a looked-up table.
+    """Return the Spark task that reads all records of a looked-up table."""
 
-    Without a plan, the plan of the job's part is used.
-    """
+    def records() -> Iterable[pa.RecordBatch]:
+        task = plan or _own().plan
+        spec = next(one for one in task.spec.looked_up_whole if one.name == name)
+        cache = index_cache(task.cache, task.limits)
+        table = read_whole_table(spec, task.lookups[name], cache)
+        batches: list[pa.RecordBatch] = table.to_batches()
+        return batches
 
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _exhaust(batches)
-        with carrying_errors():
-            task = plan or _part_run().plan
-            spec = next(one for one in task.spec.looked_up_whole if one.name == name)
-            cache = index_cache(task.cache, task.limits)
-            yield from read_whole_table(spec, task.lookups[name], cache).to_batches()
-
-    return run
+    return _leaf(records)
 
 
 def run_task(plan: TaskPlan | None) -> _Task:
-    """Return the Spark task that gives the facts about a run as one record.
+    """Return the Spark task that gives the facts about a run as one record."""
 
-    Without a plan, the plan of the job's part is used.
-    """
+    def records() -> Iterable[pa.RecordBatch]:
+        task = plan or _own().plan
+        return [run_record(task.spec, task.context)]
 
-    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _exhaust(batches)
-        with carrying_errors():
-            task = plan or _part_run().plan
-            yield run_record(task.spec, task.context)
-
-    return run
+    return _leaf(records)
 
 
 def settle_task(plan: TaskPlan | None, results: Sequence[str], given: dict[str, str]) -> _Task:
-    """Return the Spark task that settles results.
-
-    It settles arriving results as a task of the plan, or without a plan as its job's part.
-    """
+    """Return the Spark task that settles results: those that arrive, as a task of the plan."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number, attempt = task_identity()
         if plan is not None:
             task = SettleTask(plan, number, attempt, given=given)
         else:
-            own = _part_run()
+            own = _own()
             settled = with_results(own.plan, results, keys=False)
-            look_up = LookUpTask.of(_own_records(own))
+            look_up = LookUpTask.of(own)
             task = SettleTask(settled, own.part, attempt, given=given, look_up=look_up)
         yield from reported(task.run(batches))
 
@@ -173,12 +144,3 @@ def _numbered(
     assert first.column("_flow")[0].as_py() == NUMBERS, "a task gets its number"
     part = plan.owner(first.column("_bucket")[0].as_py())
     return part, chain([first.slice(1)], arriving)
-
-
-def _own_records(own: PartRun) -> TaskInput:
-    return TaskInput(own.plan, own.part, own.job)
-
-
-def _exhaust(batches: Iterable[pa.RecordBatch]) -> None:
-    for _ in batches:  # Spark discards a worker that leaves input unread
-        pass

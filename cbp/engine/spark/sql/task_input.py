@@ -3,12 +3,10 @@
     files -> arrange -> scratch file -> the records of an input, for the author's plan
                                    '-> the keys of all inputs, for the look-up
 
-A Spark plan may read an input several times, and state is looked up in another process; within
-one Spark task all of them are on one machine (`scratch_files`).
+All readers within one Spark task are on one machine (`scratch_files`).
 
-Guaranteed: a task's records are those of the groups that it owns, ascending by unsigned hash
-within an input. So the records of a group are adjacent, and results that Spark makes in the order
-in which it reads the groups have that order too. Not guaranteed: an order within a group.
+Guaranteed: a task's records are those of the groups that it owns, ascending by unsigned hash within
+an input, so the records of a group are adjacent. Not guaranteed: an order within a group.
 """
 
 from __future__ import annotations
@@ -34,12 +32,7 @@ _BATCH_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class TaskInput:
-    """The records that one task reads of a run's increments.
-
-    Attributes:
-        plan: The stage's plan, with all columns of its inputs.
-        job: Unique id of the run's job; names the scratch files together with the part.
-    """
+    """The records that one task reads; the run's unique `job` and the part name scratch files."""
 
     plan: TaskPlan
     part: int

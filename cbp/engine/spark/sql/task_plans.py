@@ -22,11 +22,9 @@ def with_called_keys(task: TaskPlan) -> TaskPlan:
 
 
 def with_results(task: TaskPlan, results: Iterable[str], *, keys: bool) -> TaskPlan:
-    """Return the plan whose flows are the results for states and outputs.
+    """Return the plan whose flows are the results for states and outputs, in this order.
 
-    Args:
-        results: Names of states and outputs, in the order of the flows.
-        keys: Whether the key columns of every input are flows too, before the results.
+    With `keys`, the key columns of every input are flows too, before the results.
     """
     spec = task.spec
     flows = {

@@ -32,7 +32,7 @@ from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.file_slices import Share
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.shuffle.delivery import has_already
-from cbp.engine.shuffle.layout import COUNT, MADE, TO, ShuffleLayout
+from cbp.engine.shuffle.layout import COUNT, MADE, TO, FlowRoute, ShuffleLayout
 from cbp.engine.shuffle.multicast_bindings import BindingFile, read_bindings
 from cbp.engine.shuffle.replicated_read import read_input
 from cbp.engine.shuffle.routing_keys import slot_columns
@@ -179,15 +179,14 @@ class Replication:
         """Yield the keys that the records of an input name, by key or by address."""
         flow = [input_.name for input_ in self.spec.inputs].index(name)
         input_, slots = self.spec.inputs[flow], list(self.layout.keys)
+        route = FlowRoute(self.stage, self.spec, self.layout, flow, 1, -1, 0)
         for file in self.inputs.get(name, ()):
             table = read_input([file], input_)
             if not input_.has_several:
-                columns_by_slot = slot_columns(
-                    table, self.spec, self.layout, flow, stage=self.stage
-                )
+                columns_by_slot = slot_columns(table, route)
                 yield pa.table({slot: columns_by_slot[slot] for slot in slots})
                 continue
-            columns, _ = copies(table, self.spec, self.layout, flow, stage=self.stage)
+            columns, _ = copies(table, route)
             keys = pa.table({slot: columns[slot] for slot in slots})
             yield keys.filter(columns[TO].is_null())
             made = columns[MADE].to_pylist() if MADE in columns else [None] * keys.num_rows

@@ -12,13 +12,14 @@ import pytest
 
 from cbp.engine.read.compare import (
     SHOWN_MAX,
+    Sides,
     compare,
     compare_changes,
     compare_multisets,
     compare_near,
     compare_views,
 )
-from cbp.engine.read.contents import ListedContents
+from cbp.engine.read.contents import listed_contents
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.model.dataflow.equality import Closeness, identity
 from cbp.model.flow.signed_changes import change_splitter
@@ -69,11 +70,7 @@ def test_multisets_differ_where_counters_do(seed: int, limits: EngineLimits):
     actual = changed(expected, draw, shuffle=True)
     counted: list[int] = []
     told = compare_multisets(
-        in_batches(expected, 3),
-        in_batches(actual, 4),
-        key=[0],
-        counting=counted.append,
-        limits=limits,
+        Sides(in_batches(expected, 3), in_batches(actual, 4), 0, counted.append, limits), [0]
     )
     left, right = Counter(map(identity, expected)), Counter(map(identity, actual))
     wrong = {row[0] for row in [*(left - right), *(right - left)] if isinstance(row, tuple)}
@@ -92,12 +89,10 @@ def test_views_differ_where_last_values_do(seed: int, limits: EngineLimits):
     expected = drawn(draw)
     actual = changed(expected, draw, shuffle=False)
     told = compare_views(
-        in_batches(expected, 3),
-        in_batches(actual, 4),
-        key=[0],
-        rows=len(expected),
-        counting=lambda rows: None,
-        limits=limits,
+        Sides(
+            in_batches(expected, 3), in_batches(actual, 4), len(expected), lambda rows: None, limits
+        ),
+        [0],
     )
     left, right = (
         {
@@ -115,10 +110,13 @@ def test_views_differ_where_last_values_do(seed: int, limits: EngineLimits):
 def test_a_difference_is_told_by_key_with_both_sides():
     """The records that one side lacks, as a person reads them; long ones are cut."""
     (one,) = compare_multisets(
-        in_batches([("a", 1), ("b", 2)], 9),
-        in_batches([("a", 1), ("b", 3), ("b", "x" * 1000)], 9),
-        key=[0],
-        counting=lambda rows: None,
+        Sides(
+            in_batches([("a", 1), ("b", 2)], 9),
+            in_batches([("a", 1), ("b", 3), ("b", "x" * 1000)], 9),
+            0,
+            lambda rows: None,
+        ),
+        [0],
     )
     assert (one.key, one.expected) == ("'b'", ("'b', 2",))
     assert one.found[0] == "'b', 3"
@@ -130,8 +128,8 @@ def test_a_difference_of_a_state_is_told_by_the_columns_that_hold_its_key():
     (one,) = compare(
         Comparison("stage", "kept", "state"),
         Ranks().spec(),
-        expected=ListedContents([[(1, 0.5, 7, "a"), (2, 0.5, 8, "b")]]),
-        actual=ListedContents([[(1, 0.5, 7, "a"), (2, 0.5, 9, "b")]]),
+        expected=listed_contents([[(1, 0.5, 7, "a"), (2, 0.5, 8, "b")]]),
+        actual=listed_contents([[(1, 0.5, 7, "a"), (2, 0.5, 9, "b")]]),
         counting=lambda rows: None,
     )
     assert (one.key, one.expected, one.found) == (
@@ -157,13 +155,11 @@ def test_what_need_only_be_near_differs_where_it_is_not(seed: int, limits: Engin
     draw.shuffle(actual)
     counted: list[int] = []
     told = compare_near(
-        in_batches(expected, 3),
-        in_batches(actual, 4),
-        key=[0],
-        rows=len(expected),
-        counting=counted.append,
-        close=close,
-        limits=limits,
+        Sides(
+            in_batches(expected, 3), in_batches(actual, 4), len(expected), counted.append, limits
+        ),
+        [0],
+        close,
     )
     assert {int(float(one.key)) for one in told} <= wrong, f"seed {seed}"
     assert len(told) == min(SHOWN_MAX, len(wrong)), f"seed {seed}"
@@ -175,9 +171,10 @@ def test_a_view_need_only_be_near_where_it_says_so():
     """The last records per key: numbers within the tolerance, the key exactly."""
 
     def told(right: Row) -> list[str]:
-        sides = (in_batches([(1, 9.0, 1), (1, 1.0, 2)], 9), in_batches([right], 9))
+        left = in_batches([(1, 9.0, 1), (1, 1.0, 2)], 9)
+        sides = Sides(left, in_batches([right], 9), 2, lambda rows: None)
         close = Closeness(0.1, frozenset({0}), frozenset({2}))
-        actual = compare_views(*sides, key=[0], rows=2, counting=lambda rows: None, close=close)
+        actual = compare_views(sides, [0], close)
         return [one.key for one in actual]
 
     assert told((1, 1.1, 7)) == []
@@ -202,11 +199,13 @@ def test_changes_differ_where_their_sums_do(seed: int, limits: EngineLimits) -> 
     extra = [(99, "new")] * draw.randint(0, 2)
     lacking = draw.randint(0, 2)
     told = compare_changes(
-        in_batches(told_of(rows, draw), 3),
-        in_batches(told_of([*rows[lacking:], *extra], draw), 4),
-        rows=30,
-        counting=lambda count: None,
-        limits=limits,
+        Sides(
+            in_batches(told_of(rows, draw), 3),
+            in_batches(told_of([*rows[lacking:], *extra], draw), 4),
+            30,
+            lambda count: None,
+            limits,
+        ),
     )
     assert sum(len(one.expected) for one in told) == lacking
     assert sum(len(one.found) for one in told) == len(extra)
@@ -221,12 +220,8 @@ def test_changes_of_an_output_with_a_sign_differ_where_their_sums_do(limits: Eng
         ([("b", 1, 7)], ["'c', None, 7"]),
     ):
         told = compare_changes(
-            in_batches(mine, 2),
-            in_batches(its, 2),
-            rows=4,
-            counting=lambda count: None,
+            Sides(in_batches(mine, 2), in_batches(its, 2), 4, lambda count: None, limits),
             split=change_splitter(("k", "sign", "n")),
-            limits=limits,
         )
         assert [one.key for one in told] == differing
 
@@ -240,12 +235,7 @@ def test_a_tombstone_equals_a_key_that_never_came(limits: EngineLimits) -> None:
         ([("a", None)], [("a", 1)], 1),
     ):
         told = compare_views(
-            in_batches(mine, 2),
-            in_batches(its, 2),
-            key=[0],
-            rows=2,
-            counting=lambda count: None,
-            limits=limits,
+            Sides(in_batches(mine, 2), in_batches(its, 2), 2, lambda count: None, limits), [0]
         )
         assert len(told) == differing
 
@@ -257,11 +247,6 @@ def test_changes_agree_as_closely_as_declared(limits: EngineLimits) -> None:
     its = [("a", 1.0 + 1e-9, 2, "insert", 1)]
     for other, differing in ((its, 0), ([("a", 1.1, 1, "insert", 1)], 2)):
         told = compare_changes(
-            in_batches(mine, 2),
-            in_batches(other, 2),
-            rows=3,
-            counting=lambda count: None,
-            close=near,
-            limits=limits,
+            Sides(in_batches(mine, 2), in_batches(other, 2), 3, lambda count: None, limits), near
         )
         assert len(told) == differing

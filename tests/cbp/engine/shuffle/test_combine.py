@@ -34,7 +34,7 @@ from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.reference.stage import ReferenceStage
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.shuffle.combine import combined
-from cbp.engine.shuffle.layout import shuffle_layout
+from cbp.engine.shuffle.layout import FlowRoute, shuffle_layout
 from cbp.engine.shuffle.merged_records import merge_records, merged_table
 from cbp.errors import AuthorCodeError, DefinitionError
 from cbp.testing import check_split, run_epochs
@@ -61,7 +61,7 @@ def combine(rows: list[Row], spec: Any = SPEC) -> tuple[list[Row], list[int], li
     columns = [dict(zip(schema.names, row, strict=True)) for row in rows]
     table = pa.Table.from_pylist(columns, schema=arrow_schema(schema))
     table = table.append_column("_seq", pa.array(range(len(rows)), pa.int64()))
-    fewer, counts = combined(table, spec, shuffle_layout(spec), 0, stage="sums")
+    fewer, counts = combined(table, FlowRoute("sums", spec, shuffle_layout(spec), 0, 1, -1, 0))
     places = fewer.column("_seq").to_pylist()
     return (
         [tuple(r[n] for n in schema.names) for r in fewer.to_pylist()],

@@ -10,7 +10,7 @@ import pytest
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.shuffle.exchange import Exchange, Message, Tables
 from cbp.engine.shuffle.flight_exchange import connected
-from cbp.engine.shuffle.layout import shuffle_layout
+from cbp.engine.shuffle.layout import FlowRoute, shuffle_layout
 from cbp.engine.shuffle.superstep_rounds import Arrived, Round, SuperstepRounds
 from cbp.engine.storage.held_records import Room
 from tests.loops import Swells, loop_of
@@ -46,7 +46,10 @@ def messages_of(part: int, many: int) -> pa.Table:
 def rounds_of(exchange: Exchange, tasks: int, room: Room) -> SuperstepRounds:
     """Return the rounds of a task of `Swells`."""
     layout = shuffle_layout(SPEC)
-    return SuperstepRounds(exchange, SPEC, layout, "stage", tasks, BUCKETS, -1, Arrived(room))
+    routes = [
+        FlowRoute("stage", SPEC, layout, flow, BUCKETS, -1, 0) for flow in range(len(SPEC.inputs))
+    ]
+    return SuperstepRounds(exchange, routes, tasks, Arrived(room))
 
 
 @pytest.mark.parametrize("spills", [False, True], ids=["memory", "disk"])

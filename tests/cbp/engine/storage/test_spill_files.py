@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cbp.engine.read.compare import compare_views
+from cbp.engine.read.compare import Sides, compare_views
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.multiset_difference import Difference
@@ -98,9 +98,7 @@ def compared(told: Told) -> Any:
     def side() -> Iterator[list[tuple[int, int]]]:
         yield [(n, n) for n in range(ROWS)]
 
-    differing = compare_views(
-        side, side, key=[0], rows=ROWS, counting=lambda _: told(), limits=LIMITS
-    )
+    differing = compare_views(Sides(side, side, ROWS, lambda _: told(), LIMITS), [0])
     assert not differing
     return list(range(ROWS))
 
