@@ -7,8 +7,7 @@ page header can make a reader skip a page silently. A damaged footer has wrong s
 tell a look-up what it need not search. We therefore write a *seal* between pages and footer, a
 place that every reader skips. It holds a checksum of each block of 64 KiB of pages, one of the
 footer, one of the name for which the file was written (files of equal size can be swapped) and
-one of the seal itself. Nothing else changes in the file, or in what refers to it. CRCs are
-written too, for other readers.
+one of the seal itself. CRCs are written too, for other readers.
 
 `CheckedFile` checks the footer when a file is opened, and blocks of pages just before they are
 read; small files are checked at once. Files of earlier versions and of other writers have no
@@ -94,7 +93,6 @@ def _seal_of(pages: int, sums: bytes, footer: bytes, path: str) -> bytes:
 
 
 def _name_sum(path: str) -> int:
-    """Return the checksum of a file's own name; 0 if it has none."""
     name = own_name(path)
     return xxhash.xxh3_64_intdigest(name.encode()) if name else 0
 
@@ -148,12 +146,7 @@ def reading_increment(path: str, expected: int) -> Iterator[None]:
 class CheckedFile:
     """A Parquet file that is checked before any of it is read; see the module header.
 
-    Attributes:
-        metadata: The file's Parquet metadata.
-        is_sealed: Whether the file has a seal.
-
-    Raises:
-        FileDamagedError: By every method, if the file is damaged.
+    Every method raises `FileDamagedError` if the file is damaged.
     """
 
     def __init__(self, path: str, source: pa.NativeFile, dictionaries: Sequence[str] = ()) -> None:
@@ -191,7 +184,7 @@ class CheckedFile:
         return self._file.schema_arrow
 
     def check(self) -> None:
-        """Check all pages now."""
+        """Check all pages."""
         with reading(self.path):
             self._check(0, self._pages)
 
@@ -226,14 +219,14 @@ class CheckedFile:
                 )
 
     def _check_group(self, group: int, columns: Sequence[str] | None) -> None:
-        """Check the pages of a row group."""
         if self._passed.all():
             return
+        nested = tuple(f"{column}." for column in columns or ())
         row_group_metadata = self.metadata.row_group(group)
         for at in range(row_group_metadata.num_columns):
             chunk = row_group_metadata.column(at)
             column = chunk.path_in_schema
-            if columns is None or column in columns or column.startswith(_prefixes(columns)):
+            if columns is None or column in columns or column.startswith(nested):
                 starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
                 start = min(start for start in starts if start)
                 self._check(start, start + chunk.total_compressed_size)
@@ -278,9 +271,7 @@ def open_parquet(
 def check_parquet(path: str) -> int:
     """Read a whole file and check all that can be checked; return its number of rows.
 
-    Raises:
-        FileLostError: The file is missing.
-        FileDamagedError: The file is damaged.
+    Raises as `open_parquet`.
     """
     with open_parquet(path) as file:
         file.check()
@@ -333,11 +324,6 @@ def _read_seal(source: pa.NativeFile, path: str) -> tuple[Sums | None, int]:
     if sum_ != xxhash.xxh3_64_intdigest(end[len(end) - footer :]):
         raise FileDamagedError(path, "the checksum of its footer is wrong")
     return np.frombuffer(sums, "<u8"), int(pages)
-
-
-def _prefixes(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the prefixes of the leaf columns of nested columns."""
-    return tuple(f"{column}." for column in columns)
 
 
 def _said(exc: BaseException) -> str:

@@ -8,9 +8,6 @@ it are at the start of the blocks, where a binary search in each block finds the
 row of any run can precede them. So memory holds one run while runs are made, and one block per
 run while they are merged. The file is read, not mapped: a process whose address space is bounded
 needs that space for the sorting.
-
-The order is `order_by_columns`: by each column in turn, nulls first, NaN last, as
-`cbp.engine.columnar.values` orders records.
 """
 
 from __future__ import annotations
@@ -29,7 +26,10 @@ from cbp.engine.storage.spill_files import BatchFile
 
 
 def order_by_columns(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the row numbers in the order of these columns: nulls first, ascending, NaN last."""
+    """Return the row numbers in the order of these columns: nulls first, ascending, NaN last.
+
+    `cbp.engine.columnar.values` orders records in the same way.
+    """
     names: list[str] = []
     arrays: list[Any] = []
     for at, name in enumerate(columns):
@@ -131,7 +131,6 @@ class _Run:
 
     @property
     def last(self) -> tuple[Any, ...]:
-        """The sort key of the block's last row."""
         return self._key(self._stop - 1)
 
     def upto(self, fence: tuple[Any, ...]) -> pa.Table:

@@ -1,8 +1,5 @@
 """What a run holds until it ends: in memory while there is room, in mapped temporary files beyond.
 
-    records -> HeldRecords -> Room: more than half of the memory is taken?
-                                '-> the largest holders -> temporary files -> mapped again
-
 A `Room` counts the bytes that one call of a whole run, or a loop, holds. Once more than half of the
 bytes that it may hold in memory are taken, its largest holders write their records to temporary
 files, and from then on hold a memory map of these: the same records in the same order, whose pages
@@ -58,13 +55,11 @@ class Room:
     """Counts the bytes of one call, or of a loop, in memory and in temporary files.
 
     Attributes:
-        stage: The stage, for the error.
         most: Largest number of bytes in memory.
         most_on_disk: Largest number of bytes in temporary files; 0 means no such files.
         taken: Bytes in memory now.
         on_disk: Bytes in temporary files now.
         superstep: The superstep of a loop, from 1, for the error; `None` for one call.
-        holders: Hold records that can go to a file.
     """
 
     stage: str
@@ -117,16 +112,11 @@ class Room:
         self.hold_on_disk(size)
 
     def hold_on_disk(self, size: int) -> None:
-        """Count this many more bytes in files.
-
-        Raises:
-            RunTooLargeError: Files would have too many bytes.
-        """
+        """Count this many more bytes in files; `RunTooLargeError` if these are too many."""
         self.on_disk += size
         if self.on_disk > self.most_on_disk:
-            raise RunTooLargeError(
-                self.stage, self.most_on_disk, self.on_disk, self.superstep, on_disk=True
-            )
+            most, taken = self.most_on_disk, self.on_disk
+            raise RunTooLargeError(self.stage, most, taken, self.superstep, on_disk=True)
 
     def free(self, memory: int, on_disk: int = 0) -> None:
         """Count that bytes are no longer held."""
@@ -134,14 +124,10 @@ class Room:
         self.on_disk -= on_disk
 
     def keep(self, pieces: Iterable[pa.Table]) -> pa.Table:
-        """Return one or more pieces as one table, which is held from now on.
+        """Return one or more pieces as one table, which is held from now on; raises as `take`.
 
         Each piece is requested after the earlier ones have found room, so a table of any size
         can be built from pieces that fit in memory.
-
-        Raises:
-            RunTooLargeError: There is no room.
-            DiskFullError: The folder of temporary files is full.
         """
         held = HeldRecords(self)
         try:
@@ -153,18 +139,16 @@ class Room:
 
 
 class HeldRecords:
-    """Records of one schema in the order in which they were added.
+    """Records of one schema in the order in which they were added; may be joined into fewer tables.
 
     Attributes:
-        tables: The records; several added tables may be joined.
         memory: Bytes of records in memory.
         on_disk: Bytes of records in files.
     """
 
     def __init__(self, room: Room) -> None:
-        self._room = room
+        self._room, self._mapped = room, 0
         self.tables: list[pa.Table] = []
-        self._mapped = 0
         self.memory = self.on_disk = 0
         room.holders.append(self)
 
@@ -208,9 +192,7 @@ class HeldRecords:
 def mapped(tables: Sequence[pa.Table]) -> pa.Table:
     """Return tables of one schema as one table that maps a temporary file.
 
-    Raises:
-        DiskFullError: The file does not fit.
-        AddressSpaceError: The file can neither be mapped nor read.
+    Raises `DiskFullError` or `AddressSpaceError` if there is no room for it.
     """
     file = BatchFile(tables[0].schema)
     try:

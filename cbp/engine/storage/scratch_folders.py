@@ -32,8 +32,6 @@ def take_scratch(root: Path, prefix: str) -> tuple[Path, int]:
 
     Returns:
         The folder, and the file descriptor of its lock; keep it open while the folder is in use.
-
-    Raises `OSError`.
     """
     for folder in root.glob(f"{prefix}*"):
         _remove_dead(folder)
@@ -49,10 +47,7 @@ def take_scratch(root: Path, prefix: str) -> tuple[Path, int]:
 
 @contextmanager
 def scratch_folder(prefix: str) -> Iterator[Path]:
-    """Give a scratch folder in the system's folder for temporary files, and remove it at the end.
-
-    Raises as `take_scratch`.
-    """
+    """Give a scratch folder in the system's folder for temporary files; remove it at the end."""
     folder, lock = take_scratch(Path(tempfile.gettempdir()), prefix)
     try:
         yield folder

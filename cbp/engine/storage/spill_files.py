@@ -5,9 +5,7 @@ Python values. Both lie in the temporary folder (`TMPDIR`), and vanish with thei
 
 Guaranteed: a full disk or quota raises `DiskFullError`. Reading single batches needs no memory map,
 so it works where the address space of a process is bounded (`spark.executor.pyspark.memory`).
-Reading all batches at once maps the file, or reads it into memory if it cannot be mapped. If it
-does not fit there, the error names the setting. Nothing is synced, and
-nothing outlives the process.
+Nothing is synced, and nothing outlives the process.
 """
 
 from __future__ import annotations
@@ -29,9 +27,6 @@ class BatchFile:
     """Batches of one schema in the order of writing; the owner closes the file.
 
     Tables and readers that it returned stay valid after that.
-
-    Raises:
-        DiskFullError: By every method that writes.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
