@@ -9,9 +9,9 @@ has at most one change in it: one insert, one delete, or one pair of updates. A 
 without a key has as many inserts, or deletes, as it is there more, or less, often.
 
 Without change files, readers derive changes from the files that an entry adds and removes. That
-suffices where an entry only adds files: all their records are inserted. Elsewhere it does not. A
-file that loses rows is removed and added again with another deletion vector, which delta-rs takes
-for changes of all its rows; and no reader knows which deletion and insertion are an update.
+suffices where an entry only adds files. A file that loses rows is removed and added again with
+another deletion vector, which delta-rs takes for changes of all its rows; and no reader knows which
+deletion and insertion are an update.
 
 Guaranteed: a file is whole or absent, and bytes under one name never change, since the name holds
 a digest of them. So a publication that is repeated, also by a controller that no longer leads,
@@ -110,7 +110,7 @@ def net_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def feed_of_repair(
-    path: str, files: Files, limits: EngineLimits = DEFAULT_LIMITS
+    path: str, files: Files
 ) -> Callable[[Snapshot, Snapshot], tuple[ChangeFile, ...]]:
     """Return a writer of the change files of a repair, which undoes foreign writes.
 
@@ -120,8 +120,8 @@ def feed_of_repair(
     def write(before: Snapshot, after: Snapshot) -> tuple[ChangeFile, ...]:
         if before.live == after.live or not feed_flow(after.metadata.configuration):
             return ()
-        epoch = shown_epoch(after.txns, shown_generation(after.txns))
-        feed = ChangeFeed(path, after, max(epoch, 0), files, limits)
+        epoch = max(shown_epoch(after.txns, shown_generation(after.txns)), 0)
+        feed = ChangeFeed(path, after, epoch, files, DEFAULT_LIMITS)
         try:
             return feed.write_difference(before.live, after.live)
         except (CbpError, OSError, pa.ArrowException, KeyError) as exc:
@@ -165,7 +165,8 @@ class ChangeFeed:
         paths = [path for epoch in epochs for path in epoch]
         if sum(map(bool, epochs)) <= 1:
             return self._write(self._read(paths, without=(_EPOCH, SIGN)))
-        return self._write(self._net(lambda: self._read(paths), _rows_of(paths)))
+        rows = sum(pq.read_metadata(path).num_rows for path in paths)
+        return self._write(self._net(lambda: self._read(paths), rows))
 
     def write_difference(
         self, before: Mapping[str, AddFile], after: Mapping[str, AddFile]
@@ -178,10 +179,9 @@ class ChangeFeed:
     def _read(
         self, paths: Sequence[str], *, without: Sequence[str] = (_EPOCH,)
     ) -> Iterator[pa.Table]:
+        options = {"without": without, "dictionaries": (CHANGE_TYPE,)}
         for path in paths:
-            for batch in read_batches(
-                path, limits=self.limits, without=without, dictionaries=(CHANGE_TYPE,)
-            ):
+            for batch in read_batches(path, limits=self.limits, **options):
                 yield pa.Table.from_batches([batch])
 
     def _sides(
@@ -294,10 +294,6 @@ def _codecs(table: pa.Table) -> str | dict[str, str]:
         return "snappy"
     names = table.column_names
     return {name: "none" if is_random(table.column(name)) else "snappy" for name in names}
-
-
-def _rows_of(paths: Iterable[str]) -> int:
-    return sum(pq.read_metadata(path).num_rows for path in paths)
 
 
 def _as_feed(changes: pa.Table) -> pa.Table:

@@ -1,8 +1,5 @@
 """Garbage collection of one table: which versions stay readable, which files can be removed.
 
-When a dataflow is collected, and what else goes, is decided in
-`controller.loop.housekeeping.collector`.
-
 A table is cleaned in two steps. First the log is cut before a checkpoint, the *base*: the oldest
 version that stays readable. Then every file is removed for which both conditions hold:
 
@@ -21,13 +18,13 @@ Guaranteed, whatever crashes or runs meanwhile: every version from the base on, 
 increment in a queue and every unpublished intention keep their files
 (tests/cbp/engine/commit/test_garbage_collection.py). A reader of a version that was the newest one
 less than `Retention.seconds` ago finds its files, unless `versions_max` newer ones exist.
-Not guaranteed: that all garbage is removed in one call; each removes at most `FILES_MAX` files.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from cbp.engine.commit.table_entries import shown_epoch, shown_generation
 from cbp.engine.delta.actions import AddFile, ChangeFile
@@ -42,8 +39,6 @@ FILES_MAX = 2_000
 """Maximum number of files of a table that one call removes, in some tenths of a second."""
 
 _FOLDERS = ("_change_data", "_runs", "_vectors")
-
-
 ONE_DAY = Retention()
 """The default retention of tables."""
 
@@ -97,7 +92,6 @@ def dead_files(
     """Return the dead files by the rule in the module header, oldest epoch first; pure.
 
     Args:
-        stored: Files of the table; paths relative to it.
         named: Files that a version, a queue or a record still needs.
         floor: The epoch that the oldest kept version shows.
     """
@@ -137,7 +131,7 @@ def plan_table(
     old = sum(v < base for v in log.versions()) + sum(v < base for v in log.checkpoints())
     floor, alive = named.since(base, shown_generation(table.snapshot.txns))
     stored = [
-        StoredFile(f"{folder}/{file.path}", file.bytes, file.age_seconds, file.temporary)
+        replace(file, path=f"{folder}/{file.path}")
         for folder in _FOLDERS
         for file in files.list_files(f"{table.path}/{folder}")
     ]

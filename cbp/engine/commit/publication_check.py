@@ -26,14 +26,7 @@ _AREAS = ("state", "flows", "set_aside")
 
 
 def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: int) -> int | None:
-    """Return when an epoch was published as a whole, in ms; `None` if that is unknown.
-
-    Args:
-        generation: The dataflow's generation in which the epoch was run.
-
-    Raises:
-        FileDamagedError: If the log of a table cannot be read.
-    """
+    """Return when an epoch of a generation was published as a whole, in ms; `None` if unknown."""
     named: set[str] = set()
     stamps: list[int] = []
     shown: dict[str, Mapping[str, int]] = {}
@@ -56,13 +49,9 @@ def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: in
 
 
 def require_shown(folder: str, files: Files, intention: Intention) -> None:
-    """Refuse tables that lack a published run, because an old copy was restored.
+    """Refuse tables that lack a published run (`FileLostError`): an old copy was restored.
 
     Later runs on such a table would produce a state that never existed.
-
-    Raises:
-        FileLostError: If the log of a table ends before the run.
-        FileDamagedError: If the log of a table cannot be read.
     """
     for table in dict.fromkeys(change.table for change in intention.changes):
         log = DeltaLog(f"{folder}/{table}", files)
@@ -80,14 +69,10 @@ def require_shown(folder: str, files: Files, intention: Intention) -> None:
 
 
 def require_generations(folder: str, files: Files, newest: int) -> None:
-    """Refuse tables that show more roll-backs than there are records of roll-backs.
-
-    Args:
-        newest: Number of the newest generation that has a record; 0 if none has.
+    """Refuse tables that show more roll-backs than `newest`, the last that has a record.
 
     Raises:
         FileLostError: If the record of a roll-back is gone.
-        FileDamagedError: If the log of a table cannot be read.
     """
     for table in _tables_of(folder, files, ""):
         try:
@@ -100,10 +85,7 @@ def require_generations(folder: str, files: Files, newest: int) -> None:
 
 
 def _tables_of(folder: str, files: Files, stage: str) -> list[str]:
-    """Return the folders of a stage's tables, relative to the dataflow's.
-
-    `""` means those of all stages.
-    """
+    """Return the folders of the tables of a stage, or of all (`""`), relative to the dataflow's."""
     return [
         f"{area}/{name}"
         for area in _AREAS
@@ -116,17 +98,16 @@ def _entries_of(
     entries: Sequence[tuple[int, Sequence[Action]]], table: str, epoch: int, generation: int
 ) -> Iterator[CommitInfo]:
     """Yield the `CommitInfo` of the entries that show an epoch."""
-    end = f"@{generation}" if generation else ""
     for _, actions in entries:
         txns = [action for action in actions if isinstance(action, Txn)]
-        if any(t.version == epoch and _is_of(t.app_id, table, end) for t in txns):
+        if any(t.version == epoch and _is_of(t.app_id, table, generation) for t in txns):
             yield from (action for action in actions if isinstance(action, CommitInfo))
 
 
-def _is_of(application: str, table: str, end: str) -> bool:
+def _is_of(application: str, table: str, generation: int) -> bool:
     """Return whether an application id belongs to a table and a generation."""
-    _, _, generation = application.rpartition("/")[2].partition("@")
-    return _table_of(application) == table and generation == end.removeprefix("@")
+    counted = application.rpartition("/")[2].partition("@")[2]
+    return _table_of(application) == table and counted == (str(generation) if generation else "")
 
 
 def _table_of(application: str) -> str:

@@ -41,8 +41,7 @@ def feed_key(configuration: Mapping[str, str]) -> Schema:
 def with_feed_of(current: Mapping[str, str], declared: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of an existing table for a new version of its stage.
 
-    Returns:
-        The settings of both. The feed stays if both have it, and is never added.
+    The feed stays if both have it, and is never added.
     """
     feed = {ENABLED, *LATER}
     both = {name: value for name, value in current.items() if name not in feed}

@@ -19,81 +19,56 @@ import pyarrow.parquet as pq
 from cbp.engine.delta.actions import Action, AddFile, Metadata, Protocol, Txn
 from cbp.engine.storage.checked_parquet import CHECKED, open_parquet, reading, sealed
 
-_TEXTS = pa.map_(pa.string(), pa.string())
+_TEXT, _LONG, _INT, _BOOL = pa.string(), pa.int64(), pa.int32(), pa.bool_()
+_TEXTS, _LIST = pa.map_(_TEXT, _TEXT), pa.list_(_TEXT)
 _VECTOR = pa.struct(
-    [
-        ("storageType", pa.string()),
-        ("pathOrInlineDv", pa.string()),
-        ("offset", pa.int32()),
-        ("sizeInBytes", pa.int32()),
-        ("cardinality", pa.int64()),
-    ]
+    {
+        "storageType": _TEXT,
+        "pathOrInlineDv": _TEXT,
+        "offset": _INT,
+        "sizeInBytes": _INT,
+        "cardinality": _LONG,
+    }
 )
-_SCHEMA = pa.schema(
-    [
-        (
-            "txn",
-            pa.struct(
-                [("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]
-            ),
-        ),
-        (
-            "add",
-            pa.struct(
-                [
-                    ("path", pa.string()),
-                    ("partitionValues", _TEXTS),
-                    ("size", pa.int64()),
-                    ("modificationTime", pa.int64()),
-                    ("dataChange", pa.bool_()),
-                    ("stats", pa.string()),
-                    ("tags", _TEXTS),
-                    ("deletionVector", _VECTOR),
-                ]
-            ),
-        ),
-        (
-            "remove",
-            pa.struct(
-                [
-                    ("path", pa.string()),
-                    ("deletionTimestamp", pa.int64()),
-                    ("dataChange", pa.bool_()),
-                    ("extendedFileMetadata", pa.bool_()),
-                    ("partitionValues", _TEXTS),
-                    ("size", pa.int64()),
-                    ("deletionVector", _VECTOR),
-                ]
-            ),
-        ),
-        (
-            "metaData",
-            pa.struct(
-                [
-                    ("id", pa.string()),
-                    ("name", pa.string()),
-                    ("description", pa.string()),
-                    ("format", pa.struct([("provider", pa.string()), ("options", _TEXTS)])),
-                    ("schemaString", pa.string()),
-                    ("partitionColumns", pa.list_(pa.string())),
-                    ("configuration", _TEXTS),
-                    ("createdTime", pa.int64()),
-                ]
-            ),
-        ),
-        (
-            "protocol",
-            pa.struct(
-                [
-                    ("minReaderVersion", pa.int32()),
-                    ("minWriterVersion", pa.int32()),
-                    ("readerFeatures", pa.list_(pa.string())),
-                    ("writerFeatures", pa.list_(pa.string())),
-                ]
-            ),
-        ),
-    ]
-)
+_FIELDS: dict[str, dict[str, pa.DataType]] = {
+    "txn": {"appId": _TEXT, "version": _LONG, "lastUpdated": _LONG},
+    "add": {
+        "path": _TEXT,
+        "partitionValues": _TEXTS,
+        "size": _LONG,
+        "modificationTime": _LONG,
+        "dataChange": _BOOL,
+        "stats": _TEXT,
+        "tags": _TEXTS,
+        "deletionVector": _VECTOR,
+    },
+    "remove": {
+        "path": _TEXT,
+        "deletionTimestamp": _LONG,
+        "dataChange": _BOOL,
+        "extendedFileMetadata": _BOOL,
+        "partitionValues": _TEXTS,
+        "size": _LONG,
+        "deletionVector": _VECTOR,
+    },
+    "metaData": {
+        "id": _TEXT,
+        "name": _TEXT,
+        "description": _TEXT,
+        "format": pa.struct({"provider": _TEXT, "options": _TEXTS}),
+        "schemaString": _TEXT,
+        "partitionColumns": _LIST,
+        "configuration": _TEXTS,
+        "createdTime": _LONG,
+    },
+    "protocol": {
+        "minReaderVersion": _INT,
+        "minWriterVersion": _INT,
+        "readerFeatures": _LIST,
+        "writerFeatures": _LIST,
+    },
+}
+_SCHEMA = pa.schema({kind: pa.struct(fields) for kind, fields in _FIELDS.items()})
 _KINDS: dict[str, Any] = {"protocol": Protocol, "metaData": Metadata, "txn": Txn, "add": AddFile}
 
 

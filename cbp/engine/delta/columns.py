@@ -41,13 +41,12 @@ def schema_string(schema: Schema, *, extra: Sequence[tuple[str, str]]) -> str:
     return json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
 
 
-def has_not_null(schema: Schema) -> bool:
-    """Return whether writers must check a NOT NULL (Delta's feature `invariants`)."""
-    return any(not f.nullable for f in schema.fields)
-
-
 def declares_not_null(schema: str) -> bool:
-    """Return the same as `has_not_null`, for columns as Delta's JSON text."""
+    """Return whether writers must check a NOT NULL (Delta's feature `invariants`).
+
+    Args:
+        schema: Columns as Delta's JSON text.
+    """
     return any(not field["nullable"] for field in json.loads(schema)["fields"])
 
 
@@ -62,12 +61,8 @@ def _type(type_: DataType) -> Any:
     if type_.kind == "ARRAY":
         return {"type": "array", "elementType": parts[0], "containsNull": True}
     if type_.kind == "MAP":
-        return {
-            "type": "map",
-            "keyType": parts[0],
-            "valueType": parts[1],
-            "valueContainsNull": True,
-        }
+        kinds = {"keyType": parts[0], "valueType": parts[1]}
+        return {"type": "map", **kinds, "valueContainsNull": True}
     if type_.kind == "STRUCT":
         pairs = zip(type_.names, parts, strict=True)
         fields = [_field(name, part, nullable=True) for name, part in pairs]

@@ -1,8 +1,8 @@
 """Deletion vectors: which rows of an immutable data file are dead, in Delta's format.
 
-A vector is a 64-bit roaring bitmap of physical row numbers. A task writes its vectors
-into one file: a file per vector would cost a sync each, and inline
-vectors make checkpoints 25 times as large:
+A vector is a 64-bit roaring bitmap of physical row numbers. A task writes its vectors into one
+file: a file per vector would cost a sync each, and inline vectors make checkpoints 25 times as
+large:
 
     byte 1 | "CBPVECT1", UUID | { int32 size | magic, bitmap (size bytes) | uint32 CRC-32 } ...
 
@@ -81,9 +81,6 @@ def pack_vectors(
 
     Returns:
         The descriptor of each vector, by the same key. Without vectors: no descriptors, no file.
-
-    Raises:
-        InvariantError: A vector is empty, or all together exceed 2 GB.
     """
     if not vectors:
         return {}, None
@@ -147,12 +144,7 @@ def live_in(dead: BitMap64, first: int, last: int) -> npt.NDArray[np.int64]:
 
 
 def vector_path(vector: DeletionVector) -> str | None:
-    """Return a stored vector's file, relative to the table; None if the vector is inline.
-
-    Raises:
-        FileDamagedError: The vector has an absolute path.
-        InvariantError: The UUID in the descriptor is not Z85.
-    """
+    """Return a stored vector's file, relative to the table; None if the vector is inline."""
     if vector.storage_type == "i":
         return None
     if vector.storage_type != "u":
@@ -162,17 +154,11 @@ def vector_path(vector: DeletionVector) -> str | None:
 
 
 def z85_encode(data: bytes) -> str:
-    """Return the Z85 text of `data`, padded with zero bytes to a multiple of four.
-
-    Source:
-        ZeroMQ RFC 32/Z85.
-    """
+    """Return the Z85 text (ZeroMQ RFC 32) of `data`, padded with zero bytes to a multiple of 4."""
     data += b"\0" * (-len(data) % 4)
-    text = []
-    for (value,) in struct.iter_unpack(">I", data):
-        for power in (52_200_625, 614_125, 7_225, 85, 1):
-            text.append(_Z85[value // power % 85])
-    return "".join(text)
+    values = (value for (value,) in struct.iter_unpack(">I", data))
+    powers = (52_200_625, 614_125, 7_225, 85, 1)
+    return "".join(_Z85[value // power % 85] for value in values for power in powers)
 
 
 def z85_decode(text: str) -> bytes:
@@ -221,7 +207,7 @@ def _read_stored(table_path: str, vector: DeletionVector, files: Files) -> bytes
     # In files of earlier versions and of other writers, the first vector begins here.
     if at >= _HEAD_BYTES and head[5:9] != _MAGIC and head[1:_HEAD_BYTES] != own:
         raise _damaged(table_path, vector, "its file was written under another name")
-    if len(block) != vector.size_bytes + 8:
+    if len(block) != size:
         raise _damaged(table_path, vector, f"only {len(block)} of its {size} bytes exist")
     if struct.unpack(">i", block[:4])[0] != vector.size_bytes:
         raise _damaged(table_path, vector, "its length differs from that in the table's log")
@@ -235,10 +221,8 @@ def _damaged(table_path: str, vector: DeletionVector, why: str) -> FileDamagedEr
     place = vector.path_or_inline[-40:]
     if vector.storage_type == "u":
         place = vector_path(vector) or place
-    return FileDamagedError(
-        f"{table_path}/{place}",
-        f"the deletion vector at byte {vector.offset or 0} is wrong ({why})",
-    )
+    why = f"the deletion vector at byte {vector.offset or 0} is wrong ({why})"
+    return FileDamagedError(f"{table_path}/{place}", why)
 
 
 VECTORS_BYTES_MAX = 32 << 20
@@ -251,11 +235,7 @@ _Key = tuple[str, DeletionVector]
 
 
 class VectorCache:
-    """The cache; see the module header. Several threads may use it.
-
-    Attributes:
-        held_bytes: Size of the cached vectors; at most `bytes_max`.
-    """
+    """The cache; see the module header. Several threads may use it."""
 
     def __init__(self, *, bytes_max: int = VECTORS_BYTES_MAX) -> None:
         self._bytes_max = bytes_max

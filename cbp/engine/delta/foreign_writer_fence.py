@@ -78,15 +78,12 @@ class ForeignWatch:
 
     def __call__(self, version: int, actions: Sequence[Action]) -> None:
         """Take one entry; must be called in the order of versions."""
-        infos = [action for action in actions if isinstance(action, CommitInfo)]
         if written_by_us(actions):
             self._foreign = None
-        elif len(infos) < len(actions) and self._foreign is None:
+        elif self._foreign is None and not all(isinstance(one, CommitInfo) for one in actions):
+            operation, engine = writer_of(actions)
             self._foreign = ForeignWriterError(
-                self._path,
-                version=version,
-                operation=infos[0].operation if infos else "unknown operation",
-                engine=(infos[0].engine if infos else "") or "an unknown engine",
+                self._path, version=version, operation=operation, engine=engine
             )
 
     def check(self) -> None:
@@ -95,10 +92,16 @@ class ForeignWatch:
             raise self._foreign
 
 
+def writer_of(actions: Sequence[Action]) -> tuple[str, str]:
+    """Return the operation and the engine of a foreign entry, according to the entry."""
+    info = next((one for one in actions if isinstance(one, CommitInfo)), None)
+    operation = info.operation if info else "unknown operation"
+    return operation, (info.engine if info else "") or "an unknown engine"
+
+
 def written_by_us(actions: Sequence[Action]) -> bool:
     """Return whether this engine wrote an entry, according to the entry."""
-    infos = [action for action in actions if isinstance(action, CommitInfo)]
-    return bool(infos) and infos[0].engine.startswith("cbp/")
+    return writer_of(actions)[1].startswith("cbp/")
 
 
 def is_ours(snapshot: Snapshot) -> bool:

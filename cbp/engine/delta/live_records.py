@@ -1,8 +1,7 @@
 """Reads the live records of a data file in small batches, for display.
 
-Guaranteed: a batch has at most `EngineLimits.read_rows` records, and fewer if they are wide.
-Not guaranteed: the size of a batch in bytes. It is estimated from the uncompressed pages of the
-file. The pages hold a repeated string only once, so the estimate is then too low.
+Guaranteed: a batch has at most `EngineLimits.read_rows` records, and fewer if they are wide. How
+wide is estimated from the uncompressed pages, which hold a repeated string only once.
 """
 
 from __future__ import annotations

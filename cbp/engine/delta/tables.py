@@ -1,9 +1,8 @@
 """Managed Delta tables: created, published to and released by this engine, read by everybody.
 
-A managed table has a writer feature that only this engine knows (`FENCE`). Every Delta
-reader still works. Every writer that obeys the protocol refuses the table: INSERT, DELETE,
-OPTIMIZE, RESTORE and VACUUM of Spark, and delta-rs. `release` removes the fence for good.
-
+A managed table has a writer feature that only this engine knows (`FENCE`), so writers that obey the
+protocol refuse it (INSERT, DELETE, OPTIMIZE, RESTORE and VACUUM of Spark, and delta-rs), and every
+reader still works. `release` removes the fence for good.
 Guaranteed by `publish`:
 - A publication (`app_id`, `version`) appears once, however often it is repeated, by
   one process or by several (tests/cbp/engine/delta/test_tables.py).
@@ -37,7 +36,7 @@ from cbp.engine.delta.actions import (
 )
 from cbp.engine.delta.change_feed_settings import FEATURE, feed_flow
 from cbp.engine.delta.checkpoint import encode_checkpoint
-from cbp.engine.delta.columns import declares_not_null, has_not_null, schema_string
+from cbp.engine.delta.columns import declares_not_null, schema_string
 from cbp.engine.delta.foreign_writer_fence import (
     ENGINE,
     FENCE,
@@ -93,18 +92,10 @@ def create_table(
         TableForeignError: The folder holds anything else: other files, another service's
             table, or a table with another id, schema, partitioning or configuration.
     """
-    metadata = Metadata(
-        id=table_id,
-        schema=schema_string(schema, extra=extra),
-        partition_columns=tuple(partition_by),
-        configuration={
-            "delta.enableDeletionVectors": "true",
-            **OWN_SETTINGS,
-            **(configuration or {}),
-        },
-        created_ms=now_ms,
-    )
-    writer_features = [*WRITER_FEATURES, FENCE] + ["invariants"] * has_not_null(schema)
+    own = {"delta.enableDeletionVectors": "true", **OWN_SETTINGS, **(configuration or {})}
+    columns = schema_string(schema, extra=extra)
+    metadata = Metadata(table_id, columns, tuple(partition_by), own, created_ms=now_ms)
+    writer_features = [*WRITER_FEATURES, FENCE] + ["invariants"] * declares_not_null(columns)
     writer_features += [FEATURE] if feed_flow(metadata.configuration) else []
     protocol = Protocol(3, 7, READER_FEATURES, tuple(sorted(writer_features)))
     log = DeltaLog(path, files)
@@ -143,9 +134,8 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
     """Remove the fence: from now on other programs may write to the table, and the engine does not.
 
     In-commit timestamps are switched off too, because delta-rs does not write them. Time travel
-    by timestamp then uses the times of the log's files, as in any other table.
-    Idempotent. Recorded runs must be published before: `cbp.engine.commit.release.release_table`
-    does both.
+    by timestamp then uses the times of the log's files, as in any other table. Idempotent.
+    Recorded runs must be published before: `cbp.engine.commit.release.release_table` does both.
 
     Returns:
         The version that released the table.
@@ -160,9 +150,8 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
     if FENCE not in snapshot.protocol.writer_features:
         return snapshot.version
     now = snapshot.protocol
-    other_features = tuple(
-        name for name in now.writer_features if name not in (FENCE, "inCommitTimestamp")
-    )
+    own = (FENCE, "inCommitTimestamp")
+    other_features = tuple(name for name in now.writer_features if name not in own)
     settings = {k: v for k, v in snapshot.metadata.configuration.items() if k not in OWN_SETTINGS}
     info = CommitInfo(max(now_ms, snapshot.in_commit_timestamp + 1), "CBP RELEASE", engine=ENGINE)
     protocol = Protocol(now.reader, now.writer, now.reader_features, other_features)
@@ -177,13 +166,7 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
 class ManagedTable:
     """One managed table; several threads may use it, but only one publisher at a time."""
 
-    def __init__(
-        self,
-        path: str,
-        files: Files,
-        *,
-        checkpoint_interval: int = DEFAULT_LIMITS.checkpoint_entries,
-    ) -> None:
+    def __init__(self, path: str, files: Files, *, checkpoint_interval: int) -> None:
         self.path, self.log = path, DeltaLog(path, files)
         self._files, self._interval = files, checkpoint_interval
         self._lock = threading.RLock()
@@ -237,8 +220,7 @@ class ManagedTable:
         Args:
             app_id: The application that publishes; each has its own increasing versions.
             version: Number of the publication, such as the epoch.
-            timestamp_ms: In-commit timestamp; raised if the table already has a later
-                one.
+            timestamp_ms: In-commit timestamp; raised if the table already has a later one.
             removes: Files to remove; also files that get a new vector, with their old one.
             also: Further applications for which the entry states the same `version`.
             metadata: Columns and settings from this entry on; None: unchanged.
@@ -266,13 +248,13 @@ class ManagedTable:
                         require_readable(self.path, action)
                 stamp = max(timestamp_ms, self._snapshot.in_commit_timestamp + 1)
                 info = CommitInfo(
-                    stamp,
-                    operation,
-                    stamp,
-                    {"appId": app_id, "version": str(version), **(parameters or {})},
-                    ENGINE,
-                    intention_id,
-                    not any(isinstance(action, RemoveFile) for action in change),
+                    timestamp_ms=stamp,
+                    operation=operation,
+                    in_commit_ms=stamp,
+                    parameters={"appId": app_id, "version": str(version), **(parameters or {})},
+                    engine=ENGINE,
+                    intention_id=intention_id,
+                    blind_append=not any(isinstance(action, RemoveFile) for action in change),
                 )
                 txns = [Txn(name, version, stamp) for name in (app_id, *also)]
                 txns += [Txn(name, number, stamp) for name, number in (marks or {}).items()]
@@ -290,9 +272,7 @@ class ManagedTable:
         return [replace(now, writer_features=features), metadata]
 
     def version_of(self, app_id: str, version: int) -> int:
-        """Return the oldest table version that shows this publication.
-
-        If its entry was cleaned up, this is the oldest version that can still be read.
+        """Return the oldest table version that shows this publication, and can still be read.
 
         Raises:
             NotFoundError: The publication never took place.
@@ -318,9 +298,7 @@ class ManagedTable:
         """Remove the log before the newest checkpoint that is not newer than `version`.
 
         Everything that stays can be read: a checkpoint, its own entry, and the later entries.
-
-        Returns:
-            The oldest version that can be read afterwards.
+        Returns the oldest of these versions.
         """
         with self._lock:
             self._files.remove_temporaries(self.log.folder)
@@ -346,25 +324,25 @@ class ManagedTable:
         return True
 
     def _take(self, entries: list[tuple[int, list[Action]]]) -> None:
-        if not entries:
-            return
-        watch = ForeignWatch(self.path)
-        for version, actions in entries:
-            watch(version, actions)
-        newer = self._snapshot.after(entries)
-        require_ours(self.path, newer, watch)
-        self._snapshot = newer
+        if entries:
+            watch = ForeignWatch(self.path)
+            for version, actions in entries:
+                watch(version, actions)
+            self._accept(self._snapshot.after(entries), watch)
 
     def _reload(self) -> None:
         """Read the whole log again: the entries that were needed next have been cleaned up."""
         watch = ForeignWatch(self.path)
-        newer = self.log.snapshot(visit=watch)
+        self._accept(self.log.snapshot(visit=watch), watch)
+
+    def _accept(self, newer: Snapshot, watch: ForeignWatch) -> None:
         require_ours(self.path, newer, watch)
         self._snapshot = newer
 
     def _checked(self, adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> list[Action]:
         """Return the actions if they fit the live set, so that no redo applies wrong ones."""
         live = self._snapshot.live
+        live, at = self._snapshot.live, self._snapshot.version
         gone = set()
         for remove in removes:
             old = live.get(remove.path)
@@ -373,10 +351,10 @@ class ManagedTable:
                     f"{self.path}: {remove.path} cannot be removed, because it is not in the table "
                     "or has another deletion vector"
                 )
-                raise InvariantError(message, path=remove.path, version=self._snapshot.version)
+                raise InvariantError(message, path=remove.path, version=at)
             gone.add(remove.path)
         for add in adds:
             if add.path in live and add.path not in gone:
                 message = f"{self.path}: {add.path} cannot be added: it is already in the table"
-                raise InvariantError(message, path=add.path, version=self._snapshot.version)
+                raise InvariantError(message, path=add.path, version=at)
         return [*removes, *adds]
