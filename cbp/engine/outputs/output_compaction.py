@@ -6,10 +6,8 @@ once per tier, and a table has few files per tier, most of them large.
 
 Kept by every merge: the records, their order (epoch, file, row), and `_epoch`, so that
 an old increment can still be read out of the table (`live_of`). Only neighboring epochs are
-merged, and always whole ones: sorted by their epochs, the files give the flow.
-
-Not touched: merged files that connectors still name. They leave the table but stay on disk until
-they are no longer needed (`cbp.engine.commit.garbage_collection`).
+merged, and always whole ones: sorted by their epochs, the files give the flow. Merged files that
+connectors still name stay on disk until `cbp.engine.commit.garbage_collection` removes them.
 """
 
 from __future__ import annotations
@@ -95,8 +93,7 @@ def in_order(files: Iterable[AddFile]) -> list[AddFile]:
 
 def live_of(files: Iterable[AddFile], epoch: int) -> list[AddFile]:
     """Return the live files that may hold records of an epoch, in order."""
-    covering = (file for file in files if epochs_of(file)[0] <= epoch <= epochs_of(file)[1])
-    return in_order(covering)
+    return in_order(file for file in files if epochs_of(file)[0] <= epoch <= epochs_of(file)[1])
 
 
 def choose(
@@ -107,10 +104,8 @@ def choose(
 ) -> list[AddFile]:
     """Return the files to merge into one, in order; empty if no merge is worth it; pure.
 
-    The largest full tier is merged, together with its smaller neighbors.
-
-    Args:
-        grain: Limits the merged file, since retention removes whole files.
+    The largest full tier is merged, together with its smaller neighbors. The grain limits the
+    merged file, since retention removes whole files.
     """
     fanout = limits.output_fanout
     all_blocks = blocks(files)
@@ -135,15 +130,11 @@ def merge(
     """Merge files into one that has their records in order; it is durable but not published.
 
     The merged file gets the time of its newest records, by which retention decides.
-
-    Raises:
-        InvariantError: If a file has fewer records than recorded.
-        OSError: If a file cannot be read.
+    `InvariantError` if a file has fewer records than recorded.
     """
     path = merged_file(epoch, run)
     # The newest file has all columns of the current schema.
-    newest = open_parquet(f"{folder}/{files[-1].path}")
-    schema = newest.schema_arrow.remove_metadata()
+    schema = open_parquet(f"{folder}/{files[-1].path}").schema_arrow.remove_metadata()
     sink = ParquetSink(f"{folder}/{path}", schema, faults=faults)
     for file in files:
         for batch in read_batches(f"{folder}/{file.path}", limits=limits):
@@ -174,13 +165,12 @@ def merged_change(
     epoch: int,
     run: str,
     faults: Faults,
-    grain: CompactionGrain = WHOLE,
-    limits: EngineLimits = DEFAULT_LIMITS,
+    grain: CompactionGrain,
+    limits: EngineLimits,
 ) -> TableChange | None:
     """Compact one table and return the change; `None` if there is nothing to merge or it failed.
 
-    If a file cannot be read, that is logged and nothing is merged: a new epoch does not need the
-    merged file.
+    A failure is logged: a new epoch does not need the merged file.
 
     Args:
         table: Folder relative to the dataflow's, as the intention names it.

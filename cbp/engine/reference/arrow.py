@@ -35,10 +35,7 @@ def call_arrow(
     groups: Mapping[Row, Mapping[str, Sequence[Row]]],
     context: RunContext,
 ) -> tuple[Emitted, dict[Row, Emitted]]:
-    """Call the author once, with all groups.
-
-    Args:
-        groups: Key to flow to records; in order.
+    """Call the author once, with all groups: key to flow to records, in order.
 
     Returns:
         The records emitted to each output and state, and those of states by key; of kept states
@@ -52,7 +49,11 @@ def call_arrow(
         for one in spec.looked_up_whole
         if groups
     }
-    flows = {name: _flow(name, schema, groups) for name, schema in schemas.items()}
+    flows = {}
+    for name, schema in schemas.items():
+        records = [list(group[name]) for group in groups.values()]
+        offsets = np.array(list(accumulate(map(len, records), initial=0)), np.int64)
+        flows[name] = (table_of(list(chain(*records)), schema), offsets)
     shown = {name: list(chain(*(group[name] for group in groups.values()))) for name in schemas}
     emitter = _Emitter(spec, groups)
     with AuthorCall(stage, spec, inputs=shown):
@@ -63,14 +64,6 @@ def call_arrow(
         given = Groups.with_kept(given, context.aggregates)
         refuse_returned(spec.translate(given, emitter.out))
     return emitter.emitted, emitter.by_key
-
-
-def _flow(
-    name: str, schema: Schema, groups: Mapping[Row, Mapping[str, Sequence[Row]]]
-) -> tuple[pa.Table, Any]:
-    records = [list(group[name]) for group in groups.values()]
-    offsets = np.array(list(accumulate(map(len, records), initial=0)), np.int64)
-    return table_of(list(chain(*records)), schema), offsets
 
 
 def table_of(rows: Sequence[Row], schema: Schema) -> pa.Table:
@@ -112,8 +105,7 @@ class _Emitter:
         self._states = {state.name: spec.key_of(state).names for state in spec.states}
         self._view_keys, self._kept = ViewKeys(spec), {state.name for state in spec.kept}
         self._output_keys = OutputKeys(spec)
-        flows = {o.name: o.schema for o in spec.emitted}
-        flows |= {s.name: s.schema for s in spec.states}
+        flows = {one.name: one.schema for one in (*spec.emitted, *spec.states)}
         self.emitted: Emitted = {name: [] for name in flows}
         self.by_key: dict[Row, Emitted] = {key: {n: [] for n in self._states} for key in keys}
         functions = {name: self._function(name, schema) for name, schema in flows.items()}

@@ -1,8 +1,5 @@
 """Supersteps of the reference engine: one epoch calls groups until no message is left.
 
-    inputs -> superstep 0 -> messages -> superstep 1 -> ... -> messages that are left
-                '-> state ------------------'-> state ...
-
 The state of a superstep is settled before the next one begins. The changes of a view are what
 became of its records from the first superstep to the last. If an aggregate ends a loop, the
 messages of that loop are dropped, and those of the loops inside it.
@@ -10,8 +7,6 @@ messages of that loop are dropped, and those of the loops inside it.
 A superstep reads the messages of those loopbacks that have no loopback with waiting messages inside
 them (`cbp.model.graph.loop_nesting`); the others wait, behind those that waited before. The first
 superstep reads all inputs, and chooses in the same way among the messages that earlier epochs left.
-
-Guarantee: an epoch that fails changes nothing (tests/cbp/engine/reference/test_engine.py).
 """
 
 from __future__ import annotations
@@ -37,11 +32,7 @@ _FIRST = ("records_in",)
 
 @dataclass
 class Superstep:
-    """The records that one superstep emitted; its states are settled.
-
-    Attributes:
-        outputs: Output name to its records, and aggregate name to the numbers that groups emitted.
-    """
+    """The records that one superstep emitted to outputs and aggregates; its states are settled."""
 
     outputs: dict[str, list[Row]]
     keys: Sequence[Key] = ()

@@ -33,11 +33,7 @@ def call_run(
     states: Mapping[str, Mapping[Row, Sequence[Row]]],
     context: RunContext,
 ) -> dict[str, ByKey]:
-    """Call the author once.
-
-    Returns:
-        State to key to the records that were put, with deletions among them, in order.
-    """
+    """Call the author once; return the puts and deletions of each state, by key, in order."""
     tables = {one.name: table_of(inputs[one.name], one.schema) for one in spec.inputs}
     readers = {one.name: _Reached(one, spec, states[one.name]) for one in spec.kept}
     called = call_once(stage, spec, tables, readers, context, Room(stage, sys.maxsize))

@@ -1,17 +1,14 @@
 """Main program of a worker of the local engine: it runs the tasks of one run after the other.
 
 `cbp.engine.workers.worker_executor` starts it, holds the other ends of its pipes, and kills it to
-cancel a run. It ends with the service, even while an author's code holds the interpreter, and after
-a long time without a request. What an author's code prints goes to stderr.
+cancel a run. It ends with the service, even while an author's code holds the interpreter. What an
+author's code prints goes to stderr.
 
     first message   the service's `sys.path` and its level of logging, pickled
     request         a pickled function without arguments
     log lines       any number of pickled `LogLine`s, while the function is called
     meeting         a pickled `Meeting`, if the function calls `gather`; the answer is a list
     answer          the pickled `Done`, `Coded` or `Raised`
-
-If author's code has changed the process (`cbp.model.author.process_state`), its answer says so: the
-process ends after it, or continues with the same stage.
 
 A crash in C leaves its stack of Python frames in the file of crashes. `os._exit` does so, too: code
 that ends the process is to be named by its line. A signal writes the stack of a process that goes
@@ -52,39 +49,40 @@ LINES_MAX, LINE_CHARACTERS_MAX = 10_000, 8_000
 PREPARED = (_tasks, numpy.random)
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What the function returned.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a worker answers to a request, and whether author's code has changed its process.
 
     Attributes:
-        by_loading: In every answer: whether loading the code has changed the process, which is then
-            for the same stage only.
-        by_calls: In every answer: whether calls have, so that the process ends after it.
+        by_loading: Whether loading the code has; the process is then for the same stage only.
+        by_calls: Whether calls have, so that the process ends after the answer.
     """
 
-    result: Any
     by_loading: bool = False
     by_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Coded:
+class Done(Answer):
+    """What the function returned."""
+
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Coded(Answer):
     """A coded error: the name of its class, and `as_dict()`."""
 
     kind: str
     error: dict[str, Any]
-    by_loading: bool = False
-    by_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(Answer):
     """Another exception, and its traceback."""
 
     exception: Exception
     trace: str
-    by_loading: bool = False
-    by_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +101,6 @@ class Meeting:
     text: str
 
 
-Answer = Done | Coded | Raised
-
 _meet: list[Callable[[str], Sequence[str] | None]] = []
 """What sends a text to all workers of a run, in a worker."""
 
@@ -112,12 +108,10 @@ _meet: list[Callable[[str], Sequence[str] | None]] = []
 def gather(text: str) -> Sequence[str]:
     """Return the texts of all workers of the run, by task; waits for them; called in a worker.
 
-    Raises:
-        PeerGoneError: A worker has failed before it came here.
+    Raises `PeerGoneError` if one of them has failed before it came here.
     """
     (meet,) = _meet
-    texts = meet(text)
-    if texts is None:
+    if (texts := meet(text)) is None:
         raise PeerGoneError(-1, False)
     return texts
 
@@ -125,8 +119,7 @@ def gather(text: str) -> Sequence[str]:
 def answer(request: bytes) -> Answer:
     """Do the work of a request; return its result, or the error that it raised."""
     try:
-        work: Callable[[], Any] = pickle.loads(request)
-        return Done(work())
+        return Done(pickle.loads(request)())
     except CbpError as error:
         return Coded(type(error).__name__, error.as_dict())
     except Exception as error:  # any: the service raises it again
