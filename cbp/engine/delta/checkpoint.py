@@ -9,15 +9,13 @@ as structs, sidecars.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cbp.engine.delta.actions import Action, AddFile, Metadata, Protocol, Txn
-from cbp.engine.storage.checked_parquet import CHECKED, open_parquet, reading, sealed
+from cbp.engine.storage.checked_parquet import open_parquet, parquet_file, reading
 
 _TEXT, _LONG, _INT, _BOOL = pa.string(), pa.int64(), pa.int32(), pa.bool_()
 _TEXTS, _LIST = pa.map_(_TEXT, _TEXT), pa.list_(_TEXT)
@@ -92,10 +90,7 @@ def encode_checkpoint(
         pa.array([body if kind == column.name else None for kind, body in rows], column.type)
         for column in _SCHEMA
     ]
-    sink = io.BytesIO()
-    table = pa.Table.from_arrays(columns, schema=_SCHEMA)
-    pq.write_table(table, sink, compression="snappy", **CHECKED)
-    return sealed(sink.getvalue(), path), len(rows)
+    return parquet_file(pa.Table.from_arrays(columns, schema=_SCHEMA), path), len(rows)
 
 
 def read_checkpoint(data: bytes, path: str = "a checkpoint") -> Iterator[Action]:

@@ -5,10 +5,9 @@ r"""Recomputation: the groups of a run that reads a replacement are recomputed.
                                                               |
                                               the run, on groups without state
 
-Every group of the run is given all of its records that count: those from before, those that came
-now, and none that is gone. Its state is replaced by what it emits, so the run writes what an
-ordinary one writes, and views change by their difference. A group that no longer has a record is
-not called, and loses its state (`TranslatorSpec.anew`).
+Every group of the run is given all of its records that count. Its state is replaced by what it
+emits, so the run writes what an ordinary one writes, and views change by their difference. A group
+that no longer has a record is not called, and loses its state (`TranslatorSpec.anew`).
 
 Groups are found by the hash of their key. Keys of one hash are all recomputed, so none needs
 to be distinguished from another.
@@ -87,11 +86,6 @@ _logger = logging.getLogger(__name__)
 def recomputing_groups(plan: RunPlan, *, files: Files, faults: Faults) -> Iterator[RunPlan]:
     """Yield the plan of a run; for a replacement, a plan that recomputes its groups.
 
-    Args:
-        plan: The run, with `retained` if it reads a replacement.
-        files: Removes temporary files at the end.
-        faults: Failpoints, called for each file that is written.
-
     Raises:
         IncrementDamagedError: A file is missing or damaged.
         RecordsAbsentError: Records that are taken back are in no increment.
@@ -120,9 +114,7 @@ def recomputing_groups(plan: RunPlan, *, files: Files, faults: Faults) -> Iterat
 class _Recomputation:
     """Makes the plan of one run; see the module header.
 
-    Attributes:
-        uses_index: Whether it believes indexes.
-        written: Full paths of the files that were written.
+    `uses_index` says whether it believes indexes; `written` are full paths.
     """
 
     plan: RunPlan
@@ -146,22 +138,24 @@ class _Recomputation:
         # Keys without a record so far; those that remain at the end have none.
         keys = [self._key(spec).keys(gone[spec.name]) for spec in self._spec.inputs]
         self._left = pa.concat_tables(keys)
-        inputs = {}
-        for number, spec in enumerate(self._spec.inputs):
-            inputs[spec.name] = (self._given(spec, gone[spec.name], number),)
-        hidden = self._unused_name()
+        inputs = {
+            spec.name: (self._given(spec, gone[spec.name], number),)
+            for number, spec in enumerate(self._spec.inputs)
+        }
+        used = {one.name for one in self._spec.inputs} | {one.name for one in self._spec.outputs}
+        used |= {one.name for one in self._spec.states}
+        hidden = "emptied"
+        while hidden in used:
+            hidden += "_"
         flow, epoch = f"{self.plan.node.name}.{hidden}", self.plan.epoch
         sink = self._sink(len(inputs), arrow_schema(self._spec.key))
         if self._left.num_rows:
             sink.write(self._left)
         inputs[hidden] = (Increment(flow, epoch, epoch, self._closed(sink)),)
-        key = self._spec.key
-        anew = replace(
-            self._spec, inputs=(*self._spec.inputs, InputSpec(hidden, key, key.names)), anew=hidden
-        )
-        node = replace(
-            self.plan.node, translator=anew, wiring={**self.plan.node.wiring, hidden: flow}
-        )
+        node, key = self.plan.node, self._spec.key
+        every = (*self._spec.inputs, InputSpec(hidden, key, key.names))
+        anew = replace(self._spec, inputs=every, anew=hidden)
+        node = replace(node, translator=anew, wiring={**node.wiring, hidden: flow})
         return replace(self.plan, node=node, inputs=inputs, retained={})
 
     def _hashes_of_run(self) -> Int64s:
@@ -179,8 +173,7 @@ class _Recomputation:
         """Return records of the run's groups that this run or an earlier one took back."""
         name = spec.name
         increments = (*self.plan.retained.get(name, ()), *self.plan.inputs.get(name, ()))
-        gone = [file for one in increments for file in one.gone]
-        return pa.concat_tables([file_columns(spec).empty_table(), *self._records(gone, spec)])
+        return self._all_records([file for one in increments for file in one.gone], spec)
 
     def _given(self, spec: InputSpec, gone: pa.Table, number: int) -> Increment:
         """Return the records of an input that were not taken back, as one increment."""
@@ -196,9 +189,7 @@ class _Recomputation:
             if not gone.num_rows:
                 as_they_are.append(file)
                 continue
-            records = pa.concat_tables(
-                [file_columns(spec).empty_table(), *self._records([file], spec)]
-            )
+            records = self._all_records([file], spec)
             if subtract_rows(records, gone)[0].num_rows == records.num_rows:
                 as_they_are.append(file)
             else:
@@ -229,10 +220,11 @@ class _Recomputation:
             left, there = row_codes([self._left, keys])
             self._left = self._left.filter(pa.array(~np.isin(left, there)))
 
-    def _records(self, files: Sequence[DataFile], spec: InputSpec) -> Iterator[pa.Table]:
-        """Yield the records of the run's groups, in the order of the files."""
-        for parts in _gathered(self._likely_records(files, spec), _ROWS):
-            yield from self._exact(parts, spec)
+    def _all_records(self, files: Sequence[DataFile], spec: InputSpec) -> pa.Table:
+        """Return the records of the run's groups, in the order of the files."""
+        parts = _gathered(self._likely_records(files, spec), _ROWS)
+        records = itertools.chain.from_iterable(self._exact(some, spec) for some in parts)
+        return pa.concat_tables([file_columns(spec).empty_table(), *records])
 
     def _exact(self, parts: Sequence[_Part], spec: InputSpec) -> Iterator[pa.Table]:
         """Yield the records that belong to the run's groups; raises as `_of_groups`."""
@@ -246,8 +238,7 @@ class _Recomputation:
     def _of_groups(self, parts: Sequence[_Part], spec: InputSpec) -> _Part:
         """Return the records that belong to the run's groups.
 
-        Raises:
-            _IndexWrongError: The index of one has other bits than the hashes of its keys.
+        `_IndexWrongError` if the index of one has other bits than the hashes of its keys.
         """
         records, key = pa.concat_tables([part.records for part in parts]), self._key(spec)
         keys, at = key.keys(records), 0
@@ -286,10 +277,7 @@ class _Recomputation:
         return list(found) if file.records <= _ROWS and file.bytes <= _SMALL_BYTES else found
 
     def _selected(self, share: Share, spec: InputSpec) -> Iterator[_Part]:
-        """Yield the records of a file that can belong to the run's groups.
-
-        Where it has no index, they do. It decodes what the index leaves.
-        """
+        """Yield the records of a file that belong to the run's groups, or can by its index."""
         columns, key = file_columns(spec), self._key(spec)
         found = False
         for group in row_groups(share):
@@ -345,15 +333,6 @@ class _Recomputation:
             return ()
         path = done.path.removeprefix(f"{self.plan.folder}/")
         return (DataFile(path, done.rows, done.bytes),)
-
-    def _unused_name(self) -> str:
-        """Return the name of an input that no flow of the stage has."""
-        spec, name = self._spec, "emptied"
-        used = {one.name for one in spec.inputs} | {one.name for one in spec.outputs}
-        used |= {one.name for one in spec.states}
-        while name in used:
-            name += "_"
-        return name
 
 
 class _IndexWrongError(Exception):

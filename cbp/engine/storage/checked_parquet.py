@@ -86,6 +86,13 @@ def sealed(data: bytes, path: str) -> bytes:
     return b"".join((head, _seal_of(pages, _sums_of(head), footer, path), footer))
 
 
+def parquet_file(table: pa.Table, path: str) -> bytes:
+    """Return the bytes of a table as a file with checksums, for its future path; pure."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **CHECKED)
+    return sealed(sink.getvalue().to_pybytes(), path)
+
+
 def _seal_of(pages: int, sums: bytes, footer: bytes, path: str) -> bytes:
     fixed_part = _FIXED_PART.pack(_name_sum(path), pages, BLOCK, xxhash.xxh3_64_intdigest(footer))
     own = xxhash.xxh3_64_digest(sums + fixed_part)
