@@ -6,15 +6,17 @@ of one file (`cbp.engine.storage.file_sizes`). Files are numbered in the order o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count
 
+import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.state.bucket_state import StateTable
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.storage.engine_limits import EngineLimits
@@ -22,7 +24,7 @@ from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.file_names import bucket_file
 from cbp.engine.storage.file_sizes import FileCutter
 from cbp.engine.storage.parquet_writer import ParquetSink
-from cbp.model.dataflow.stage import StateSpec
+from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
 
@@ -40,6 +42,16 @@ def state_file_schema(spec: StateSpec) -> pa.Schema:
 @lru_cache(maxsize=1024)
 def _with_hash(schema: Schema) -> pa.Schema:
     return arrow_schema(schema).append(pa.field("_hash", pa.int64()))
+
+
+def state_rows(
+    translator: TranslatorSpec, spec: StateSpec, columns: Sequence[pa.Array], hash_mask: int
+) -> pa.Table:
+    """Return records of a state, given by column, with the hashes of their keys."""
+    key = translator.key_of(spec)
+    keys = [columns[spec.schema.index(name)] for name in key.names]
+    hashes = hash_columns(keys, [field.type for field in key.fields]) & np.int64(hash_mask)
+    return pa.Table.from_arrays([*columns, pa.array(hashes)], schema=state_file_schema(spec))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@
 
 Each superstep calls the kernel that any run calls, on messages and state that lie in memory. Only
 the end is written: what the last superstep leaves in the states, the messages that nobody read, and
-what became of the records of views. So a loop costs its files, its intention and its publication
-once, whatever the number of supersteps, and the files are those that one epoch with the same
-effect would have written. A long loop leaves snapshots of what it did, from which another try of
-the run continues (`cbp.engine.task.superstep_log`).
+what became of the records of views (`cbp.engine.task.loop_writers`). So a loop costs its files, its
+intention and its publication once, whatever the number of supersteps, and the files are those that
+one epoch with the same effect would have written. A long loop leaves snapshots of what it did, from
+which another try of the run continues (`cbp.engine.task.superstep_log`).
 
 Loops may be inside each other (`cbp.model.graph.loop_nesting`). Messages of a loop that others are
 inside of are held with what was emitted before, and read once no message of those is left. Such
@@ -28,8 +28,6 @@ no message is under way.
 Guaranteed: the results are those of the reference engine, also where tries of the run were broken
 off (tests/cbp/engine/task/test_supersteps.py), whatever the number of tasks
 (tests/cbp/engine/task/test_loops_in_tasks.py).
-
-What supersteps emit is held until the loop ends (`cbp.engine.task.loop_writers`).
 """
 
 from __future__ import annotations
@@ -54,6 +52,7 @@ from cbp.engine.shuffle.replicated_read import arrange_messages
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.shuffle.superstep_rounds import Arrived, Round, SuperstepRounds
 from cbp.engine.state.bucket_state import BucketState, parted
+from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.loop_state import LoopState
 from cbp.engine.state.run_files import state_file_schema
 from cbp.engine.task.bucket_work import (
@@ -106,12 +105,7 @@ class _Share:
 
 @dataclass
 class LoopWork:
-    """All supersteps of one run in one task; `run` is called once.
-
-    Attributes:
-        part: The task's number.
-        exchange: With the other tasks, if there are several.
-    """
+    """All supersteps of one run in one task, number `part`; `run` is called once."""
 
     writers: LoopWriters
     part: int
@@ -125,33 +119,27 @@ class LoopWork:
         self._log = SuperstepLog(plan, part=self.part)
         own = tuple(bucket for bucket in range(plan.buckets) if plan.owner(bucket) == self.part)
         flips = calls_together(plan)
+        by_halves = halves_of(own, plan.buckets)
         self._shares = [
-            _Share(
-                buckets,
-                {
-                    state.name: LoopState(
-                        plan.states[state.name],
-                        cache,
-                        buckets,
-                        plan.buckets,
-                        flips,
-                        spec=state,
-                        room=self.writers.room,
-                    )
-                    for state in plan.spec.states
-                },
-                looked_up(plan, buckets, cache, flips=flips),
-                flips,
-            )
-            for buckets in ([own] if flips and own else halves_of(own, plan.buckets))
+            self._share(buckets, cache, flips=flips)
+            for buckets in ([own] if flips and own else by_halves)
         ]
+
+    def _share(self, buckets: tuple[int, ...], cache: IndexCache, *, flips: bool) -> _Share:
+        plan, room = self.writers.plan, self.writers.room
+        states = {
+            state.name: LoopState(
+                plan.states[state.name], cache, buckets, plan.buckets, flips, spec=state, room=room
+            )
+            for state in plan.spec.states
+        }
+        return _Share(buckets, states, looked_up(plan, buckets, cache, flips=flips), flips)
 
     def run(self, batches: Iterable[pa.RecordBatch], *, sent: bool) -> None:
         """Run all supersteps, the first one on the records that arrived; write what is left.
 
         Args:
-            batches: The records.
-            sent: Whether another process sends them, and waits until all are taken.
+            sent: Whether another process sends the records, and waits until all are taken.
         """
         alone = self.writers.plan.tasks == 1
         left = (self._run_alone if alone else self._run_together)(batches, sent=sent)
@@ -186,8 +174,8 @@ class LoopWork:
             waiting = writers.waiting
             left = writers.take_messages(waiting if number == most else loops.next_of(waiting))
             writers.plan.faults("superstep.after")
-            if left and number < most:
-                self._keep(number, left)
+            if left and number < most and self._fits and self._is_due(left):
+                self._log.put(partial(self._snapshot, number, left))
         writers.counts["supersteps"] = number
         return left
 
@@ -357,11 +345,6 @@ class LoopWork:
         """Return whether it is time for a snapshot."""
         return self.writers.can_be_saved and self._log.is_due(partial(self._bytes, waiting))
 
-    def _keep(self, number: int, left: Mapping[str, pa.Table]) -> None:
-        """Put a snapshot, if it is time; it is made in memory, so there must be room for it."""
-        if self._fits and self._is_due(left):
-            self._log.put(partial(self._snapshot, number, left))
-
     def _bytes(self, left: Mapping[str, pa.Table]) -> int:
         """Return about how many bytes a snapshot has."""
         states = (state for share in self._shares for state in share.states.values())
@@ -441,7 +424,7 @@ class LoopWork:
             plan.spec,
             runs,
             {**share.states},
-            partial(_add, share.states),
+            lambda name, rows: share.states[name].add(rows),
             deliveries_of(plan, buckets, runs, shared),
             share.lookups,
         )
@@ -526,14 +509,6 @@ def calls_together(plan: TaskPlan) -> bool:
 
 
 def halves_of(buckets: Sequence[int], count: int) -> list[tuple[int, ...]]:
-    """Return the buckets whose hashes have one sign, then the others; none that is empty.
-
-    Args:
-        count: Number of all buckets.
-    """
+    """Return the buckets, of `count`, whose hashes have one sign, then the others, if any."""
     halves = (tuple(b for b in buckets if (b < count // 2) == low) for low in (True, False))
     return [half for half in halves if half]
-
-
-def _add(states: Mapping[str, LoopState], name: str, rows: pa.Table) -> None:
-    states[name].add(rows)

@@ -1,11 +1,8 @@
 """The task plan: plain data that all tasks of one run share, shipped to the workers.
 
-It is made from the plan of the run (`cbp.engine.interface.runs.RunPlan`).
-
-Guaranteed: a plan holds names and sizes of files and the author's spec, never records, so it
-is cheap to ship.
-Absent on purpose: how a plan is made (`cbp.engine.run.task_planner`) and how it is carried out
-(`cbp.engine.task.stage_task`).
+It is made from the plan of the run (`cbp.engine.interface.runs.RunPlan`), by
+`cbp.engine.run.task_planner`. It holds names and sizes of files and the author's spec, never
+records, so it is cheap to ship.
 """
 
 from __future__ import annotations
@@ -28,11 +25,7 @@ from cbp.model.dataflow.stage import TranslatorSpec
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """A record-wise stage that runs in the task of the stage whose output it reads.
-
-    Attributes:
-        flow: The flow that it reads, as `stage.output`.
-    """
+    """A record-wise stage that runs in the task of the stage whose output, `flow`, it reads."""
 
     stage: str
     spec: TranslatorSpec
@@ -144,16 +137,9 @@ class TaskPlan:
                 first_bucket(at, tasks=self.tasks, buckets=self.buckets) for at in (part, part + 1)
             )
             own = (first, stop)
+        least, mask = self.limits.message_rows_min, self.hash_mask
         return {
-            one.name: Receivers(
-                self.stage,
-                self.spec,
-                one,
-                self.buckets,
-                own,
-                self.limits.message_rows_min,
-                self.hash_mask,
-            )
+            one.name: Receivers(self.stage, self.spec, one, self.buckets, own, least, mask)
             for one in (*self.spec.inputs, *self.spec.absent)
             if one.name in self.by_bucket
         }
@@ -165,11 +151,9 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class Then:
-    """A groupwise stage whose only input is written by a record-wise stage.
+    """A groupwise stage whose only input is `flow`, written by a record-wise stage.
 
-    Attributes:
-        flow: The flow of the stage's only input, as `stage.output`.
-        plan: Plan for one task; its input files do not exist yet.
+    `plan` is for one task; its input files do not exist yet.
     """
 
     flow: str
