@@ -165,8 +165,8 @@ def merged_change(
     epoch: int,
     run: str,
     faults: Faults,
-    grain: CompactionGrain,
-    limits: EngineLimits,
+    grain: CompactionGrain = WHOLE,
+    limits: EngineLimits = DEFAULT_LIMITS,
 ) -> TableChange | None:
     """Compact one table and return the change; `None` if there is nothing to merge or it failed.
 

@@ -194,9 +194,8 @@ class Planner:
 
     def _looked_up(self, stage: str, spec: LookupSpec, one: LookedUp) -> LookupTable:
         table = self.tables.looked_up(one)
-        records = sum(file.rows - file.dead for many in table.live.values() for file in many)
-        if not spec.by and records > (most := self.limits.settings_rows):
-            raise LookupTooLargeError(stage, spec.name, records, most)
+        if not spec.by and table.rows > (most := self.limits.settings_rows):
+            raise LookupTooLargeError(stage, spec.name, table.rows, most)
         return LookupTable(table, one.node.buckets)
 
     def then(self, plan: RunPlan, behind: RunPlan, *, faults: Faults) -> Then | None:
@@ -230,10 +229,7 @@ def _loop_rows(
     That is those that arrive, all of a state that is grouped outer, and of any other so many for
     each that arrives.
     """
-    kept = {
-        name: sum(file.rows - file.dead for many in table.live.values() for file in many)
-        for name, table in states.items()
-    }
+    kept = {name: table.rows for name, table in states.items()}
     outer = {one.name for one in plan.node.translator.states if one.grouping == "outer"}
     whole = sum(rows for name, rows in kept.items() if name in outer)
     return records + whole + min(sum(kept.values()) - whole, limits.loop_reach * records)

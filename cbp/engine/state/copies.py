@@ -8,20 +8,16 @@ touches them (`Guard`). A block is checked once per map. For the check the block
 file, not through the map: an unreadable sector or a truncated file is then an error. Through the
 map it would be a signal that kills the process.
 
-Cost: 0.1 ms per MB, once per process and copy; afterwards one test per look-up. A copy of up
-to 4 MiB (`EngineLimits.whole_copy_bytes`) is checked as a whole at once. A larger one is checked as
-it is touched, and as a whole once half of it was touched or it was asked often.
+Cost: 0.1 ms per MB, once per process and copy. A copy of up to 4 MiB
+(`EngineLimits.whole_copy_bytes`) is checked as a whole at once. A larger one is checked as it is
+touched, and as a whole once half of it was touched or it was asked often.
 
 Guaranteed: bytes that `Guard` accepted are those that `write_copy` wrote under this name
 (tests/cbp/engine/state/test_copies.py flips each). Not guaranteed: that memory or disk leaves
 them unchanged afterwards.
 
-Copies that were found damaged on this machine are noted in a log:
-
-    <cache>/damaged.jsonl     a line per copy: when, which copy, of which data file, and why
-
-Tasks find the damage, in processes that end; users ask the service for it. Nothing needs these
-notes, so a note that cannot be written is skipped. The file is bounded: the newest half stays.
+Copies that were found damaged on this machine are noted in `<cache>/damaged.jsonl`, for users. A
+note that cannot be written is skipped. The file is bounded: the newest half stays.
 """
 
 from __future__ import annotations
@@ -143,7 +139,11 @@ def map_copy(path: Path, name: str, *, limits: EngineLimits) -> MappedCopy:
         message = "it does not end like an Arrow file"
         raise CopyDamagedError(message)
     try:
-        batch = _only_batch(memory)
+        reader = pa.ipc.open_file(pa.BufferReader(memory))
+        if reader.num_record_batches != 1:
+            message = f"expected one batch of rows, found {reader.num_record_batches}"
+            raise CopyDamagedError(message)
+        batch = reader.get_batch(0)
         # The metadata of the rows is before the first row.
         first = min((start for start, _ in _places(batch, memory)), default=0)
         guard.span(0, first)
@@ -180,11 +180,7 @@ class Guard:
         self._asks = 0
 
     def span(self, start: int, stop: int) -> None:
-        """Check the bytes from `start` to `stop`.
-
-        Raises:
-            CopyDamagedError: A block is damaged; raised by every method.
-        """
+        """Check the bytes from `start` to `stop`; as every method, raises `CopyDamagedError`."""
         if stop > start:
             self._check(np.arange(start // self._block, (stop - 1) // self._block + 1))
 
@@ -326,14 +322,6 @@ def _read_sums(
 def _seal(name: str, size: int, block: int, sums: bytes) -> bytes:
     """Return the checksum that binds the blocks' checksums to the name of their copy."""
     return xxhash.xxh3_128_digest(b"%s\0%d\0%d\0%s" % (name.encode(), size, block, sums))
-
-
-def _only_batch(memory: pa.Buffer) -> pa.RecordBatch:
-    reader = pa.ipc.open_file(pa.BufferReader(memory))
-    if reader.num_record_batches != 1:
-        message = f"expected one batch of rows, found {reader.num_record_batches}"
-        raise CopyDamagedError(message)
-    return reader.get_batch(0)
 
 
 def _places(batch: pa.RecordBatch, memory: pa.Buffer) -> Iterator[tuple[int, int]]:

@@ -1,7 +1,5 @@
 """Due groups: which groups of a bucket have a due timer, and when the next one is due.
 
-Whether a stage runs for its timers is decided in `cbp.model.schedule.timers`.
-
 A state of timers is a state with a column `at`. The groups that are called for a due timer are
 found in that column alone: the records of others are neither decoded nor looked up. The earliest
 of each file are sorted once (`cbp.engine.state.lookup`). So a run costs what it calls, however
@@ -32,11 +30,9 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """Groups that a run calls because their timers are due.
+    """Groups that a run calls because their timers are due: those that are not after `until`.
 
-    Attributes:
-        hashes: Hashes of their keys, ascending, each once. Other groups can have the same hash.
-        until: A timer is due if it is not later than this.
+    `hashes` are of their keys, ascending, each once. Other groups can have the same hash.
     """
 
     hashes: Int64s
@@ -46,8 +42,7 @@ class Woken:
 def due_groups(states: Iterable[BucketState], until: datetime) -> tuple[Woken, int | None]:
     """Return the groups that have a due timer in some states of timers, and the next timer.
 
-    Returns:
-        The groups, and a time in microseconds since 1970; `None` if no timer is pending.
+    That is in microseconds since 1970; `None` if no timer is pending.
     """
     parts: list[Int64s] = []
     next_us = _NEVER

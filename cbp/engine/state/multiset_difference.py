@@ -36,9 +36,7 @@ _Old = tuple[Row, int, int, int]
 class Difference:
     """The diff; call `read` and `emit` in any order, then `finish` once.
 
-    Args:
-        died: Called with the places of records that were not emitted again.
-        born: Called with new records.
+    `died` is called with the places of records that were not emitted again, `born` with new ones.
     """
 
     def __init__(

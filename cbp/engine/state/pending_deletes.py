@@ -6,10 +6,8 @@ file per task, named by the run:
 
     <table>/_vectors/<epoch>-<task>-<run>-<attempt>.deletes      bitmap | bitmap | ...
 
-Rows are physical rows, as in a vector. A row is deleted only once: the sets of one file over
-several runs are disjoint, so their sizes add up.
-
-Guaranteed: `read_deletes` returns what was deleted, or raises; never a part of it.
+Rows are physical rows. A row is deleted only once: the sets of one file over several runs are
+disjoint, so their sizes add up.
 """
 
 from __future__ import annotations
@@ -46,15 +44,8 @@ class Deletes:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
-        if self.inline:
-            return {"rows": self.rows, "inline": self.inline}
-        return {
-            "rows": self.rows,
-            "path": self.path,
-            "offset": self.offset,
-            "size": self.size,
-            "crc": self.crc,
-        }
+        names = ("rows", "inline") if self.inline else ("rows", "path", "offset", "size", "crc")
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Deletes:
@@ -97,19 +88,13 @@ def write_deletes(
     for path, block in data.items():
         written[path] = Deletes(len(bitmaps[path]), "", file, at, len(block), zlib.crc32(block))
         at += len(block)
-    (files or LocalFiles()).write_durable(
-        f"{table}/{file}", b"".join(data.values()), what="vectors_file"
-    )
+    content, port = b"".join(data.values()), files or LocalFiles()
+    port.write_durable(f"{table}/{file}", content, what="vectors_file")
     return written
 
 
 def read_deletes(table: str, deletes: Deletes, *, files: Files | None = None) -> BitMap64:
-    """Return the deleted rows.
-
-    Raises:
-        FileDamagedError: The bitmap is damaged.
-        FileLostError: The file is gone.
-    """
+    """Return the deleted rows; `FileDamagedError` or `FileLostError` if they cannot be read."""
     try:
         if deletes.inline:
             data = base64.b64decode(deletes.inline, validate=True)

@@ -20,7 +20,7 @@ from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.state.bucket_state import StateTable
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import bucket_file
 from cbp.engine.storage.file_sizes import FileCutter
 from cbp.engine.storage.parquet_writer import ParquetSink
@@ -73,7 +73,6 @@ class RunFiles:
 
     Args:
         cache: Keeps the files' index copies; `None` means no copies.
-        limits: Limits of the size of a file.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class RunFiles:
         cache: IndexCache | None,
         written: list[str],
         limits: EngineLimits,
-        faults: Faults = NO_FAULTS,
+        faults: Faults,
     ) -> None:
         self._table, self._bucket = table, bucket
         self._epoch, self._run, self._cache = epoch, run, cache

@@ -1,9 +1,9 @@
 """The rows of one data file in the order of (hash, key, second key), for look-ups within a group.
 
 Files of a state with a second key are written in this order, so a place in the order is the row
-itself. A file of another origin (an earlier version, the black box, a correction, keys that share
-a hash) is sorted in memory when a look-up first needs it; nothing depends on how it was written.
-A look-up of a few groups, all at once, checks only the order of their rows, once per process.
+itself. A file of another origin (an earlier version, a correction, keys that share a hash) is
+sorted in memory when a look-up first needs it. A look-up of a few groups, all at once, checks only
+the order of their rows, once per process.
 
 A search compares values, never hashes alone: rows of another key with the same hash lie in another
 range. It goes column by column, each by a binary search among rows that agree in the columns
@@ -116,9 +116,8 @@ class SecondOrder:
         rows = span_rows(starts, sizes)
         columns = read(rows)
         # A single null or NaN changes how all values of a column are compared.
-        is_plain = not any(one.null_count for one in columns) and _FLOATS.isdisjoint(
-            one.kind for one in self._types
-        )
+        kinds = {one.kind for one in self._types}
+        is_plain = not any(one.null_count for one in columns) and _FLOATS.isdisjoint(kinds)
         groups = np.repeat(np.arange(len(starts)), sizes)
         parts = [column.take(pa.array(rows)) for column in columns] if is_plain else []
         is_unique = is_plain and self._is_unique and ascend(groups, parts, strictly=True)
@@ -157,9 +156,7 @@ class SecondOrder:
 
         Args:
             order: Sort keys of columns from `first` on.
-            start: First of the places, which agree in all columns before `first`.
-            stop: Last of these places + 1.
-            first: Number of the first column that is compared.
+            start, stop: The places, which agree in all columns before `first`.
         """
         for column, wanted in zip(self._columns[first:], order, strict=False):
             start, stop = column.span(wanted, start, stop)
@@ -172,10 +169,8 @@ class SecondOrder:
 
         Args:
             wanted: Values of the wanted rows in the columns from `first` on, column by column.
-            starts: For each wanted row, the first of the places that agree in all columns
-                before `first`.
-            stops: For each wanted row, the last of these places + 1.
-            first: Number of the first column that is compared.
+            starts, stops: For each wanted row, the places, which agree in all columns before
+                `first`.
         """
         last = self._columns[-1] if self._is_unique and self._columns else None
         for column, values in zip(self._columns[first:], wanted, strict=False):
@@ -189,10 +184,9 @@ class SecondOrder:
     def search(
         self, order: tuple[Any, ...], start: int, stop: int, *, first: int = 0, behind: bool = False
     ) -> int:
-        """Return the first place that is not before (or that is after) these values.
+        """Return the first place that is not before (or, `behind`, that is after) these values.
 
-        The arguments are those of `span`; `behind` says whether to pass the places that have the
-        values.
+        The arguments are those of `span`.
         """
         for column, wanted in zip(self._columns[first:], order[:-1], strict=False):
             start, stop = column.span(wanted, start, stop)
@@ -213,13 +207,12 @@ class _Column:
         self._has_nan = type_.kind in _FLOATS and bool(np.isnan(np.asarray(self._values)).any())
 
     def values(self, start: int, stop: int) -> list[Any]:
-        """Return the values of some places as Python objects."""
         part = self._array.slice(start, stop - start)
         values: list[Any] = times_of(part) if self._kind in _TIMES else part.to_pylist()
         return values
 
     def left(self, wanted: Any, start: int, stop: int) -> int:
-        """Return the first place of `start` to `stop` whose value is not below the wanted one."""
+        """Return the first place of a range whose value is not below the wanted one."""
         rank = wanted[0]
         if rank == 0:
             return start
@@ -227,7 +220,7 @@ class _Column:
         return stop if rank == 2 else bisect_left(self._values, self._target(wanted), start, stop)
 
     def right(self, wanted: Any, start: int, stop: int) -> int:
-        """Return the first place of `start` to `stop` whose value is above the wanted one."""
+        """Return the first place of a range whose value is above the wanted one."""
         rank = wanted[0]
         if rank == 2:
             return stop
@@ -259,8 +252,7 @@ class _Column:
     ) -> tuple[Int64s, Int64s]:
         """Return the places of each range that have the wanted value beside it.
 
-        Args:
-            unique: Whether no value comes twice in a range.
+        `unique` says that no value comes twice in a range.
         """
         wanted = as_type(wanted, self._array.type)
         # Rows of one group agree in its key, and mostly one row has a second key.

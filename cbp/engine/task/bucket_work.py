@@ -101,7 +101,7 @@ def bucket_batches(
         whole = spec.grouping == "outer" or bool(shared and shared.reaches(spec.name))
         mine = {bucket for bucket in live if plan.owner(bucket) == part} if whole else set()
         for bucket in mine if whole else size_by_bucket.keys() & live.keys():
-            rows = sum(file.rows - file.dead for file in live[bucket])
+            rows = sum(file.live for file in live[bucket])
             size_by_bucket[bucket] += state_weight(rows, whole=whole)
     return neighbors(dict(size_by_bucket), buckets=plan.buckets, most=plan.limits.window_rows)
 
