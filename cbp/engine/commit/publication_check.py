@@ -97,7 +97,6 @@ def _tables_of(folder: str, files: Files, stage: str) -> list[str]:
 def _entries_of(
     entries: Sequence[tuple[int, Sequence[Action]]], table: str, epoch: int, generation: int
 ) -> Iterator[CommitInfo]:
-    """Yield the `CommitInfo` of the entries that show an epoch."""
     for _, actions in entries:
         txns = [action for action in actions if isinstance(action, Txn)]
         if any(t.version == epoch and _is_of(t.app_id, table, generation) for t in txns):
@@ -105,7 +104,6 @@ def _entries_of(
 
 
 def _is_of(application: str, table: str, generation: int) -> bool:
-    """Return whether an application id belongs to a table and a generation."""
     counted = application.rpartition("/")[2].partition("@")[2]
     return _table_of(application) == table and counted == (str(generation) if generation else "")
 

@@ -296,7 +296,6 @@ class _Replay:
             self.action(action)
 
     def stamp(self, actions: Sequence[Action]) -> None:
-        """Take only the in-commit timestamp of an entry."""
         for action in actions:
             if isinstance(action, CommitInfo) and action.in_commit_ms is not None:
                 self.in_commit_ms = action.in_commit_ms

@@ -113,7 +113,6 @@ class ViewFilling:
             yield held.select(names)
 
     def _placed(self) -> Iterator[pa.Table]:
-        """Yield all records that count, with their hashes and places."""
         schema = arrow_schema(self.view.schema, wide=True)
         place = 0
         for file in in_order(self.flow.refresh().live.values()):
@@ -340,7 +339,6 @@ class TableRewriter:
         return None if done is None else AddFile(name, {}, done.bytes, done.rows, self.now_ms)
 
     def _synced(self, folder: str, made: list[AddFile]) -> list[AddFile]:
-        """Return files once they are durable."""
         sync_files([f"{folder}/{file.path}" for file in made], faults=self.faults)
         return made
 
@@ -415,7 +413,6 @@ def _difference(
 
 
 def _differs(current: Metadata, declared: DeclaredTable) -> bool:
-    """Return whether a table differs from its stage's declaration."""
     wanted = _metadata(current, declared)
     same = json.loads(current.schema) == json.loads(wanted.schema)
     return not (same and dict(current.configuration) == dict(wanted.configuration))

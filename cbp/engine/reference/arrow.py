@@ -91,7 +91,6 @@ class _Kept:
         return table_of([row for row in rows if row is not None], self._spec.schema)
 
     def all(self) -> pa.Table:
-        """Return all records, group by group, in order of the second key."""
         return table_of(list(chain(*map(self._of, self._groups))), self._spec.schema)
 
     def _of(self, key: Row) -> Any:
@@ -134,7 +133,6 @@ class _Emitter:
             self._of_group(state.name, unify(values[:many])).append(Deletion(second))
 
     def _of_group(self, state: str, key: Row) -> list[Any]:
-        """Return the emissions of a group for a state."""
         if key not in self.by_key:
             message = f"state {state!r}: a record was emitted for the key {key!r}"
             message += ", but no group of this call has that key"

@@ -203,7 +203,6 @@ class ReferenceEngine:
             self._append(f"{stage}.{output}", rows)
 
     def _run(self, name: str) -> bool:
-        """Run one epoch of a stage if it may run."""
         runnable = self._dataflow.stages[name].runnable
         decision = call_runnable(name, runnable, self._connectors[name], self._memos[name])
         if not decision.runnable and self._stages[name].woken(self.time):
@@ -214,7 +213,6 @@ class ReferenceEngine:
         return True
 
     def _apply(self, name: str, decision: Decision) -> None:
-        """Run one epoch of a stage on the increments of a decision."""
         connectors, node = self._connectors[name], self._dataflow.stages[name]
         inputs: dict[str, list[list[Row]]] = {}
         read: dict[str, list[Increment]] = {}
@@ -307,7 +305,6 @@ class ReferenceEngine:
         return _project(rows, self._schemas[flow], input_)
 
     def _looked_up(self, stage: str, spec: LookupSpec) -> dict[Row, list[Row]]:
-        """Return the records of a looked-up table, by key, with the columns of the look-up."""
         writer, _, state = self._dataflow.stages[stage].lookups[spec.name].partition(".")
         schema = self._dataflow.stages[writer].translator.state(state).schema
         at, table = [schema.index(name) for name in spec.schema.names], self._stages[writer]
@@ -317,7 +314,6 @@ class ReferenceEngine:
         }
 
     def _input_rows(self, flow: str, increment: Increment, input_: InputSpec) -> list[Row]:
-        """Return the records of an increment that an input reads."""
         schema = self._schemas[flow]
         return _project(read_changes(self._rows(flow, increment), schema, input_), schema, input_)
 
@@ -341,7 +337,6 @@ class ReferenceEngine:
                 self._close(consumer)
 
     def _close(self, consumer: tuple[str, str]) -> None:
-        """Close the open frame of an input, if it is framed."""
         if consumer in self._framings:
             self._framings[consumer], done = self._framings[consumer].close()
             self._enqueue(*consumer, done)
@@ -359,7 +354,6 @@ class ReferenceEngine:
             connectors[input_] = connectors[input_].append(increment)
 
     def _frames(self, stage: str, input_: str, increment: Increment) -> tuple[Increment, ...]:
-        """Return the frames that an output increment completes."""
         spec = self._dataflow.stages[stage].translator.input(input_)
         framing, frame_by = self._framings[stage, input_], spec.frame_by
         assert frame_by is not None, "only framed inputs have a framing"
@@ -393,7 +387,6 @@ class ReferenceEngine:
             yield input_.name, every
 
     def _rows(self, flow: str, increment: Increment) -> list[Row]:
-        """Return the records of an increment, or of slices of several."""
         contents = self._contents[flow]
         return [
             row

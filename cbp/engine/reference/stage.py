@@ -136,7 +136,6 @@ class ReferenceStage:
         first: bool,
         aggregates: Aggregates,
     ) -> Superstep:
-        """Call the groups that the inputs reach, and settle their states."""
         self._context = replace(self._context, aggregates=aggregates)
         done = _Epoch(self._no_outputs(), timers=first)
         done.figures["records_in"] = sum(len(rows) for many in inputs.values() for rows in many)
@@ -222,7 +221,6 @@ class ReferenceStage:
                     self._aside.take_record(input_.name, row, arrival, error)
 
     def _call_for(self, input_: InputSpec, row: Row) -> Emitter:
-        """Call the author for one record, and return the emissions."""
         record = author_record(input_.name, input_.schema, row)
         flows: dict[str, list[Row]] = {each.name: [] for each in self.spec.inputs}
         flows |= {state.name: [] for state in self.spec.states}
@@ -327,7 +325,6 @@ class ReferenceStage:
         return key_hash(key, types) & (2**64 - 1), row_order(key, types)
 
     def _call(self, key: Key, group: Group) -> Emitter:
-        """Call the author for one group, and return the emissions."""
         flows = self._flows(key, group)
         emitter = Emitter(self.spec, key)
         assert self.spec.key is not None, "a record-wise translator has no key"
@@ -338,7 +335,6 @@ class ReferenceStage:
         return emitter
 
     def _call_vectorised(self, groups: Mapping[Key, dict[str, list[Any]]], done: _Epoch) -> None:
-        """Call the author once for all groups."""
         spec = authored(self.spec)
         spec_now = replace(spec, translate=self._translate)
         emitted, written = call_arrow(self.name, spec_now, groups, self._context)
@@ -349,7 +345,6 @@ class ReferenceStage:
             (done.kept if state.keep else done.local)[state.name] = by_key
 
     def _call_run(self, groups: Mapping[Key, Group], visited: Sequence[Key], done: _Epoch) -> None:
-        """Call the author once, with all records and all state."""
         records = {
             one.name: [
                 row
@@ -381,7 +376,6 @@ class ReferenceStage:
         return flows | self._looked_up(key)
 
     def _looked_up(self, key: Key) -> dict[str, Any]:
-        """Return the records of looked-up tables that a group can read."""
         flows: dict[str, Any] = {}
         for one in self.spec.lookups:
             table, records = self._lookups[one.name], one.records

@@ -51,7 +51,6 @@ class _Reached:
 
     @property
     def size(self) -> int:
-        """Number of records."""
         return sum(map(len, self._records.values()))
 
     def find(self, keys: pa.Table) -> tuple[Any, pa.Table]:
@@ -65,19 +64,16 @@ class _Reached:
         return np.array([*found], np.int64), table_of([*found.values()], self._state.schema)
 
     def of(self, keys: pa.Table) -> pa.Table:
-        """Return all records with these keys of the stage."""
         rows = chain(*(self._records.get(unify(values), ()) for values in _rows(keys)))
         return table_of(list(rows), self._state.schema)
 
     def all(self) -> pa.Table:
-        """Return all records."""
         return table_of(list(chain(*self._records.values())), self._state.schema)
 
 
 def _by_key(
     state: StateSpec, spec: TranslatorSpec, operations: Sequence[ReachedOperation]
 ) -> ByKey:
-    """Return the puts and deletions, by the stage's key."""
     by_key: ByKey = {}
     many = len(spec.key_of(state))
     for one in operations:

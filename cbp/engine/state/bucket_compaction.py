@@ -121,7 +121,6 @@ def _merged(
 def _live(
     files: Sequence[IndexedFile], dead: Sequence[BitMap64], span: tuple[int, int, int], most: int
 ) -> Iterator[pa.Table]:
-    """Yield the live rows of one file in a range of places by hash, `most` places at a time."""
     i, first, last = span
     for start in range(first, last, most):
         rows = files[i].live(start, min(start + most, last), dead[i])

@@ -397,7 +397,6 @@ def in_order(table: pa.Table, order: Sequence[str]) -> pa.Table:
 
 
 def _by_hash(parts: Sequence[RecordPositions]) -> RecordPositions:
-    """Return the records of all parts, ordered by hash."""
     full = [part for part in parts if len(part.hashes)]
     if len(full) == 1:
         return full[0]

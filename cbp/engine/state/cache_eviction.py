@@ -94,7 +94,6 @@ def other_boots(cache: Path, *, own: str) -> list[Path]:
 
 
 def _free(folder: Path) -> int:
-    """Return the free bytes of a folder's disk; 0 if unknown."""
     with contextlib.suppress(OSError):
         status = os.statvfs(folder)
         return status.f_bavail * status.f_frsize

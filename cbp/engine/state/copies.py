@@ -232,7 +232,6 @@ class Guard:
         return mine and status.st_size < self._memory.size
 
     def _bytes(self, buffer: pa.Buffer, starts: Int64s, sizes: Int64s | int) -> None:
-        """Check some ranges of a buffer."""
         first = starts + (buffer.address - self._memory.address)
         last = (first + np.maximum(sizes, 1) - 1) // self._block
         first //= self._block
@@ -343,7 +342,6 @@ def _sum(block: memoryview) -> int:
 
 
 def _runs(blocks: Int64s) -> Iterator[tuple[int, int]]:
-    """Yield the runs of consecutive numbers, as (first, last + 1)."""
     cuts = np.flatnonzero(np.diff(blocks) != 1)
     firsts = blocks[np.append(0, cuts + 1)].tolist()
     lasts = blocks[np.append(cuts, len(blocks) - 1)].tolist()

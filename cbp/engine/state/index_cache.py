@@ -389,7 +389,6 @@ class IndexCache:
 
 
 def _held_bytes(rows: IndexedFile) -> int:
-    """Return the memory of held rows; for a few rows it is mostly overhead."""
     return rows.memory + HELD_OVERHEAD
 
 

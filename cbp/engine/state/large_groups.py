@@ -80,7 +80,6 @@ def large_groups(state: BucketState, wanted: Int64s | None, above: int) -> dict[
 
 
 def _by_bucket(state: BucketState, wanted: Int64s | None) -> Iterator[tuple[int, Int64s | None]]:
-    """Yield each bucket that has wanted hashes, with these."""
     if wanted is None:
         yield from ((bucket, None) for bucket in state.buckets)
         return

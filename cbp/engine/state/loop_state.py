@@ -175,7 +175,6 @@ class LoopState(BucketState):
                 start = stop
 
     def _append(self, table: pa.Table, *, is_mapped: bool) -> None:
-        """Append a file of all rows of a table."""
         file = IndexedFile(_one_batch(table))
         self.files = (*self.files, LiveFile("", 0, table.num_rows))
         self._written.append(file)
@@ -249,11 +248,9 @@ class LoopState(BucketState):
         return wide_schema(state_file_schema(self.spec))
 
     def _parts(self) -> list[_Part]:
-        """Return the live records of all files in memory."""
         return [self._live(at) for at in range(self._fixed, len(self.files))]
 
     def _live(self, at: int) -> _Part:
-        """Return the live records of a file in memory."""
         file, dead = self._written[at - self._fixed], self.dead_rows(at)
 
         def tables() -> Iterator[pa.Table]:
@@ -288,11 +285,9 @@ class LoopState(BucketState):
         return parts
 
     def _sorted(self, table: pa.Table) -> pa.Table:
-        """Return records in the order of the table's files."""
         return in_order(with_types(table, self._schema), self.table.order)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return all rows, at least one, as one batch."""
     (batch,) = table.combine_chunks().to_batches()
     return batch

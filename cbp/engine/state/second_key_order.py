@@ -129,7 +129,6 @@ class SecondOrder:
         return False
 
     def _take(self, columns: Sequence[pa.Array]) -> None:
-        """Search these columns from now on."""
         if len(columns) != len(self._arrays) or any(
             new is not old for new, old in zip(columns, self._arrays, strict=True)
         ):
@@ -275,7 +274,6 @@ class _Column:
         return lefts, rights
 
     def _have(self, wanted: pa.Array, places: Int64s, asked: Bools) -> Bools:
-        """Return which of the asked places have the wanted value."""
         have, some = np.zeros(len(places), np.bool_), np.flatnonzero(asked)
         if len(some) and self._numbers is not None and not wanted.null_count:
             values = _whole_numbers(wanted, self._kind)
@@ -366,7 +364,6 @@ def _whole_numbers(array: pa.Array, kind: str) -> Any:
 
 
 def _sorted_rows(hashes: Int64s, rows: Int64s | None, columns: Sequence[pa.Array]) -> Int64s:
-    """Return the rows of a file in the order of (hash, columns)."""
     if rows is None:
         rows = np.arange(len(hashes))
     names = [f"c{at}" for at in range(len(columns))]
@@ -430,7 +427,6 @@ def _equal(rows: pa.Array, wanted: pa.Array) -> Bools:
 
 
 def _is_plain(rows: pa.Array, wanted: pa.Array) -> bool:
-    """Return whether no value is a null or a NaN."""
     return not (rows.null_count or wanted.null_count or pa.types.is_floating(rows.type))
 
 

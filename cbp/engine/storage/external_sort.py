@@ -153,7 +153,6 @@ class _Run:
 
 
 def _order(value: Any) -> tuple[Any, ...]:
-    """Return a sort key for one value among others of its column."""
     if value is None:
         return (0,)
     if isinstance(value, float) and value != value:

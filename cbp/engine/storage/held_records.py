@@ -204,7 +204,6 @@ def mapped(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _together(tables: Sequence[pa.Table]) -> Iterator[pa.Table]:
-    """Yield tables; small neighbours as one batch."""
     some, size = list[pa.Table](), 0
     for table in tables:
         if some and size + table.nbytes > _BATCH_BYTES:

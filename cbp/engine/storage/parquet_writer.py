@@ -238,5 +238,4 @@ def is_random(column: pa.ChunkedArray) -> bool:
 
 
 def _coded(exc: OSError, path: str) -> Exception:
-    """Return `DiskFullError` for a full disk, otherwise the error itself."""
     return DiskFullError(path) if DiskFullError.is_disk_full(exc) else exc

@@ -146,7 +146,6 @@ class _Trials:
         return union([*timers, *(run.hashes for run in self.runs)])
 
     def attempt(self, hashes: Sequence[int]) -> AuthorCodeError | None:
-        """Call the groups with these hashes; return the author's error."""
         chosen = np.array(hashes, np.int64)
         runs = [
             replace(run, table=run.table.filter(pa.array(np.isin(run.hashes, chosen))))

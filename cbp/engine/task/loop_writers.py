@@ -104,7 +104,6 @@ class LoopWriters(TaskWriters):
                 self._keep_written(name, records)
 
     def _keep_written(self, name: str, records: pa.Table) -> None:
-        """Keep what was written for a snapshot."""
         self._written_now[name].append(records)
         self._bytes_written += int(records.nbytes)
 

@@ -154,7 +154,6 @@ class RecordRun:
         return others
 
     def _call(self, input_: InputSpec, window: pa.Table, out: Any) -> None:
-        """Call the author for records of one input."""
         translate, done, rows = self.spec.translate, count(), _rows(input_, window)
         try:
             if self.spec.takes_record:
@@ -177,7 +176,6 @@ class RecordRun:
             raise author_error(exc, self.spec, stage=stage, inputs=inputs, places=places) from exc
 
     def _group(self) -> Any:
-        """Return a group in which every input and every state is empty."""
         spec = self.spec
         inputs = (*spec.inputs, *spec.absent)
         names = (*(each.name for each in inputs), *(state.name for state in spec.states))

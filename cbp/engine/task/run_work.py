@@ -140,7 +140,6 @@ class RunWork:
         return f"{plan.spec.name} {plan.spec.code} {tables}"
 
     def _remember(self, called: Called, halves: Mapping[str, Halves]) -> None:
-        """Keep in memory the values that the author remembers of the run's final states."""
         value, size = called.remembered
         if value is None:
             return

@@ -169,7 +169,6 @@ class StageTask:
         return [*done, NextPhase(tuple(behind.run_arranged()))]
 
     def _mail(self) -> Iterator[pa.RecordBatch]:
-        """Yield the messages that this task reads in place."""
         if self.plan.in_place:
             mail = MessageReader(self.plan, self.part)
             yield from mail.batches()

@@ -104,7 +104,6 @@ class SuperstepLog:
         return f"{self._name}-{self.plan.tasks}.{self.part}."
 
     def _path_of(self, supersteps: int) -> str:
-        """The file of a snapshot, of this run and of other tries of it."""
         if self.plan.tasks == 1:
             return self.path
         return f"{self._folder}/{self._name_of_part}{supersteps}.log"

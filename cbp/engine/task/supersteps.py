@@ -342,11 +342,9 @@ class LoopWork:
         return room.taken + room.on_disk <= room.most
 
     def _is_due(self, waiting: Mapping[str, pa.Table]) -> bool:
-        """Return whether it is time for a snapshot."""
         return self.writers.can_be_saved and self._log.is_due(partial(self._bytes, waiting))
 
     def _bytes(self, left: Mapping[str, pa.Table]) -> int:
-        """Return about how many bytes a snapshot has."""
         states = (state for share in self._shares for state in share.states.values())
         waiting = sum(int(table.nbytes) for table in left.values())
         return waiting + self.writers.bytes_held + sum(one.bytes_changed for one in states)
@@ -413,7 +411,6 @@ class LoopWork:
     def _call(
         self, share: _Share, buckets: tuple[int, ...], spool: Spool, shared: Shared | None
     ) -> None:
-        """Call the groups of some buckets of a share."""
         writers, plan = self.writers, self.writers.plan
         runs = flow_runs(plan, spool, buckets, flips=share.flips)
         outer = any(state.grouping == "outer" for state in plan.spec.states)
@@ -445,7 +442,6 @@ class LoopWork:
                 table.forget_parts()
 
     def _arranged(self, messages: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Yield messages as the records of a superstep, sorted as the shuffle sorts them."""
         plan = self.writers.plan
         assert plan.layout is not None
         for flow, input_ in enumerate(plan.spec.inputs):

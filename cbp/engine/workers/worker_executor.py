@@ -334,7 +334,6 @@ def _pickled(work: Callable[[], Any]) -> bytes:
 
 
 def _error(answer: Answer) -> Exception:
-    """Return the exception for a worker's answer."""
     if isinstance(answer, Coded):
         return error_from_dict(answer.kind, answer.error)
     assert isinstance(answer, Raised)
