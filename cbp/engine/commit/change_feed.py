@@ -83,12 +83,9 @@ def is_derivable(adds: Iterable[AddFile], removes: Sequence[object]) -> bool:
 def net_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the net change of each key, from its first to its last change; pure.
 
-    Args:
-        changes: The columns of the view and `sign`, in the order of what happened.
-
-    Returns:
-        The columns of the view and `change_type`, ordered by key; an `update_after` follows its
-        `update_before`. A key whose record is unchanged has no row.
+    The changes are columns of the view and `sign`, in the order of what happened; the net ones are
+    columns of the view and `change_type`, ordered by key; an `update_after` follows its
+    `update_before`. A key whose record is unchanged has no row.
     """
     signs = changes.column(SIGN).to_numpy()
     records = changes.drop_columns([c for c in (SIGN, CHANGE_TYPE) if c in changes.column_names])
@@ -143,11 +140,9 @@ def _net_records(records: pa.Table, signs: Int64s) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class ChangeFeed:
-    """Writes the change files of one entry of one table.
+    """Writes the change files of an entry of a table, which is at `snapshot` before it.
 
-    Attributes:
-        snapshot: The table before the entry.
-        epoch: The last epoch that the entry covers; it is part of the files' names.
+    They are named after the last epoch that the entry covers.
     """
 
     path: str
@@ -157,11 +152,7 @@ class ChangeFeed:
     limits: EngineLimits
 
     def write_epochs(self, epochs: Sequence[Sequence[str]]) -> tuple[ChangeFile, ...]:
-        """Write the changes of some epochs; durable.
-
-        Args:
-            epochs: For each epoch, oldest first, the files of the view's flow of changes.
-        """
+        """Write the changes of epochs, given by files of the view's flow, oldest first; durable."""
         paths = [path for epoch in epochs for path in epoch]
         if sum(map(bool, epochs)) <= 1:
             return self._write(self._read(paths, without=(_EPOCH, SIGN)))

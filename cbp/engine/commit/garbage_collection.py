@@ -51,10 +51,7 @@ class NamedFiles:
         self._added: dict[int, frozenset[str]] = {}
 
     def since(self, base: int, generation: int = 0) -> tuple[int, set[str]]:
-        """Return the newest epoch that a version shows, and the files it and later ones name.
-
-        The epoch is -1 if the version shows no epoch of the generation.
-        """
+        """Return the newest epoch (-1: none) that a version shows, and files named from it on."""
         snapshot = self._log.snapshot(base)
         for version in self._log.versions():
             if version >= base and version not in self._added:
@@ -70,11 +67,9 @@ class NamedFiles:
 def oldest_kept(
     versions: Sequence[int], stamp: Callable[[int], int], retention: Retention, *, now_ms: int
 ) -> int:
-    """Return the oldest version that has to stay readable; pure except for `stamp`.
+    """Return the oldest of these versions, at least one, that has to stay readable; they ascend.
 
-    Args:
-        versions: The versions that can be read, ascending; at least one.
-        stamp: Returns a version's in-commit timestamp, which rises with the version.
+    `stamp` returns a version's in-commit timestamp, which rises with the version.
     """
     newest, horizon = versions[-1], now_ms - int(retention.seconds * 1000)
     first = max(versions[0], newest - retention.versions_max)
@@ -91,9 +86,7 @@ def dead_files(
 ) -> list[Dead]:
     """Return the dead files by the rule in the module header, oldest epoch first; pure.
 
-    Args:
-        named: Files that a version, a queue or a record still needs.
-        floor: The epoch that the oldest kept version shows.
+    `named` files are still needed; `floor` is the epoch that the oldest kept version shows.
     """
     dead: list[tuple[int, Dead]] = []
     for file in stored:

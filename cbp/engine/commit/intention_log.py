@@ -43,8 +43,7 @@ _GENERATIONS = "_generations"
 class IntentionLog:
     """Reads and puts the intentions and positions below `<folder>/_intentions`.
 
-    Make a new object for each use: it reads the generations only once, so it does not notice later
-    roll-backs.
+    Make one for each use: it reads the generations once, so it does not notice later roll-backs.
     """
 
     def __init__(
@@ -61,9 +60,8 @@ class IntentionLog:
     def put(self, intention: Intention) -> None:
         """Make an intention durable; idempotent for the same run.
 
-        Raises:
-            LogConflictError: If another attempt is already recorded for this epoch, or the
-                dataflow was rolled back since the run was planned.
+        `LogConflictError` if another attempt is already recorded for this epoch, or the dataflow was
+        rolled back since the run was planned.
         """
         path = self._path(intention.stage, intention.epoch)
         if intention.generation != self.generation:
@@ -124,10 +122,9 @@ class IntentionLog:
         return max(older, default=0)
 
     def put_generation(self, generation: Generation, *, staged: str = "") -> None:
-        """Begin the next generation: the commit point of a roll-back; idempotent for the same one.
+        """Begin the next generation: the commit point of a roll-back; idempotent for one.
 
-        Raises:
-            LogConflictError: If another controller began a different generation, or leads now.
+        `LogConflictError` if another controller began a different generation, or leads now.
         """
         path = self._generation_path(generation.number)
         data = _encoded(generation, path)
@@ -141,15 +138,11 @@ class IntentionLog:
     # positions
 
     def put_position(self, position: Position, *, keep_seconds: float = 0.0) -> Position:
-        """Make a position durable, then remove old positions before it; idempotent.
+        """Make a position of the newest generation durable, then remove old ones; idempotent.
 
         An existing position of this number stays: it agrees about every epoch, and only lacks later
-        arrivals.
-
-        Args:
-            position: A position of the newest generation.
-            keep_seconds: Younger positions stay, up to `positions_kept`. The newest older one
-                stays too, so that the dataflow can be rolled back to epochs after it.
+        arrivals. Positions younger than `keep_seconds` stay, up to `positions_kept`. The newest older
+        one stays too, so that the dataflow can be rolled back to epochs after it.
         """
         path = self._position_path(self.generation, position.number)
         data = _encoded(position, path)
@@ -180,10 +173,7 @@ class IntentionLog:
         return min(keep, len(positions))
 
     def position(self) -> Position | None:
-        """Return the newest undamaged position, or `None` if there is none.
-
-        Raises `FileDamagedError` if all of them are damaged.
-        """
+        """Return the newest undamaged position, if any; `FileDamagedError` if all are damaged."""
         damage: FileDamagedError | None = None
         for number in reversed(self._position_numbers(self.generation)):
             try:
@@ -261,12 +251,10 @@ class IntentionLog:
                     self._files.remove(self._position_path(generation, number), what="dead_record")
 
     def trim(self, epochs: Mapping[str, int]) -> int:
-        """Remove records that are no longer needed, oldest first; return how many.
+        """Remove each stage's records before an epoch, oldest first; return how many.
 
-        Args:
-            epochs: Maps each stage to the first epoch whose record stays; a durable position
-                replaces the records before it. It must not exceed `unpublished_from` of the stage's
-                newest record, from where a restart publishes.
+        A durable position replaces them. The epoch must not exceed `unpublished_from` of the newest
+        record of the stage, from where a restart publishes.
         """
         return sum(self._remove_before(stage, epoch) for stage, epoch in epochs.items())
 

@@ -69,11 +69,7 @@ def require_shown(folder: str, files: Files, intention: Intention) -> None:
 
 
 def require_generations(folder: str, files: Files, newest: int) -> None:
-    """Refuse tables that show more roll-backs than `newest`, the last that has a record.
-
-    Raises:
-        FileLostError: If the record of a roll-back is gone.
-    """
+    """Raise `FileLostError` if tables show a later roll-back than `newest`, the last recorded one."""
     for table in _tables_of(folder, files, ""):
         try:
             shown = shown_generation(DeltaLog(f"{folder}/{table}", files).snapshot().txns)

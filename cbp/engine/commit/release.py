@@ -11,17 +11,10 @@ from cbp.engine.storage.files import Files
 
 
 def release_table(path: str, *, files: Files, now_ms: int) -> int:
-    """Publish the recorded runs of one table, and release it; see `cbp.engine.delta.tables`.
+    """Publish the recorded runs of one table, and release it; return the version that did.
 
-    If the table belongs to a dataflow, its records are in the dataflow's folder.
-
-    Returns:
-        The version that released the table.
-
-    Raises:
-        NotFoundError: If there is no table.
-        InvariantError: If a record cannot be read, or does not fit the table.
-        ForeignWriterError: If another writer wrote into the table.
+    See `cbp.engine.delta.tables`. If the table belongs to a dataflow, its records are in the
+    dataflow's folder. `InvariantError` if a record cannot be read, or does not fit the table.
     """
     parts = path.rsplit("/", 2)
     if FENCE in DeltaLog(path, files).snapshot().protocol.writer_features and len(parts) == 3:

@@ -63,12 +63,10 @@ class Entry:
     """One log entry of one table, without a version.
 
     Attributes:
-        app_ids: Application ids whose transactions the entry sets to `epoch`; the first one
-            names the entry.
+        app_ids: Application ids whose transactions the entry sets to `epoch`; the first names it.
         epoch: Last epoch of the stage that the entry covers.
         kind: One of `KINDS`; the first if the entry has several.
         below: In a retention entry, the first epoch that is kept.
-        removes, adds: At most one action of each type per path.
     """
 
     app_ids: tuple[str, ...]
@@ -83,9 +81,9 @@ class Entry:
     def put_into(
         self, table: ManagedTable, timestamp_ms: int, *, together: Sequence[Entry] = ()
     ) -> int:
-        """Write the entry unless the table has it; return the version that shows it.
+        """Write the entry, which names all of the publication, unless the table has it.
 
-        The entry names all entries of the publication, `together`.
+        Returns the version that shows it.
         """
         names = " ".join(each for entry in together for each in entry.app_ids)
         name = self.app_ids[0].rpartition("/")[0]
@@ -136,10 +134,8 @@ def shown_epoch(txns: Mapping[str, int], generation: int) -> int:
 def horizon_mark(name: str, below: int, generation: int) -> dict[str, int]:
     """Return the transaction that records the first epoch which retention kept in an output.
 
-    Args:
-        name: `cbp/<dataflow>/<table>`.
-        below: That epoch; with 0 or less all epochs are kept, and no mark is needed.
-        generation: The dataflow's generation; a roll-back resets the horizon, as it resets epochs.
+    None is needed if that is 0 or less. A roll-back resets the horizon, as it resets epochs. `name`
+    is `cbp/<dataflow>/<table>`.
     """
     return {f"{name}/{_horizon_kind(generation)}": below} if below > 0 else {}
 
@@ -173,9 +169,7 @@ def unpublished(
 ) -> list[TableChange]:
     """Return the changes of a table that its snapshot does not show yet, oldest first.
 
-    Args:
-        table: Folder of the table, relative to the dataflow's.
-        intentions: Records of the table's stage, oldest first.
+    The intentions are those of the table's stage, oldest first.
     """
     return [
         change
@@ -215,8 +209,7 @@ def live_at(
 ) -> tuple[dict[str, AddFile], VectorsFile | None]:
     """Return the files of a table as of the newest of these intentions, as a log shows them.
 
-    Also returned is the file of new deletion vectors, which the caller still has to write.
-    The intentions are those of the table's stage after that snapshot, oldest first.
+    The intentions come after that snapshot. The caller has to write the file of new vectors.
     """
     changes = unpublished(snapshot.txns, table, intentions)
     touched = _touched(changes)
@@ -278,14 +271,8 @@ def plan_entries(
     """Return the entries that make a table show these intentions; writes their vectors durably.
 
     Pure except for the deletion vectors, whose file is named after the last epoch and its content.
-
-    Args:
-        intentions: Records of the table's stage, oldest first; at least one.
-        timestamp_ms: Deletion time of the removed files.
-
-    Raises:
-        InvariantError: If a change does not fit the files before it.
-        LogConflictError: If the dataflow was rolled back meanwhile.
+    The intentions are of the table's stage, oldest first. `InvariantError` if a change does not fit
+    the files before it, `LogConflictError` if the dataflow was rolled back meanwhile.
     """
     entries: list[Entry] = []
     live, last = dict(snapshot.live), intentions[-1]

@@ -48,12 +48,7 @@ Records = Callable[[int], Sequence[Intention]]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The contents that a table is to show after the roll-back.
-
-    Attributes:
-        vectors: A file of deletion vectors that live files name and that is not written yet.
-        horizon: The first epoch that retention kept in it.
-    """
+    """What a table is to show after the roll-back: files, their unwritten vectors, the horizon."""
 
     live: Mapping[str, AddFile]
     vectors: VectorsFile | None = None
@@ -65,9 +60,7 @@ def plan_table_rollback(
 ) -> tuple[TableRewind, Shown]:
     """Find the files that a table showed at an earlier epoch; check that all exist; writes nothing.
 
-    Raises:
-        RollbackImpossibleError: If the earlier version is no longer known, or a file is missing.
-        InvariantError: If a record does not fit the files before it.
+    `RollbackImpossibleError` if that version is no longer known, or a file is missing.
     """
     now = table.refresh()
     past = _past(table.log, target)
@@ -111,14 +104,9 @@ def roll_back_table(
     files: Files,
     limits: EngineLimits,
 ) -> TableRewind | None:
-    """Make a table show the records of an earlier epoch; idempotent.
+    """Make a table show the records of an earlier epoch; `None` if it was done; idempotent.
 
-    Returns:
-        What was done; `None` if an earlier call has done it.
-
-    Raises:
-        RollbackImpossibleError: See `plan_table_rollback`.
-        LogConflictError: If another controller wrote at the same moment.
+    Raises as `plan_table_rollback`; `LogConflictError` if another controller writes meanwhile.
     """
     if shown_generation(table.refresh().txns) >= target.generation:
         return None

@@ -367,9 +367,8 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan
 def encode(actions: Sequence[Action], path: str = "") -> bytes:
     """Return the bytes of an entry: one action per line, `commitInfo` first.
 
-    Raises:
-        InvariantError: An action holds a float, two actions of one type name the same
-            path, or there is not exactly one `commitInfo`.
+    `InvariantError` if an action holds a float, two actions of one type name the same path, or
+    there is not exactly one `commitInfo`.
     """
     _check(actions)
     ordered = sorted(actions, key=lambda action: not isinstance(action, CommitInfo))
@@ -431,17 +430,13 @@ def difference(
 ) -> list[Action]:
     """Return the actions that turn one live set, by path, into another; pure.
 
-    A file whose rows are all dead in `after` is removed, or not added.
+    These are removes, then adds, each ordered by path; at most one action of a type per path. A
+    file whose rows are all dead in `after` is removed, or not added. `InvariantError` if an
+    immutable file changed its size or its number of rows.
 
     Args:
         now_ms: Deletion time in the `remove` actions, in milliseconds since 1970.
         data_change: False if the records stay the same (compaction).
-
-    Returns:
-        Removes, then adds, each ordered by path; at most one action of a type per path.
-
-    Raises:
-        InvariantError: An immutable file changed its size or its number of rows.
     """
     removes: list[Action] = []
     adds: list[Action] = []

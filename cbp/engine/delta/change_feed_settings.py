@@ -39,10 +39,7 @@ def feed_key(configuration: Mapping[str, str]) -> Schema:
 
 
 def with_feed_of(current: Mapping[str, str], declared: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of an existing table for a new version of its stage.
-
-    The feed stays if both have it, and is never added.
-    """
+    """Return a table's settings for a new version; a feed stays if both have it."""
     feed = {ENABLED, *LATER}
     both = {name: value for name, value in current.items() if name not in feed}
     both |= {name: value for name, value in declared.items() if name not in feed}

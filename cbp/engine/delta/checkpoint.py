@@ -94,11 +94,7 @@ def encode_checkpoint(
 
 
 def read_checkpoint(data: bytes, path: str = "a checkpoint") -> Iterator[Action]:
-    """Yield the actions of any writer's classic checkpoint, without removes.
-
-    Raises:
-        FileDamagedError: The bytes are not a checkpoint, or are damaged.
-    """
+    """Yield the actions of any writer's classic checkpoint, without removes."""
     with reading(path):
         file = open_parquet(path, data=data)
         present = [name for name in _KINDS if name in file.schema_arrow.names]

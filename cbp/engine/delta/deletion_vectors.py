@@ -72,15 +72,12 @@ class VectorsFile:
 def pack_vectors(
     relative_dir: str, name_uuid: uuid.UUID, vectors: Mapping[Key, BitMap64]
 ) -> tuple[dict[Key, DeletionVector], VectorsFile | None]:
-    """Return the descriptors of vectors, and the file that will hold the vectors; pure.
+    """Return the descriptors of vectors, and the file that will hold the vectors, if any; pure.
 
     Args:
         relative_dir: Folder below the table's, such as `_vectors`; `""` for the table itself.
         name_uuid: Names the file; must never be used for other vectors.
         vectors: Dead rows by any key; none may be empty.
-
-    Returns:
-        The descriptor of each vector, by the same key. Without vectors: no descriptors, no file.
     """
     if not vectors:
         return {}, None
@@ -99,12 +96,7 @@ def pack_vectors(
 
 
 def read_vector(table_path: str, vector: DeletionVector, *, files: Files | None = None) -> BitMap64:
-    """Return the dead rows that a descriptor names.
-
-    Raises:
-        FileDamagedError: Length, checksum, format or number of rows is wrong.
-        FileLostError: The file is gone.
-    """
+    """Return the dead rows that a descriptor names; `FileDamagedError`, `FileLostError`."""
     if vector.storage_type == "i":
         data = z85_decode(vector.path_or_inline)[: vector.size_bytes]
     else:
@@ -122,10 +114,7 @@ def read_vector(table_path: str, vector: DeletionVector, *, files: Files | None 
 
 
 def bitmap_of(rows: npt.NDArray[np.int64]) -> BitMap64:
-    """Return a bitmap of these rows; `rows_of` is the inverse.
-
-    Both convert the numbers as one block: 20 and 80 times faster than one by one.
-    """
+    """Return a bitmap of these rows, as one block: 20 times faster than one by one."""
     return BitMap64(array("Q", np.ascontiguousarray(rows, np.int64).tobytes()))
 
 

@@ -67,10 +67,7 @@ _REFUSED_COLUMNS = {
 
 
 class ForeignWatch:
-    """Remembers the first foreign entry after our last one, in a stream of entries.
-
-    An entry with nothing but `commitInfo` changes nothing and is ignored.
-    """
+    """Remembers the first foreign entry after our last one; mere `commitInfo` changes nothing."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -113,10 +110,8 @@ def is_ours(snapshot: Snapshot) -> bool:
 def require_ours(path: str, snapshot: Snapshot, watch: ForeignWatch | None = None) -> None:
     """Raise unless the table has the fence and this engine wrote last.
 
-    Raises:
-        TableForeignError: This service never managed the table.
-        ForeignWriterError: Another writer wrote after our last entry.
-        TableReleasedError: The fence is gone.
+    `TableForeignError` if this service never managed it, `ForeignWriterError` if another writer
+    wrote after our last entry, `TableReleasedError` if the fence is gone.
     """
     if not is_ours(snapshot):
         raise TableForeignError(path, "a Delta table of another writer")

@@ -28,11 +28,9 @@ def read_batches(
     without: Collection[str] = (),
     dictionaries: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order.
+    """Yield the records of a file in order: these columns, or all but those in `without`.
 
-    Args:
-        columns: Names; `None` means all columns except those in `without`.
-        dictionaries: Columns of texts that are returned as dictionaries.
+    `dictionaries` are columns of texts that are returned as dictionaries.
     """
     file = open_parquet(path, dictionaries=dictionaries)
     meta = file.metadata

@@ -130,9 +130,7 @@ class DeltaLog:
     def entries_since(self, version: int) -> Iterator[tuple[int, list[Action]]]:
         """Yield version and actions of each entry after `version`, in order.
 
-        Raises:
-            NotFoundError: The entries right after `version` were cleaned up.
-            FileLostError: An entry is missing between others.
+        `NotFoundError` if those right after it were cleaned up, `FileLostError` if one is missing.
         """
         if self._ends_at(version):
             return
@@ -147,14 +145,10 @@ class DeltaLog:
             expected += 1
 
     def snapshot(self, at: int | None = None, *, visit: Visit | None = None) -> Snapshot:
-        """Read the newest version, or the older one `at` that still exists.
+        """Read the newest version, or the older one `at` that still exists (`NotFoundError`).
 
-        Args:
-            visit: Called with every entry that is read, the checkpoint's own entry included.
-
-        Raises:
-            NotFoundError: There is no table, or no such version of it.
-            TableFeatureError: The log begins with a checkpoint of another format.
+        `visit` is called with every entry that is read, the checkpoint's own entry included.
+        `TableFeatureError` if the log begins with a checkpoint of another format.
         """
         for attempt in range(_ATTEMPTS):
             try:
@@ -179,10 +173,7 @@ class DeltaLog:
         return next((info.in_commit_ms or 0 for info in infos), 0)
 
     def first_with(self, app_id: str, version: int) -> int:
-        """Return the oldest readable version that shows a transaction.
-
-        The application has written at least `version`; its later versions count too.
-        """
+        """Return the oldest readable version with a transaction of at least `version`."""
         oldest = self.latest_version()
         readable = self.readable()
         for candidate in reversed(readable):

@@ -58,11 +58,9 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """The result of a repair.
+    """A repair: the table shows the records of version `shows`, and foreign entries were undone.
 
-    Attributes:
-        shows: The version of ours whose records the table shows.
-        undone: The foreign entries since that version; empty if only the fence was put back.
+    There are none if only the fence was put back.
     """
 
     version: int

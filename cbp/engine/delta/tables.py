@@ -115,10 +115,7 @@ def create_table(
 def open_table(
     path: str, files: Files, *, checkpoint_interval: int = DEFAULT_LIMITS.checkpoint_entries
 ) -> ManagedTable:
-    """Open a managed table.
-
-    Args:
-        checkpoint_interval: Number of entries after which `publish` writes a checkpoint.
+    """Open a managed table; `publish` writes a checkpoint after so many entries.
 
     Raises:
         NotFoundError: There is no table.
@@ -131,14 +128,12 @@ def open_table(
 
 
 def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
-    """Remove the fence: from now on other programs may write to the table, and the engine does not.
+    """Remove the fence: other programs may write to the table then, and the engine does not.
 
     In-commit timestamps are switched off too, because delta-rs does not write them. Time travel
-    by timestamp then uses the times of the log's files, as in any other table. Idempotent.
-    Recorded runs must be published before: `cbp.engine.commit.release.release_table` does both.
-
-    Returns:
-        The version that released the table.
+    by timestamp then uses the times of the log's files, as in any other table. Idempotent; returns
+    the version that released the table. Recorded runs must be published before:
+    `cbp.engine.commit.release.release_table` does both.
 
     Raises:
         NotFoundError: There is no table.
@@ -184,9 +179,7 @@ class ManagedTable:
     def refresh(self) -> Snapshot:
         """Read the new entries and return the newest version.
 
-        Raises:
-            ForeignWriterError: Another writer wrote one of the entries.
-            TableForeignError: The table was released meanwhile.
+        `ForeignWriterError` if another writer wrote one, `TableForeignError` after a release.
         """
         with self._lock:
             try:
@@ -212,7 +205,7 @@ class ManagedTable:
         parameters: Mapping[str, str] | None = None,
         require: Callable[[Mapping[str, int]], None] = lambda txns: None,
     ) -> int:
-        """Make the table show a change, once; idempotent redo.
+        """Make the table show a change, once; return the version that shows it; idempotent redo.
 
         An empty change is published too: its transaction records up to which epoch the table is
         published.
@@ -226,9 +219,6 @@ class ManagedTable:
             metadata: Columns and settings from this entry on; None: unchanged.
             marks: Further transactions of the same entry, with versions of their own.
             require: Called with the table's transactions before each try; raises to stop.
-
-        Returns:
-            The table version at which (`app_id`, `version`) is visible.
 
         Raises:
             ForeignWriterError: Another writer wrote since the last entry.
@@ -272,11 +262,7 @@ class ManagedTable:
         return [replace(now, writer_features=features), metadata]
 
     def version_of(self, app_id: str, version: int) -> int:
-        """Return the oldest table version that shows this publication, and can still be read.
-
-        Raises:
-            NotFoundError: The publication never took place.
-        """
+        """Return the oldest readable version that shows a publication (`NotFoundError`: none)."""
         with self._lock:
             if self._snapshot.txns.get(app_id, -1) < version:
                 raise NotFoundError(kind="publication", name=f"{app_id}@{version}")
@@ -295,10 +281,9 @@ class ManagedTable:
             return now.version
 
     def clean_before(self, version: int) -> int:
-        """Remove the log before the newest checkpoint that is not newer than `version`.
+        """Remove the log before the newest checkpoint up to `version`; return that checkpoint.
 
-        Everything that stays can be read: a checkpoint, its own entry, and the later entries.
-        Returns the oldest of these versions.
+        What stays can be read: the checkpoint, its own entry, and the later entries.
         """
         with self._lock:
             self._files.remove_temporaries(self.log.folder)

@@ -170,12 +170,8 @@ def merged_change(
 ) -> TableChange | None:
     """Compact one table and return the change; `None` if there is nothing to merge or it failed.
 
-    A failure is logged: a new epoch does not need the merged file.
-
-    Args:
-        table: Folder relative to the dataflow's, as the intention names it.
-        folder: The same folder as a full path.
-        live: The table's live files, published or recorded.
+    A failure is logged: a new epoch does not need the merged file. `table` is the folder relative
+    to the dataflow's, `folder` its full path; files are live if published or recorded.
     """
     chosen = choose(live, grain, limits=limits)
     if not chosen:

@@ -59,8 +59,7 @@ def grain_of(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Compact
     """Return how coarse the files of an output may become; pure.
 
     The grain follows from the retention, or from what must stay for other reasons if that is
-    more. Otherwise an output that is dropped as soon as it is consumed would keep a file per
-    epoch.
+    more. Otherwise an output that is dropped as soon as it is consumed would have a file an epoch.
     """
     first = min(kept.first_replayed, kept.first_waiting)
     needed = [block for block in blocks(live) if epochs_of(block[-1])[1] >= first]

@@ -135,12 +135,9 @@ class ViewFilling:
 
 @dataclass(frozen=True, slots=True)
 class TableRewriter:
-    """Writes the files of altered tables.
+    """Writes the files of altered tables; those that a crash leaves are collected after `epoch`.
 
-    Attributes:
-        epoch: The stage's next epoch. After its publication, files left by a crash are
-            collected.
-        cache: Gets the index copies of new state files.
+    That is the stage's next one. The cache gets the index copies of new state files.
     """
 
     epoch: int
@@ -152,10 +149,9 @@ class TableRewriter:
     def rewritten(
         self, table: ManagedTable, declared: DeclaredTable, *, anew: bool
     ) -> TableChange | None:
-        """Write the new files of a table, make them durable, and return how the table changes.
+        """Write the new files of a table, durably; return how it changes (`None`: not at all).
 
-        All recorded runs of the table must be published. `None` if nothing differs and no file is
-        dropped.
+        All recorded runs of the table must be published.
         """
         snapshot = table.refresh()
         if anew:
@@ -181,9 +177,7 @@ class TableRewriter:
     ) -> TableChange:
         """Write the first records of a view that was an output in the version before.
 
-        Args:
-            path: The view's table; it need not exist.
-            drops: Live files of an earlier view of this name.
+        Its table need not exist; `drops` are live files of an earlier view of this name.
         """
         table = StateTable(path, declared.id, {})
         return _change(declared, self._state_files(table, filling.records(), declared), drops)
@@ -200,12 +194,8 @@ class TableRewriter:
         """Copy a table that was built elsewhere; return the change that shows it.
 
         Records of an output, and set-aside records, get negative epochs, in their order, since
-        no increment and no run has a negative number.
-
-        Args:
-            path: The table that is to show it; it need not exist.
-            source: The table that was built; all its runs are published.
-            epochs: How many epochs its stage ran to build it.
+        no increment and no run has a negative number. The table at `path` need not exist; all runs of
+        `source` are published; its stage ran `epochs` times to build it.
         """
         snapshot = source.refresh()
         if declared.is_state:
@@ -365,9 +355,8 @@ def alter(
 ) -> int:
     """Put the one entry that brings a table to its stage's declaration; idempotent redo.
 
-    Args:
-        app_id: Application id of this change; unique to this table and version.
-        epoch: The stage's next epoch; the entry records that the epoch before it is published.
+    `app_id` is unique to this table and version. `epoch` is the stage's next one; the entry records
+    that the epoch before it is published.
     """
     snapshot = table.refresh()
     gone = {path: snapshot.live[path] for path in change.drops if path in snapshot.live}
@@ -427,10 +416,7 @@ def _metadata(current: Metadata, declared: DeclaredTable) -> Metadata:
 
 
 def _types_grew(path: str, current: Metadata, declared: DeclaredTable) -> bool:
-    """Return whether an existing column of an output has another type now.
-
-    `TableForeignError` if a column is gone: the table is from another stage of this name.
-    """
+    """Return whether a column has another type now; `TableForeignError` if one is gone."""
     new = {f["name"]: f["type"] for f in json.loads(_metadata(current, declared).schema)["fields"]}
     old = {f["name"]: f["type"] for f in json.loads(current.schema)["fields"]}
     if lost := sorted(old.keys() - new.keys()):

@@ -37,9 +37,8 @@ def call_arrow(
 ) -> tuple[Emitted, dict[Row, Emitted]]:
     """Call the author once, with all groups: key to flow to records, in order.
 
-    Returns:
-        The records emitted to each output and state, and those of states by key; of kept states
-        with deletions among them.
+    Returns the records emitted to each output and state, and those of states by key; of kept states
+    with deletions among them.
     """
     assert spec.key is not None, "a vectorised translator has a key"
     schemas = {i.name: i.schema for i in spec.inputs} | {s.name: s.schema for s in spec.replaced}

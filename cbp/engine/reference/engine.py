@@ -87,12 +87,10 @@ class ReferenceEngine:
         self._order = list(chain.from_iterable(components(predecessors(read))))
 
     def feed(self, source: str, records: Iterable[Any], gone: Iterable[Any] = ()) -> None:
-        """Add one increment to a source.
+        """Add one increment to a source, which takes records `gone` of earlier ones back.
 
-        Args:
-            records: Each is a dict by column name (a missing column is null), a tuple by
-                position, or the bare value if the source has one column.
-            gone: Records of earlier increments that it takes back, in the same forms.
+        A record is a dict by column name (a missing column is null), a tuple by position, or the
+        bare value if the source has one column.
 
         Raises:
             NotFoundError: If there is no such source.
@@ -120,11 +118,7 @@ class ReferenceEngine:
             self._close(consumer)
 
     def step(self, limits: Mapping[str, int] | None = None) -> int:
-        """Run each runnable stage once, upstream first; return the number of epochs.
-
-        Args:
-            limits: Maps a stage to the number of epochs after which it runs no more.
-        """
+        """Run each runnable stage once, upstream first, up to its limit; return the epochs."""
         epochs = 0
         for name in self._order:
             done = len(self._figures[name])
@@ -134,9 +128,7 @@ class ReferenceEngine:
     def run_until_idle(self, limits: Mapping[str, int] | None = None) -> int:
         """Run stages until none is runnable; return the number of epochs.
 
-        Raises:
-            AuthorCodeError: If the author's code failed; what it read stays queued.
-            DecisionInvalidError: If a Runnable returned a decision that cannot be carried out.
+        What a stage read stays queued if the author's code fails (`AuthorCodeError`).
         """
         epochs = 0
         while ran := self.step(limits):
@@ -264,10 +256,7 @@ class ReferenceEngine:
     def _compute_anew(
         self, name: str, inputs: dict[str, list[list[Row]]], read: Mapping[str, Sequence[Increment]]
     ) -> set[Row] | None:
-        """Give an epoch that reads a replacement all records that count of its groups.
-
-        Returns the keys of these groups; `None` for other epochs.
-        """
+        """Give an epoch that reads a replacement all records of its groups; return these."""
         if not any(one.gone for increments in read.values() for one in increments):
             return None
         node = self._dataflow.stages[name]
@@ -370,10 +359,7 @@ class ReferenceEngine:
     def _refused(
         self, stage: str, read: Mapping[str, Sequence[Increment]]
     ) -> Iterator[tuple[str, list[tuple[Row, tuple[str, str]] | None]]]:
-        """Yield each framed input, and for each of its records the error if it has no framing key.
-
-        A record that has one is `None`.
-        """
+        """Yield each framed input, and for each record the error if it has no framing key."""
         node = self._dataflow.stages[stage]
         for input_ in node.translator.framed:
             flow = node.wiring[input_.name]

@@ -68,12 +68,10 @@ def route_records(
     state: Mapping[str, Mapping[Key, Any]],
     failed: Failed | None,
 ) -> Routed:
-    """Route every record of an epoch.
+    """Route every record of an epoch, given by input as increments in order.
 
-    Args:
-        inputs: Input name to the increments that are read, in order.
-        failed: Takes a record on which a route or order function fails, with its input, its place
-            there, and the error; `None` if the error is raised.
+    `failed` takes a record on which a route or order function fails, with its input, its place
+    there, and the error; without it the error is raised.
     """
     return _Router(stage, spec, state).route(inputs, failed)
 

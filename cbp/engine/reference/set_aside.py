@@ -73,10 +73,7 @@ class SetAside:
     def take_refused(
         self, stage: str, input_: str, every: Sequence[tuple[Row, tuple[str, str]] | None]
     ) -> None:
-        """Set aside records without a framing key; other records are read in order.
-
-        For each record, `every` has code and message if it has no key, otherwise `None`.
-        """
+        """Set aside records without a framing key (code and message); read the others."""
         self._places[input_] = [place for place, one in enumerate(every) if one is None]
         number = self._number(input_)
         for place, one in enumerate(every):

@@ -298,9 +298,7 @@ class ReferenceStage:
     ) -> None:
         """Drop expired records of uncalled groups, and set the timers of called groups.
 
-        Args:
-            visited: All keys that are called, or of which anything expired, in visiting order.
-            expired: State to the keys whose hidden timer is due.
+        `visited` are all keys that are called, or of which anything `expired`, by state.
         """
         for timers in self.spec.expiries:
             state = self.spec.state(timers.expires)

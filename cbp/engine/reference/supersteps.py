@@ -48,10 +48,7 @@ def run_supersteps(
 ) -> Superstep:
     """Run the supersteps of one epoch; if one fails, restore the states.
 
-    Args:
-        run: Runs a superstep on inputs; the flag says whether it is the first, and the aggregates
-            are those of the one before.
-        order: Returns the order in which groups are visited.
+    `run` is given its inputs, whether it is the first, and the aggregates of the one before.
     """
     before = {name: {key: [*rows] for key, rows in by.items()} for name, by in state.items()}
     try:

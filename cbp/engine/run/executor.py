@@ -148,15 +148,13 @@ def run_together(
 ) -> list[TaskReport]:
     """Run one of several tasks that exchange messages; return its reports.
 
-    There are none if another task has failed, which has the error.
+    There are none if another task has failed, which has the error; `PeerGoneError` if its process
+    is gone.
 
     Args:
         gather: Gives a text to all tasks and returns those of all; called once.
         host: An address of this machine at which all other tasks reach it.
         batches: The shuffled records of the task; `None` if it reads the increment itself.
-
-    Raises:
-        PeerGoneError: The process of another task is gone.
     """
     # Imported here: most workers never run a loop in several tasks.
     from cbp.engine.shuffle.flight_exchange import connected

@@ -49,9 +49,6 @@ def frame_increment(
 ) -> tuple[list[Segment], Any]:
     """Return the segments of an output increment, and the memo after it.
 
-    Args:
-        set_aside_max: As in `IncrementReader.frame`.
-
     Raises:
         IncrementDamagedError: If a file is missing, damaged, or has other records.
         AuthorCodeError: If the author's function failed or returned no framing key.
@@ -101,10 +98,7 @@ def named_record(increment: Increment, place: int) -> dict[str, Any]:
 
 
 def brought_by(plan: RunPlan, name: str, place: int) -> tuple[Increment, int] | None:
-    """Return the increment of a flow that brought the n-th record of an input, and its place there.
-
-    `None` if unknown.
-    """
+    """Return the increment that brought the n-th record of an input, and its place there."""
     for increment in plan.inputs.get(name, ()):
         if place < increment.records:
             input_ = plan.node.translator.input(name)

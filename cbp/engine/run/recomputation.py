@@ -86,9 +86,7 @@ _logger = logging.getLogger(__name__)
 def recomputing_groups(plan: RunPlan, *, files: Files, faults: Faults) -> Iterator[RunPlan]:
     """Yield the plan of a run; for a replacement, a plan that recomputes its groups.
 
-    Raises:
-        IncrementDamagedError: A file is missing or damaged.
-        RecordsAbsentError: Records that are taken back are in no increment.
+    `RecordsAbsentError` if records that are taken back are in no increment.
     """
     if not plan.replaces:
         yield plan
@@ -236,10 +234,7 @@ class _Recomputation:
                 yield self._of_groups(some, spec).records
 
     def _of_groups(self, parts: Sequence[_Part], spec: InputSpec) -> _Part:
-        """Return the records that belong to the run's groups.
-
-        `_IndexWrongError` if the index of one has other bits than the hashes of its keys.
-        """
+        """Return the records of the run's groups (`_IndexWrongError`: an index is wrong)."""
         records, key = pa.concat_tables([part.records for part in parts]), self._key(spec)
         keys, at = key.keys(records), 0
         hashes = key.hashes(keys)
@@ -341,12 +336,7 @@ class _IndexWrongError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some records of a file.
-
-    Attributes:
-        bits: What the index has of each; `None`: they were chosen without it.
-        is_exact: Whether all of them belong to the run's groups.
-    """
+    """Records of a file, all of the run's groups if exact, with their bits of the index if used."""
 
     path: str
     records: pa.Table

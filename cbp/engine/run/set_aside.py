@@ -107,8 +107,7 @@ class SetAsideTable:
     def given_back(self, plan: RunPlan, files: Files) -> dict[str, tuple[Increment, ...]]:
         """Write the records as increments of the stage's inputs, in their order; durable.
 
-        Raises:
-            TypeError, ValueError, ArithmeticError: A record no longer fits its input.
+        `TypeError`, `ValueError` or `ArithmeticError` if a record no longer fits its input.
         """
         increments: dict[str, tuple[Increment, ...]] = {}
         names = [input_.name for input_ in plan.node.translator.inputs]
@@ -140,8 +139,7 @@ class SettingAside:
 
     Attributes:
         gives_back: Whether the run reads the records of the table instead of new ones.
-        refused: Records of its frames on which the author's framing function failed; no task
-            reads them.
+        refused: Records without a framing key, which no task reads.
         again: Called when the job is repeated without the groups that failed.
         failed: Maps the key of each group that failed in this run to its error.
     """

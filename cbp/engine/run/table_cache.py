@@ -79,10 +79,7 @@ class OpenTables:
         return replace(one, moment=LookupMoment(max(shown, newest), snapshot.version))
 
     def looked_up(self, one: LookedUp) -> StateTable:
-        """Return the live files of a looked-up table as of its moment; see `pinned`.
-
-        `VersionGoneError` if the version of that moment is no longer kept.
-        """
+        """Return the live files of a looked-up table at its moment (`VersionGoneError`)."""
         assert one.moment is not None, "the table is pinned"
         with self._lock:
             if (known := self._in_use.get(_use_of(one))) is not None:
@@ -148,9 +145,7 @@ class OpenTables:
     def live_output(self, folder: str, increment: Increment) -> list[AddFile]:
         """Return the live files that hold an increment's records now, in order.
 
-        Raises:
-            NotFoundError: If the increment is a source's.
-            IncrementCollectedError: If retention dropped it from its table.
+        `NotFoundError` for one of a source, `IncrementCollectedError` if retention dropped it.
         """
         if "." not in increment.flow:
             raise NotFoundError(kind="increment", name=increment.name)

@@ -125,14 +125,11 @@ class Planner:
         faults: Faults,
         held: Mapping[str, Sequence[Increment]] = MappingProxyType({}),
     ) -> TaskPlan:
-        """Return the plan that every task of a phase is given.
+        """Return the plan that every task of a phase is given; its fused stages run as followers.
 
-        Args:
-            plan: The phase; its fused stages run as followers in its tasks.
-            records: Number of records that the phase reads. The number of tasks depends on this
-                number, or on the number of groups that the last such run called, whichever is
-                larger.
-            held: Messages that the first superstep of a loop does not read, by loopback.
+        The number of tasks depends on the number of records that the phase reads, or of groups that
+        the last such run called, whichever is larger. The first superstep of a loop does not read the
+        messages `held`, by loopback.
         """
         spec, node = plan.node.translator, plan.node
         outer = any(state.grouping == "outer" for state in spec.states)

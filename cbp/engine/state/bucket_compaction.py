@@ -58,8 +58,7 @@ def compact(
 ) -> Merged | None:
     """Merge the files of a bucket, at `places`, that are worth merging; `None` if there are none.
 
-    Args:
-        died: Rows that this run deleted, by file; they belong to the same commit.
+    `died` are rows that this run deleted, by file; they belong to the same commit.
     """
     limits = state.cache.limits
     files = [state.files[at] for at in places]
@@ -139,9 +138,7 @@ def _cuts(samples: npt.NDArray[np.int64]) -> list[int]:
 def choose(live: list[int], rows: list[int], full: list[bool], limits: EngineLimits) -> list[int]:
     """Choose files to merge: a full tier or a mostly dead file, and all smaller files; pure.
 
-    Args:
-        live: Live rows of every file; the run itself drops files without live rows.
-        full: Whether each file is full (`cbp.engine.storage.file_sizes`).
+    The run itself drops files without live rows.
     """
     lowest = limits.state_tier_rows
     tiers = [_tier(n, lowest) if n and not f else -1 for n, f in zip(live, full, strict=True)]

@@ -41,11 +41,9 @@ all are found, because the groups are large, their places take 24 bytes each: 20
 
 
 def neighbors(sizes: Mapping[int, int], *, buckets: int, most: int) -> list[tuple[int, ...]]:
-    """Return the buckets in batches to process together; each bucket once, ascending.
+    """Return the buckets, given with their records, in batches to process together, ascending.
 
-    Args:
-        sizes: Bucket to its number of records, as far as known beforehand.
-        most: Maximum number of records of a batch; a bucket with more is alone.
+    A batch has at most so many records; a bucket with more is alone.
     """
     batches: list[tuple[int, ...]] = []
     total = 0
@@ -144,12 +142,7 @@ class StateTable:
 
 @dataclass(slots=True)
 class RecordPositions:
-    """Records of called groups, ordered by hash; parallel arrays.
-
-    Attributes:
-        file: Index of its file in `BucketState.files`.
-        position: Physical row in that file.
-    """
+    """Records of called groups by hash: parallel arrays, with index of the file and physical row."""
 
     hashes: Positions
     file: Positions

@@ -35,17 +35,14 @@ def evict(
     """Unlink the least recently used files until the rest and a new file fit in the bound.
 
     The bound is at most half of the total of these files and the free space. If the new file
-    cannot fit on the disk at all, nothing is removed.
+    cannot fit on the disk at all, nothing is removed. Returns the names of the removed files, and
+    the bound in bytes.
 
     Args:
         folders: Folders of one cache, at least one; they need not exist.
         room: Bytes of the new file; if it is larger than the bound, all others are removed.
-        bytes_max: Upper limit of the bound.
         full: Whether the disk refused a write (a quota may be used up), so that its free space
             does not count.
-
-    Returns:
-        The names of the removed files, and the bound in bytes.
     """
     every = ((time, size, path) for folder in folders for path, time, size in _files(folder))
     copies = [one for one in every if one[2].suffix in _OURS]

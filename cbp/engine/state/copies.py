@@ -155,15 +155,12 @@ def map_copy(path: Path, name: str, *, limits: EngineLimits) -> MappedCopy:
 
 
 class Guard:
-    """Checks blocks of a mapped copy before their bytes are used.
+    """Checks blocks of a mapped copy before their bytes are used; `done` once all were checked.
 
     Args:
         path: Path of the copy; the file there may have been replaced or removed since.
         inode: Device and inode of the mapped file.
         memory: All Arrow bytes.
-
-    Attributes:
-        done: Whether every block was checked.
     """
 
     def __init__(

@@ -40,10 +40,7 @@ class Woken:
 
 
 def due_groups(states: Iterable[BucketState], until: datetime) -> tuple[Woken, int | None]:
-    """Return the groups that have a due timer in some states of timers, and the next timer.
-
-    That is in microseconds since 1970; `None` if no timer is pending.
-    """
+    """Return the groups of states of timers that are due, and the time in us of the next timer."""
     parts: list[Int64s] = []
     next_us = _NEVER
     for state in states:

@@ -125,9 +125,6 @@ class IndexCache:
         bytes_max: Maximum number of bytes of copies on the disk after a sweep; a single copy may
             be larger.
         clock: Current time in seconds, on the clock of the files' times.
-
-    Attributes:
-        held_bytes: Bytes of rows without a copy; at most `EngineLimits.held_bytes`.
     """
 
     def __init__(
@@ -154,16 +151,13 @@ class IndexCache:
     def open(
         self, table: str, table_id: str, path: str, *, size: int, rows: int, copy: bool = True
     ) -> IndexedFile:
-        """Return all rows of a data file.
+        """Return all rows of a data file; `FileDamagedError` if it is missing or damaged.
 
         Args:
-            table_id, size: The table's id and the file's bytes; part of the copy's name.
+            size: The data file's bytes; part of the copy's name, as `table_id`.
             rows: Physical rows of the file, as the log states them.
             copy: Whether to make a missing copy of a large file; pointless for
                 a file that is about to be replaced.
-
-        Raises:
-            FileDamagedError: The data file is missing, damaged, or has another number of rows.
         """
         wanted = _wanted(table, table_id, path, size=size, rows=rows)
         if (indexed := self._cached(wanted)) is not None:
@@ -231,10 +225,7 @@ class IndexCache:
         return self._touched(wanted, mapped.rows, now)
 
     def _touched(self, wanted: _Wanted, rows: IndexedFile, now: float) -> IndexedFile | None:
-        """Mark a copy as in use; if another process evicted it, make it again.
-
-        `None` if the copy was truncated under the map.
-        """
+        """Mark a copy as in use, or make it again if it was evicted; `None` if it was truncated."""
         name = wanted.name
         path = self._folder / name
         if rows.guard is not None and rows.guard.is_shorter():
@@ -418,8 +409,7 @@ def _open_parquet(source: str, rows: int) -> CheckedFile:
 def _one_batch(table: pa.Table, *, copies: bool = True) -> pa.RecordBatch:
     """Return all rows as one batch; strings widened so that any size fits.
 
-    Args:
-        copies: Whether it is kept, so that it must not keep a larger table of which it is a part.
+    What is kept (`copies`) must not keep a larger table of which it is a part.
     """
     wide = wide_schema(table.schema)
     chunked = (as_type(c, f.type) for c, f in zip(table.columns, wide, strict=True))

@@ -26,9 +26,7 @@ _READ_BYTES = 16 << 20
 class LargeGroup:
     """The live records of one hash in one bucket.
 
-    Attributes:
-        ranges: (index of the file, first row, last row + 1), dead rows included.
-        rows: Number of live rows.
+    A range has the index of a file, and its first row and last row + 1, dead rows included.
     """
 
     state: BucketState
@@ -55,10 +53,7 @@ class LargeGroup:
 
 
 def large_groups(state: BucketState, wanted: Int64s | None, above: int) -> dict[int, LargeGroup]:
-    """Return the groups of some buckets that have more than `above` live records, by hash.
-
-    `wanted` are the only hashes that matter (ascending); `None` means all.
-    """
+    """Return the groups with more than `above` live records, by hash; only wanted ones."""
     if above == sys.maxsize:
         return {}
     hashes, held, files_max = set[int](), state.in_memory, 0

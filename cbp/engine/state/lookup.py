@@ -49,12 +49,7 @@ _CHUNK_ROWS = 64
 
 
 class TimeOrder:
-    """Rows of one file in the order of their times.
-
-    Args:
-        times: The time of every row, in microseconds since 1970.
-        ahead: Number of rows that are sorted beyond those that are due.
-    """
+    """Rows of one file by their times in us since 1970; `ahead` are sorted beyond the due ones."""
 
     def __init__(self, times: Int64s, *, ahead: int) -> None:
         self._times, self._ahead = times, ahead
@@ -111,9 +106,7 @@ _SCAN_FROM = 0.85
 def choose_rows(*, rows: int, touched: int, spent: int) -> Literal["copy", "groups"]:
     """Choose the source of the rows for a look-up in a large file without a copy.
 
-    Args:
-        touched: Rows of the row groups that may hold wanted rows.
-        spent: Rows of this file that earlier look-ups read directly.
+    Of the file it would read `touched` rows directly, and earlier look-ups have read `spent`.
     """
     return "groups" if spent + touched <= rows * _GROUPS_SHARE_MAX else "copy"
 
@@ -156,16 +149,10 @@ class StateRows(Protocol):
 
 
 class IndexedFile:
-    """All rows of one data file, in memory or mapped.
+    """All rows of one data file, in physical order, in memory or mapped.
 
-    A mapped copy is checked before it is used. If it is damaged, the rows of the data file replace
-    it in this object at once. Positions mean the same in both.
-
-    Args:
-        batch: All columns, all rows, in physical order.
-        sorted_: Whether the rows are sorted by hash.
-        guard: Checks a mapped copy; `None` if the rows are in memory.
-        replace: Returns the rows of the data file, to replace a damaged copy.
+    A mapped copy is checked by its guard before it is used. If it is damaged, the rows of the
+    data file, which `replace` returns, replace it at once. Positions mean the same in both.
     """
 
     def __init__(
@@ -276,9 +263,8 @@ class IndexedFile:
     ) -> SecondOrder:
         """Return the places of the rows in the order of (hash, columns); one object per file.
 
-        Args:
-            ranges: The first place and the last place + 1 of each hash whose rows are used; only
-                their order is checked. `None` means all.
+        `ranges` have the first place and the last place + 1 of each hash whose rows are used; only
+        their order is checked.
         """
         order = self._second_orders.get(columns.names)
         if order is None:
@@ -300,10 +286,7 @@ class IndexedFile:
         return [self._column(name) for name in names]
 
     def time_order(self, column: str, *, ahead: int) -> TimeOrder:
-        """Return the rows in the order of a column of times without nulls; made once per file.
-
-        `ahead` is the number of rows that are sorted beyond the requested ones.
-        """
+        """Return the rows in the order of a column of times without nulls; made once per file."""
         if self._times is None:
             self._checked(lambda guard: self._pass_columns(guard, (column,)))
             times = self._column(column).cast(pa.int64()).to_numpy()
@@ -364,9 +347,9 @@ class IndexedFile:
 
 
 class RowGroups:
-    """A Parquet file that is read by row group; not thread-safe.
+    """A Parquet file that is read by row group, always by those without statistics of `_hash`.
 
-    Row groups without statistics of `_hash` are always read.
+    It is not thread-safe.
     """
 
     def __init__(self, file: CheckedFile) -> None:
@@ -457,10 +440,7 @@ def matches(hashes: Int64s, wanted: Int64s) -> Int64s:
 
 
 def spans_of(hashes: Int64s, wanted: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the first place in `hashes` of each wanted hash, and its last place + 1.
-
-    Both ascend; wanted hashes can repeat.
-    """
+    """Return the first place of each wanted hash, and its last + 1; both arguments ascend."""
     many = len(hashes)
     if _DENSE * len(wanted) < many or not many:
         starts = np.searchsorted(hashes, wanted, "left")

@@ -51,13 +51,7 @@ file takes as long as to sort and copy them."""
 
 @dataclass(slots=True)
 class _Part:
-    """Records to be merged: those of a table, or the live ones of a file in memory.
-
-    Attributes:
-        rows: Number of live records.
-        nbytes: About how many bytes they have.
-        tables: Makes tables of them, some in narrow types.
-    """
+    """Live records to be merged: those of a table, or of a file in memory; some in narrow types."""
 
     rows: int
     nbytes: int
@@ -207,10 +201,7 @@ class LoopState(BucketState):
         return deleted + sum(int(file.batch.nbytes) for file in self._written)
 
     def changes(self) -> tuple[pa.Table, pa.Table]:
-        """Return the progress of the loop; call after `turn`. `go_on_from` is the inverse.
-
-        That is the deleted rows of the table's files, as bitmaps, and the loop's live records.
-        """
+        """Return what the loop deleted from files, and its live records; after `turn`."""
         paths = [self.files[at].path for at in self._gone]
         bitmaps = [bytes(bitmap.serialize()) for bitmap in self._gone.values()]
         gone = pa.table([pa.array(paths, pa.string()), pa.array(bitmaps, pa.binary())], _GONE)

@@ -27,10 +27,9 @@ from cbp.errors import FileDamagedError, FileLostError, InvariantError, NotFound
 
 @dataclass(frozen=True, slots=True)
 class Deletes:
-    """Some rows of one data file as a 64-bit roaring bitmap, inline or in a file.
+    """Some rows of one data file as a 64-bit roaring bitmap, inline (base64) or in a file.
 
     Attributes:
-        inline: The bitmap in base64; empty if it is in a file.
         path: The file of bitmaps, relative to the table; empty if inline.
         offset, size, crc: The bitmap's place in that file, and its CRC-32.
     """
@@ -61,15 +60,11 @@ def write_deletes(
     inline_bytes_max: int,
     files: Files | None = None,
 ) -> dict[str, Deletes]:
-    """Describe deleted rows; if the descriptions are too large, write them to one durable file.
+    """Describe deleted rows by data file; write large ones to one durable file of this name.
 
     Args:
-        name: Name of the file, unique to run, attempt and task.
         bitmaps: Data file to rows; none of them empty.
         inline_bytes_max: Maximum number of bytes of all bitmaps that need no file.
-
-    Returns:
-        A description per data file. Without bitmaps: no descriptions, no file.
     """
     data = {}
     for path, bitmap in bitmaps.items():

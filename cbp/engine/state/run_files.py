@@ -67,12 +67,8 @@ class WrittenRun:
 class RunFiles:
     """The run files of one state and bucket; see the module header.
 
-    Attributes:
-        rows: Number of new records so far.
-        done: The files with new records, once it is closed.
-
-    Args:
-        cache: Keeps the files' index copies; `None` means no copies.
+    `rows` are the new records so far, `done` the files once it is closed. Without a cache there are
+    no index copies.
     """
 
     def __init__(

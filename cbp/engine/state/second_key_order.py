@@ -45,7 +45,7 @@ _EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 
 
 class SecondOrder:
-    """Places of one file's rows in the order of (hash, columns).
+    """Places of one file's rows in the order of (hash, columns of these types).
 
     Sort keys of values are those of `cbp.engine.columnar.values.order_key`.
 
@@ -54,12 +54,8 @@ class SecondOrder:
     place, whatever the rest of the file turns out to be.
 
     Both get the reader of the file, which the order does not keep: the file keeps its orders, and
-    two objects that keep each other stay in memory until a task ends.
-
-    Args:
-        hashes: `_hash` of every row, ascending.
-        rows: The rows in the order of `hashes`; `None` if that is the order of the file.
-        types: Types of the columns by which rows of one hash are ordered (atoms).
+    two objects that keep each other stay in memory until a task ends. Hashes ascend; `rows` are in
+    their order if the file is not.
     """
 
     def __init__(self, hashes: Int64s, rows: Int64s | None, types: Sequence[DataType]) -> None:
@@ -151,11 +147,9 @@ class SecondOrder:
     def span(
         self, order: tuple[Any, ...], start: int, stop: int, *, first: int = 0
     ) -> tuple[int, int]:
-        """Return the places that have these values.
+        """Return the places that have these sort keys in the columns from `first` on.
 
-        Args:
-            order: Sort keys of columns from `first` on.
-            start, stop: The places, which agree in all columns before `first`.
+        All of `start` to `stop` agree in the columns before.
         """
         for column, wanted in zip(self._columns[first:], order, strict=False):
             start, stop = column.span(wanted, start, stop)
@@ -164,13 +158,7 @@ class SecondOrder:
     def spans(
         self, wanted: Sequence[pa.Array], starts: Int64s, stops: Int64s, *, first: int = 0
     ) -> tuple[Int64s, Int64s]:
-        """Return the result of `span` for many wanted rows at once.
-
-        Args:
-            wanted: Values of the wanted rows in the columns from `first` on, column by column.
-            starts, stops: For each wanted row, the places, which agree in all columns before
-                `first`.
-        """
+        """Return the result of `span` for many wanted rows at once, given column by column."""
         last = self._columns[-1] if self._is_unique and self._columns else None
         for column, values in zip(self._columns[first:], wanted, strict=False):
             starts, stops = column.spans(values, starts, stops, unique=column is last)
@@ -183,10 +171,7 @@ class SecondOrder:
     def search(
         self, order: tuple[Any, ...], start: int, stop: int, *, first: int = 0, behind: bool = False
     ) -> int:
-        """Return the first place that is not before (or, `behind`, that is after) these values.
-
-        The arguments are those of `span`.
-        """
+        """Return the first place that is not before (`behind`: after) these values; see `span`."""
         for column, wanted in zip(self._columns[first:], order[:-1], strict=False):
             start, stop = column.span(wanted, start, stop)
         if not order:
@@ -249,10 +234,7 @@ class _Column:
     def spans(
         self, wanted: pa.Array, starts: Int64s, stops: Int64s, *, unique: bool
     ) -> tuple[Int64s, Int64s]:
-        """Return the places of each range that have the wanted value beside it.
-
-        `unique` says that no value comes twice in a range.
-        """
+        """Return the places of each range with the wanted value beside it; one each if `unique`."""
         wanted = as_type(wanted, self._array.type)
         # Rows of one group agree in its key, and mostly one row has a second key.
         whole = self._have(wanted, starts, starts + 1 == stops if unique else starts < stops)
@@ -375,9 +357,7 @@ def _sorted_rows(hashes: Int64s, rows: Int64s | None, columns: Sequence[pa.Array
 def ascend(groups: Int64s, columns: Sequence[pa.Array], *, strictly: bool = False) -> bool:
     """Return whether rows of one group ascend by the columns; nulls first, NaN last.
 
-    Args:
-        groups: The group of each row, such as its hash; ascending.
-        strictly: Whether no two rows of a group may be equal in all columns.
+    Groups ascend. `strictly`: no two rows of a group are equal in all columns.
     """
     alike = groups[1:] == groups[:-1]
     for column in columns:

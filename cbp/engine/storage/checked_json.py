@@ -38,10 +38,7 @@ def digested(data: bytes, path: str) -> bytes:
 
 
 def record_numbers(names: Iterable[str]) -> list[int]:
-    """Return the numbers of the records in a folder, in the order of `names`.
-
-    Other names are skipped, since an operator may have put a copy beside a record.
-    """
+    """Return the numbers of the records in a folder; other names are skipped, such as copies."""
     matches = (_NUMBERED.fullmatch(name) for name in names)
     return [int(match[1]) for match in matches if match]
 
@@ -54,13 +51,10 @@ def read_record(files: Files, path: str, parse: Callable[[Any], Record]) -> Reco
 def parsed(
     data: bytes, path: str, parse: Callable[[Any], Record], *, written_to: str = ""
 ) -> Record:
-    """Return the record that `data` holds, with or without a digest.
+    """Return the record that `data`, with or without a digest, holds.
 
-    Args:
-        written_to: The path for which the record was written, if it differs from `path`.
-
-    Raises:
-        FileDamagedError: The data is damaged, or `parse` rejects it.
+    `FileDamagedError` if the data is damaged, or `parse` rejects it. `written_to` is the path for
+    which the record was written, if it differs from `path`.
     """
     try:
         if data[-_END:].startswith(_MARK):

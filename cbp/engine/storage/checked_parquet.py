@@ -116,10 +116,8 @@ def _sums_of(pages: bytes) -> bytes:
 def reading(path: str) -> Iterator[None]:
     """Turn any error while a file is read into one that names the file.
 
-    Raises:
-        FileLostError: The file is missing.
-        FileDamagedError: The file cannot be parsed.
-        OperatingError: The system refuses to read the file.
+    `FileLostError` if it is missing, `FileDamagedError` if it cannot be parsed, otherwise
+    `OperatingError`.
     """
     try:
         yield
@@ -261,25 +259,18 @@ def open_parquet(
     data: bytes | None = None,
     dictionaries: Sequence[str] = (),
 ) -> CheckedFile:
-    """Open a Parquet file; it is checked as it is read.
+    """Open a Parquet file; it is checked as it is read (`FileLostError`, `FileDamagedError`).
 
     Args:
         data: The file's bytes, if they were read already.
         dictionaries: Columns of texts that are returned as dictionaries.
-
-    Raises:
-        FileLostError: The file is missing.
-        FileDamagedError: The file is damaged.
     """
     with reading(path):
         return CheckedFile(path, _source(path, mapped=mapped, data=data), dictionaries)
 
 
 def check_parquet(path: str) -> int:
-    """Read a whole file and check all that can be checked; return its number of rows.
-
-    Raises as `open_parquet`.
-    """
+    """Read a whole file, check all that can be checked, and return its number of rows."""
     with open_parquet(path) as file:
         file.check()
         if not file.is_sealed:

@@ -26,10 +26,7 @@ from cbp.engine.storage.spill_files import BatchFile
 
 
 def order_by_columns(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the row numbers in the order of these columns: nulls first, ascending, NaN last.
-
-    `cbp.engine.columnar.values` orders records in the same way.
-    """
+    """Return the row numbers in the order of `columnar.values`: nulls first, NaN last."""
     names: list[str] = []
     arrays: list[Any] = []
     for at, name in enumerate(columns):
@@ -51,11 +48,10 @@ def order_by_columns(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.
 def sorted_tables(
     tables: Iterable[pa.Table], columns: Sequence[str], *, limits: EngineLimits
 ) -> Iterator[pa.Table]:
-    """Yield all rows in the order of these columns, as several tables.
+    """Yield all rows in the order of comparable columns, as several tables.
 
-    Args:
-        tables: Tables of one schema in Arrow's wide types, so that any size fits; read once.
-        columns: Comparable columns; rows that agree in all of them come in any order.
+    The tables have one schema in Arrow's wide types, so that any size fits. Rows that agree in all
+    these columns come in any order.
     """
     runs = [_Run(run, columns) for run in _runs(tables, columns, limits)]
     while runs := [run for run in runs if run.fill()]:

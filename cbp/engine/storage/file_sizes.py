@@ -67,9 +67,7 @@ def halves(table: pa.Table, *, rows_max: int, bytes_max: int) -> Iterator[pa.Tab
 def is_full(limits: EngineLimits, *, rows: int, size: int = 0, memory: int = 0) -> bool:
     """Return whether a file is too large to gain from merging.
 
-    Args:
-        size: Its size in Parquet, in bytes.
-        memory: Its size in Arrow, in bytes, if known.
+    `size` is its size in Parquet, `memory` that in Arrow, if known; in bytes.
     """
     too_wide = size > _FULL_BYTES or memory > limits.file_bytes // 2
     return rows > limits.file_rows // 2 or too_wide

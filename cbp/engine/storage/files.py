@@ -80,11 +80,8 @@ def setting_of(scheme: str) -> str:
 def log_store_class(uri: str, settings: Mapping[str, str]) -> str:
     """Return the Java class of the LogStore that is safe between processes for `uri`.
 
-    Args:
-        settings: Spark's settings; a configured LogStore takes precedence.
-
-    Raises:
-        FileSystemUnsafeError: There is none; the message says what to configure.
+    One that Spark's settings name takes precedence. `FileSystemUnsafeError` if there is none; its
+    message says what to configure.
     """
     scheme = scheme_of(uri)
     if scheme in LOCAL:
@@ -152,12 +149,8 @@ class Files(Protocol):
     ) -> Written | Exists:
         """Create a file with `data` unless it exists; missing folders are made.
 
-        Args:
-            staged: Folder of the same file system for the temporary file; `""` means beside `path`.
-                Renaming this folder makes all puts staged in it fail, now or later.
-
-        Raises:
-            LogConflictError: The folder `staged` does not exist; nothing is put.
+        The temporary file lies beside it, or in the folder `staged` of the same file system.
+        Renaming that folder makes all puts staged in it fail, now or later, with `LogConflictError`.
         """
 
     def write_durable(self, path: str, data: bytes, *, what: str = "data_file") -> None:
@@ -206,15 +199,10 @@ def local_path(uri: str) -> str:
 def files_for(
     uri: str, *, faults: Faults = NO_FAULTS, settings: Mapping[str, str] | None = None
 ) -> Files:
-    """Return the `Files` of the file system that `uri` names, if tables may be stored there.
+    """Return the `Files` of the file system that a path or URI names, if tables may be there.
 
-    Args:
-        uri: A plain path or a URI.
-        settings: Spark's settings, which may name a LogStore.
-
-    Raises:
-        FileSystemUnsafeError: No safe implementation of `put_if_absent` exists for the
-            scheme, or one exists but tasks cannot write there yet.
+    `FileSystemUnsafeError` if no safe `put_if_absent` exists for the scheme, with Spark's
+    settings that may name a LogStore, or one exists but tasks cannot write there yet.
     """
     scheme = scheme_of(uri)
     if scheme in LOCAL:
@@ -229,8 +217,7 @@ def files_for(
 class LocalFiles:
     """`Files` on a POSIX file system with hard links.
 
-    The steps are in the order that link(2) and fsync(2) need: content before name, name before
-    acknowledgement.
+    In the order that link(2) and fsync(2) need: content before name, name before acknowledgement.
     """
 
     faults: Faults = NO_FAULTS

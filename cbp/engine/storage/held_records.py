@@ -76,11 +76,9 @@ class Room:
         return cls(stage, limits.whole_run_bytes, limits.whole_run_bytes * limits.whole_run_spill)
 
     def take(self, records: pa.Table) -> pa.Table:
-        """Return the records, after making room for them in memory.
+        """Return the records, after making room for them in memory, or in files of the holders.
 
-        Raises:
-            RunTooLargeError: There is no room.
-            DiskFullError: The holders' records do not fit in the folder of temporary files.
+        `RunTooLargeError` or `DiskFullError` if there is none.
         """
         self.hold(records.nbytes)
         return records
@@ -139,12 +137,7 @@ class Room:
 
 
 class HeldRecords:
-    """Records of one schema in the order in which they were added; may be joined into fewer tables.
-
-    Attributes:
-        memory: Bytes of records in memory.
-        on_disk: Bytes of records in files.
-    """
+    """Records of one schema, in order, joined into fewer tables; sizes in bytes."""
 
     def __init__(self, room: Room) -> None:
         self._room, self._mapped = room, 0
@@ -190,10 +183,7 @@ class HeldRecords:
 
 
 def mapped(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return tables of one schema as one table that maps a temporary file.
-
-    Raises `DiskFullError` or `AddressSpaceError` if there is no room for it.
-    """
+    """Return tables as one that maps a temporary file (`DiskFullError`, `AddressSpaceError`)."""
     file = BatchFile(tables[0].schema)
     try:
         for table in _together(tables):

@@ -116,12 +116,7 @@ class RowGroups(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InOrder:
-    """Keeps rows in the order of writing; a row group ends at this many rows or bytes.
-
-    Attributes:
-        rows_max: Rows of a row group.
-        bytes_max: Bytes of a row group, as Arrow holds them, so that wide rows do not fill memory.
-    """
+    """Keeps rows in the order of writing; a row group ends at this many rows or bytes in Arrow."""
 
     rows_max: int = ROWS_PER_GROUP
     bytes_max: int = BYTES_PER_GROUP

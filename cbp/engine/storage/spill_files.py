@@ -24,10 +24,7 @@ from cbp.errors import AddressSpaceError, DiskFullError
 
 
 class BatchFile:
-    """Batches of one schema in the order of writing; the owner closes the file.
-
-    Tables and readers that it returned stay valid after that.
-    """
+    """Batches of one schema in the order of writing; what it returned stays valid after `close`."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._bytes = 0
@@ -51,8 +48,7 @@ class BatchFile:
     def whole(self) -> pa.Table:
         """End writing, and return all batches: a view of a memory map, if maps are allowed.
 
-        Raises:
-            AddressSpaceError: A map is refused, and the batches do not fit in memory either.
+        `AddressSpaceError` if a map is refused, and the batches do not fit in memory either.
         """
         try:
             try:

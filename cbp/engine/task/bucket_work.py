@@ -222,9 +222,7 @@ def author_work(
 ) -> BucketWork:
     """Return what calls the translator for all groups of a batch of buckets.
 
-    Args:
-        among: Returns those of the hashes of groups with a due timer that are called; `None` means
-            all.
+    `among` returns which groups with a due timer are called, by hash; by default all.
     """
     plan, woken = writers.plan, woken_groups(writers.plan, states, writers.note_timer)
     if woken is not None and among is not None:

@@ -144,11 +144,7 @@ class LoopWriters(TaskWriters):
                 ends.append((number, self._waiting[name]))
 
     def drop(self, loopbacks: Collection[str], emitted: Mapping[str, pa.Table]) -> None:
-        """Drop the messages of loopbacks whose loops have ended.
-
-        Args:
-            emitted: Messages of this task that wait no longer.
-        """
+        """Drop the messages of loopbacks whose loops have ended, also those just emitted."""
         if not loopbacks:
             return
         rows = sum(emitted[name].num_rows for name in loopbacks if name in emitted)

@@ -59,10 +59,7 @@ class MessageReader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all messages in the layout and the order of the shuffle, flow by flow.
 
-        Raises:
-            Misplaced: If a message is in a wrong bucket, or a file has no index.
-            IncrementDamagedError: A file is missing, damaged, or has other records.
-            AuthorCodeError: A key or an order that the author computes failed.
+        `Misplaced` if a message is in a wrong bucket, or a file has no index.
         """
         assert self.plan.layout is not None, "single records are read by shares"
         for at, input_ in enumerate(self.plan.spec.inputs):

@@ -25,10 +25,9 @@ from cbp.model.plan.spark_or_worker import Lane
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A new file of a flow, `stage.output`; the path is relative to the dataflow's folder.
+    """A new file of a flow, `stage.output`; its path is relative to the dataflow's folder.
 
-    Attributes:
-        buckets: Number of buckets by which its messages are sorted; 0 if they are not.
+    Its messages are sorted by so many buckets; 0 if they are not.
     """
 
     flow: str
@@ -60,12 +59,7 @@ class NewStateFile:
 
 @dataclass(frozen=True, slots=True)
 class MergedFile:
-    """A new run file with records of other files; further fields are those of `NewStateFile`.
-
-    Attributes:
-        replaces: Paths of the files that it replaces. If a merge writes several files, the first
-            one names them.
-    """
+    """A new run file with records of others, which the first one of a merge names as replaced."""
 
     state: str
     bucket: int
@@ -128,12 +122,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class GroupFailed:
-    """A group that fails, of a stage that sets such groups aside; the job is to leave it out.
+    """A group that fails, by its key as JSON; the job is to leave it out.
 
     All messages of a task that has one are of this kind, beside `ProcessChanged`.
-
-    Attributes:
-        key: The key of the group, as JSON (`cbp.engine.columnar.json_records`).
     """
 
     key: str
@@ -170,7 +161,7 @@ class ProcessChanged:
     """Changes that author's code made to the worker's process, which ends after its task.
 
     Attributes:
-        stage, function, place: The stage, its function, and the `file.py:12` of that.
+        place: The `file.py:12` of the stage's function.
         by: `loading` its code, or `calls`.
         what: The things that were changed, such as `the time zone`.
     """
@@ -266,11 +257,7 @@ _write = json.JSONEncoder(separators=(",", ":"), default=_inner).encode
 
 
 def decode(text: str) -> list[TaskReport]:
-    """Return the messages of a JSON text.
-
-    Raises:
-        InvariantError: The text is not one that `encode` returned.
-    """
+    """Return the messages of a text; `InvariantError` if `encode` did not return it."""
     try:
         return [_report(plain) for plain in json.loads(text)]
     except (ValueError, TypeError, KeyError) as exc:

@@ -91,10 +91,7 @@ class RunWork:
             remember()
 
     def _call(self, inputs: dict[str, pa.Table]) -> tuple[set[int], Callable[[], None]]:
-        """Call the author, and settle all states.
-
-        Returns the buckets of which records changed, and what keeps what the author remembers.
-        """
+        """Call the author, settle all states; return the changed buckets, and what remembers."""
         plan, room = self.writers.plan, self._room
         states = {
             spec.name: ReachedState(spec, plan.spec, self._halves(spec.name), plan.hash_mask, room)

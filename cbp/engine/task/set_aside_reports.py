@@ -25,10 +25,7 @@ BYTES_MAX = 64 << 20
 
 @dataclass
 class SetAsideReports:
-    """The records that one task sets aside: at most `most`, and one by which the driver knows.
-
-    Whatever the form of the stage, `find_failing` finds what fails.
-    """
+    """The records that one task sets aside: at most `most`, and one by which the driver knows."""
 
     stage: str
     spec: TranslatorSpec
@@ -91,11 +88,9 @@ _T = TypeVar("_T")
 def find_failing(
     items: Sequence[_T], attempt: Callable[[Sequence[_T]], AuthorCodeError | None], *, most: int
 ) -> list[tuple[_T, AuthorCodeError]]:
-    """Return the items that fail, each with its error, in order.
+    """Return the items that fail, each with its error, in order; no others after `most`.
 
-    Args:
-        attempt: Calls the author's code for some of them; returns its error.
-        most: Once more than this many are found, no others are looked for.
+    `attempt` calls the author's code for some of them, and returns its error.
     """
     found: list[tuple[_T, AuthorCodeError]] = []
     parts = [items]
@@ -114,8 +109,7 @@ def find_failing(
 def arrivals(sequences: Int64s, files: Sequence[Share], *, packed: bool) -> Int64s:
     """Return the positions of records within their input, from 0.
 
-    Args:
-        packed: Whether Spark numbered them: if all files are whole, by increment, file and row.
+    If Spark numbered them (`packed`) and all files are whole: by increment, file and row.
     """
     if not packed or any(file.start or file.stop != file.rows for file in files):
         return sequences

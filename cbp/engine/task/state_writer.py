@@ -47,8 +47,8 @@ class TaskState:
     """The state files of one task.
 
     Args:
-        done: List to which reports of the results are added.
-        written: List to which the full paths of files that are not synced yet are added.
+        done: Gets reports of the results.
+        written: Gets the full paths of files that are not synced yet.
         counts: Gets `state_written`, `state_removed`, `state_remote` and `bytes_read`.
     """
 
@@ -72,9 +72,7 @@ class TaskState:
     ) -> RunFiles:
         """Return the run files of a bucket; none of them is written yet.
 
-        Args:
-            cache: Where index copies are kept; `None` means that no copies are made.
-            suffix: Distinguishes these files from others of this task and bucket.
+        No index copies are made without a cache. `suffix` tells them from others of this bucket.
         """
         return RunFiles(
             self._plan.states[state],

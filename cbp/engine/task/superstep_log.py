@@ -52,13 +52,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A loop between two supersteps.
-
-    Attributes:
-        supersteps: How many there were.
-        facts: What is no table, as JSON values.
-        tables: What the loop changed, what it sent, and what waits; by any names.
-    """
+    """A loop after some supersteps: tables of all that it needs, and JSON of what is no table."""
 
     supersteps: int
     facts: Mapping[str, Any]

@@ -74,10 +74,9 @@ from cbp.errors import CbpError
 
 @dataclass
 class _Share:
-    """Buckets of a task over which hashes ascend, and their states.
+    """Buckets of a task over which hashes ascend, and their states after the last superstep.
 
     Attributes:
-        states: As the last superstep left them.
         flips: Whether these are all of the task's buckets, so that the signs of hashes are flipped
             (`cbp.engine.state.bucket_state`); otherwise they are of one half of all buckets.
     """
@@ -138,8 +137,7 @@ class LoopWork:
     def run(self, batches: Iterable[pa.RecordBatch], *, sent: bool) -> None:
         """Run all supersteps, the first one on the records that arrived; write what is left.
 
-        Args:
-            sent: Whether another process sends the records, and waits until all are taken.
+        `sent` says that another process sends the records, and waits until all are taken.
         """
         alone = self.writers.plan.tasks == 1
         left = (self._run_alone if alone else self._run_together)(batches, sent=sent)
@@ -399,10 +397,7 @@ class LoopWork:
             counts.update(shared.counts() if shared else {})
 
     def _called_together(self, share: _Share, spool: Spool) -> Sequence[tuple[int, ...]]:
-        """Return the buckets of a share, in parts whose groups are called together.
-
-        Many groups are called in two parts, since the memory of a part grows with its records.
-        """
+        """Return parts of a share whose groups are called together: two of many records."""
         plan, flows = self.writers.plan, range(len(spool.layout.flows))
         if not share.flips or sum(map(spool.arrived, flows)) <= plan.limits.call_rows:
             return [share.buckets]

@@ -35,11 +35,9 @@ class Follower:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The groups that a run of a stage leaves out; their new records are set aside.
+    """The groups, by keys as JSON, that a run leaves out; their new records are set aside.
 
-    Attributes:
-        keys: Their keys, as JSON (`cbp.engine.columnar.json_records`).
-        most: If more than this many groups or records fail, the others are not looked for.
+    If more than `most` groups or records fail, the others are not looked for.
     """
 
     keys: tuple[str, ...]
@@ -151,10 +149,7 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class Then:
-    """A groupwise stage whose only input is `flow`, written by a record-wise stage.
-
-    `plan` is for one task; its input files do not exist yet.
-    """
+    """A groupwise stage that reads only `flow`, of a record-wise one: the plan of its one task."""
 
     flow: str
     plan: TaskPlan

@@ -32,9 +32,8 @@ def ended_worker(run: str, nodes: Iterable[StageNode], text: str) -> CbpError | 
 def end_of_worker(run: str, nodes: Iterable[StageNode], report: str, status: str = "") -> CbpError:
     """Return the error of a run whose worker is known to have ended.
 
-    Args:
-        report: What the worker left: empty, or a cause and its stack of frames.
-        status: How the process ended, if that is known; named if `report` has no cause.
+    `report` is what it left: empty, or a cause and its stack of frames. `status` says how the
+    process ended, if that is known.
     """
     nodes = tuple(nodes)
     fatal = _FATAL.search(report)

@@ -84,11 +84,7 @@ class StackFile:
     def ask(
         self, send: Callable[[int], object], ended: Callable[[], bool]
     ) -> tuple[StackCall, ...]:
-        """Return the calls that the process is in now, outermost first; empty if it is silent.
-
-        Args:
-            send: Sends a signal to the process.
-        """
+        """Return the process's calls now, outermost first; none if it is silent."""
         came = self._silences
         with self._lock:
             # A stack is not shared: the process may be in another run by now.

@@ -61,10 +61,7 @@ def pickled(work: Any) -> bytes:
 
 
 def refuse_unsendable(nodes: Iterable[StageNode]) -> None:
-    """Say which stage cannot be sent to another process, after an attempt to send them failed.
-
-    `AuthorUnsendableError` names the attribute of its translator that cannot be sent.
-    """
+    """Raise `AuthorUnsendableError` for the stage, and its attribute, that cannot be sent."""
     for node in nodes:
         translate = node.translator.translate
         if (error := _pickling_error(translate)) is None:
@@ -95,8 +92,7 @@ def _pickling_error(thing: Any) -> Exception | None:
 def arrived(module: str, name: str, text: str) -> Any:
     """Return the object that the worker has loaded by this name, if its fingerprint matches.
 
-    Raises:
-        RuntimeError: Carries a `CodeNotLoadedError` in its text (`carried_errors.carrying_errors`).
+    Otherwise a `RuntimeError` has a `CodeNotLoadedError` in its text (`carrying_errors`).
     """
     thing = _loaded(module, name)
     own = fingerprint(thing)

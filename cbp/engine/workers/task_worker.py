@@ -106,10 +106,7 @@ _meet: list[Callable[[str], Sequence[str] | None]] = []
 
 
 def gather(text: str) -> Sequence[str]:
-    """Return the texts of all workers of the run, by task; waits for them; called in a worker.
-
-    Raises `PeerGoneError` if one of them has failed before it came here.
-    """
+    """Return the texts of all workers of the run, once all came (`PeerGoneError`)."""
     (meet,) = _meet
     if (texts := meet(text)) is None:
         raise PeerGoneError(-1, False)
@@ -224,8 +221,7 @@ def main(memory_bytes_max: int, link: int, alive: int, crash: int, stack: int) -
     """Serve until the service closes its ends.
 
     Args:
-        memory_bytes_max: Limit of what this process may use, without its libraries; 0 means no
-            limit.
+        memory_bytes_max: Limit of what this process may use, without its libraries; 0: none.
         alive: Its other end is closed when the service is gone.
         crash: The file in which a crash leaves its stack.
         stack: The file in which this process writes its stack when it is asked for it.

@@ -371,11 +371,8 @@ def answers_of(workers: Sequence[WorkerProcess], requests: Sequence[bytes]) -> l
     """Let the workers do their requests at the same time; return their answers, by worker.
 
     They may meet first: a `Meeting` of each, then all texts to each. If one answers before all have
-    met, those that wait for it are notified; if one ends without an answer, it is named at once,
-    whatever the others do.
-
-    Raises:
-        TaskEndedError: A worker ended without one.
+    met, those that wait for it are notified; if one ends without an answer, it is named at once
+    (`TaskEndedError`), whatever the others do.
     """
     for worker, request in zip(workers, requests, strict=True):
         worker.send(request)
@@ -416,10 +413,7 @@ def _introduce(
 
 
 def _ready(workers: Sequence[WorkerProcess], answers: Mapping[int, Answer]) -> list[int]:
-    """Wait until workers that have not answered have something to read; return their numbers.
-
-    Raises `TaskEndedError` if one has ended, and left nothing to read.
-    """
+    """Wait until workers without an answer have sent something; return their numbers."""
     links = {one.link: part for part, one in enumerate(workers) if part not in answers}
     ready = [links[link] for link in wait([*links], POLL_SECONDS) if link in links]
     for part in links.values():

@@ -22,11 +22,9 @@ _OWN = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 class WorkerProcess:
     """A process with a pipe; one thread at a time uses it, any may kill it or ask for its stack.
 
-    Args:
-        command: What to execute; four descriptors are added as arguments: the worker's end of the
-            pipe, one that closes when this process is gone, and the files of its crash and stack.
-        environment: Its whole environment, but for the defaults that all workers have.
-        folder: Its working directory; `None` means that of this process.
+    Its command is given four descriptors as arguments: its end of the pipe, one that closes when
+    this process is gone, and the files of its crash and stack. Its environment is the given one
+    and the defaults that all workers have.
     """
 
     def __init__(
