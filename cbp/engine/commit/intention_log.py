@@ -60,8 +60,8 @@ class IntentionLog:
     def put(self, intention: Intention) -> None:
         """Make an intention durable; idempotent for the same run.
 
-        `LogConflictError` if another attempt is already recorded for this epoch, or the dataflow was
-        rolled back since the run was planned.
+        `LogConflictError` if another attempt is already recorded for this epoch, or the dataflow
+        was rolled back since the run was planned.
         """
         path = self._path(intention.stage, intention.epoch)
         if intention.generation != self.generation:
@@ -141,8 +141,8 @@ class IntentionLog:
         """Make a position of the newest generation durable, then remove old ones; idempotent.
 
         An existing position of this number stays: it agrees about every epoch, and only lacks later
-        arrivals. Positions younger than `keep_seconds` stay, up to `positions_kept`. The newest older
-        one stays too, so that the dataflow can be rolled back to epochs after it.
+        arrivals. Positions younger than `keep_seconds` stay, up to `positions_kept`. The newest
+        older one stays too, so that the dataflow can be rolled back to epochs after it.
         """
         path = self._position_path(self.generation, position.number)
         data = _encoded(position, path)

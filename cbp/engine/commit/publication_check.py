@@ -69,7 +69,7 @@ def require_shown(folder: str, files: Files, intention: Intention) -> None:
 
 
 def require_generations(folder: str, files: Files, newest: int) -> None:
-    """Raise `FileLostError` if tables show a later roll-back than `newest`, the last recorded one."""
+    """Raise `FileLostError` if tables show a later roll-back than `newest`, the last recorded."""
     for table in _tables_of(folder, files, ""):
         try:
             shown = shown_generation(DeltaLog(f"{folder}/{table}", files).snapshot().txns)

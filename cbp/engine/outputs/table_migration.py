@@ -194,8 +194,8 @@ class TableRewriter:
         """Copy a table that was built elsewhere; return the change that shows it.
 
         Records of an output, and set-aside records, get negative epochs, in their order, since
-        no increment and no run has a negative number. The table at `path` need not exist; all runs of
-        `source` are published; its stage ran `epochs` times to build it.
+        no increment and no run has a negative number. The table at `path` need not exist; all runs
+        of `source` are published; its stage ran `epochs` times to build it.
         """
         snapshot = source.refresh()
         if declared.is_state:

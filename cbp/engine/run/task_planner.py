@@ -128,8 +128,8 @@ class Planner:
         """Return the plan that every task of a phase is given; its fused stages run as followers.
 
         The number of tasks depends on the number of records that the phase reads, or of groups that
-        the last such run called, whichever is larger. The first superstep of a loop does not read the
-        messages `held`, by loopback.
+        the last such run called, whichever is larger. The first superstep of a loop does not read
+        the messages `held`, by loopback.
         """
         spec, node = plan.node.translator, plan.node
         outer = any(state.grouping == "outer" for state in spec.states)

@@ -142,7 +142,7 @@ class StateTable:
 
 @dataclass(slots=True)
 class RecordPositions:
-    """Records of called groups by hash: parallel arrays, with index of the file and physical row."""
+    """Records of called groups by hash: parallel arrays, with index of file and physical row."""
 
     hashes: Positions
     file: Positions

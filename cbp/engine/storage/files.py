@@ -150,7 +150,7 @@ class Files(Protocol):
         """Create a file with `data` unless it exists; missing folders are made.
 
         The temporary file lies beside it, or in the folder `staged` of the same file system.
-        Renaming that folder makes all puts staged in it fail, now or later, with `LogConflictError`.
+        Renaming that folder makes all puts staged in it fail, with `LogConflictError`.
         """
 
     def write_durable(self, path: str, data: bytes, *, what: str = "data_file") -> None:
