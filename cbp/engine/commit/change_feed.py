@@ -1,17 +1,9 @@
 """Change files of a view's table: what an entry changes, for readers of Delta's change data feed.
 
-    changes of the epochs that an entry covers --\
-                                                  net per key -> _change_data/*.parquet -> `cdc`
-    rows before and after a roll-back or repair /
-
-An entry covers one epoch or several. A reader of the feed takes an entry for one moment, so a key
-has at most one change in it: one insert, one delete, or one pair of updates. A record of a view
-without a key has as many inserts, or deletes, as it is there more, or less, often.
-
-Without change files, readers derive changes from the files that an entry adds and removes. That
-suffices where an entry only adds files. A file that loses rows is removed and added again with
-another deletion vector, which delta-rs takes for changes of all its rows; and no reader knows which
-deletion and insertion are an update.
+A reader of the feed takes an entry for one moment, so a key has at most one change in it: one
+insert, one delete, or one pair of updates. A record of a view without a key has as many inserts, or
+deletes, as it is there more, or less, often. An entry that only adds files needs no change files;
+of others readers cannot derive the changes (see the package README).
 
 Guaranteed: a file is whole or absent, and bytes under one name never change, since the name holds
 a digest of them. So a publication that is repeated, also by a controller that no longer leads,

@@ -6,13 +6,12 @@ version that stays readable. Then every file is removed for which both condition
 1. it was written by a run whose epoch is below the epoch that the base shows;
 2. no readable version, no queue and no unpublished record names it.
 
-Epochs are those of the dataflow's generation (`cbp.model.flow.generation`). If the base is from
-before a roll-back, no file counts as dead by its epoch until the base has moved on.
+If the base is from before a roll-back (`cbp.model.flow.generation`), no file counts as dead by its
+epoch until the base has moved on.
 
 Why that is enough: runs of a stage are serial and publish in order. So a file of an epoch
 below the base's was published, or belongs to an attempt that was never recorded and never will
-be. A run under way, and writes of a controller that no longer leads, have later epochs. So no
-lock is needed, and no clock decides whether a file is dead.
+be. A run under way, and writes of a controller that no longer leads, have later epochs.
 
 Guaranteed, whatever crashes or runs meanwhile: every version from the base on, every
 increment in a queue and every unpublished intention keep their files

@@ -1,21 +1,16 @@
 """Table entries: from recorded runs to one table's current view, and to its Delta log entries.
 
-When several tables are published, and together, is decided in `controller.loop.runs.publisher`.
-
-Between publications the intention log is the truth: a table *is* its published snapshot plus the
-changes of the runs recorded since. `live_files` gives that view to the runs that follow. A
-publication writes the difference between snapshot and view, whatever number of runs it covers:
-a file that was added and dropped in between is never mentioned, and a file that lost rows in ten
-runs gets one deletion vector.
-
     snapshot ---- change ---- change ---- change ----> view
         '------------- one entry ---------------------> the same, published
 
-Changes of records, of layout (compaction) and by retention become separate entries if separating
-them costs nothing. Readers of a table's changes then skip the layout entry, and recognize the
-retention entry, which only removes. If a compaction merged rows that runs of the same publication
-deleted, separate entries would need deletion vectors that nobody ever reads, so all changes become
-one entry.
+A table *is* its published snapshot plus the changes of the runs recorded since. `live_files` gives
+that view to the runs that follow. A publication writes the difference between snapshot and view,
+whatever number of runs it covers: a file that was added and dropped in between is never mentioned.
+
+Changes of records, of layout (compaction) and by retention become separate entries, so that readers
+of a table's changes skip the layout entry, and recognize the retention entry, which only removes.
+If a compaction merged rows that runs of the same publication deleted, that would need deletion
+vectors that nobody ever reads, so all changes become one entry.
 
 Invariants: what is published equals the view (tests/cbp/engine/commit/test_table_entries.py). A
 table's transactions alone tell which changes it shows already, so a publication can be repeated,

@@ -2,12 +2,10 @@
 
     delta.enableChangeDataFeed    says to readers that the feed is complete
     cbp.changes                   the flow of the same stage from which the feed is made
-    cbp.view_key                  the columns of the view's key, with their types; all columns of a
-                                  view without a key
+    cbp.view_key                  the columns of the view's key, or all, with their types
 
 Only tables of views have a feed. A table gets it when it is created: one that an earlier release
-created continues without, since its older entries have no change files
-(`cbp.engine.commit.change_feed` writes them).
+created continues without, since its older entries have no change files.
 """
 
 from __future__ import annotations

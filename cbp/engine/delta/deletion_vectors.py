@@ -15,10 +15,8 @@ VACUUM touches the file before it is published.
 Guaranteed: the bytes are durable once `VectorsFile.write` returns; `read_vector` never returns a
 damaged vector. Absent on purpose: absolute paths (storage type `p`).
 
-A file that loses some rows in every epoch gets a new vector in every epoch, made from the previous
-one. With many files, opening and checking vectors costs more than the rows, so `VectorCache` keeps
-those that this process read or wrote lately. A vector never changes, and its name is made from its
-content. That a cached vector is still whole on the disk is found out by its next real read.
+With many files, opening and checking vectors costs more than the rows, so `VectorCache` keeps those
+that this process read or wrote lately. A vector never changes, nor does what has its name.
 
 Source: Delta protocol, "Deletion Vectors" and "Deletion Vector File Storage Format".
 """

@@ -1,14 +1,10 @@
 """The fence of tables: marks a table as ours, keeps other writers out, detects foreign entries.
 
-The fence of the lease, which holds back an instance that no longer leads, is
-`controller.loop.leadership.lease_keeper`.
-
-The fence is a writer feature that only this engine knows. The Delta protocol asks every
-writer to refuse a table with an unknown writer feature, and every reader still works. A writer
-that ignores the protocol is detected by `ForeignWatch`, from the log entries that it leaves.
-
-Not guaranteed: that a foreign entry is detected if its writer forges `engineInfo`,
-or if this engine wrote after it, as a repair does (`cbp.engine.delta.repair`).
+It is not the fence of the lease (`controller.loop.leadership.lease_keeper`). It is a writer feature
+that only this engine knows. The Delta protocol asks every writer to refuse a table with an unknown
+writer feature, and every reader still works. A writer that ignores the protocol is detected by
+`ForeignWatch`, from the log entries that it leaves, unless it forges `engineInfo`, or this engine
+wrote after it, as a repair does (`cbp.engine.delta.repair`).
 """
 
 from __future__ import annotations

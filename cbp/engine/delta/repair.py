@@ -1,8 +1,7 @@
-"""Repair after a foreign writer: restores a table to our last version, fence included.
+"""Repair after a foreign writer or a release: restores a table to our last version, fence included.
 
 One log entry undoes what others did. Their versions stay in the history and can be read there.
-None of their records is taken over, because a state table's records lie by hash and bucket, and
-only this engine writes them so. A table that was released is taken back in the same way.
+None of their records is taken over: only this engine places records by hash and bucket.
 
 Guaranteed: afterwards the live set, schema, settings and protocol are those of our newest
 entry. Application transactions stay, so a publication under way continues undisturbed

@@ -1,8 +1,8 @@
 """Managed Delta tables: created, published to and released by this engine, read by everybody.
 
 A managed table has a writer feature that only this engine knows (`FENCE`), so writers that obey the
-protocol refuse it (INSERT, DELETE, OPTIMIZE, RESTORE and VACUUM of Spark, and delta-rs), and every
-reader still works. `release` removes the fence for good.
+protocol refuse it (INSERT, DELETE, OPTIMIZE, RESTORE and VACUUM of Spark, and delta-rs).
+
 Guaranteed by `publish`:
 - A publication (`app_id`, `version`) appears once, however often it is repeated, by
   one process or by several (tests/cbp/engine/delta/test_tables.py).

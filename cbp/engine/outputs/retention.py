@@ -5,9 +5,8 @@
 
 A file is dropped when every record in it is older than the retention. So merges stay within a
 grain: without it, the oldest file would grow with every merge and never be dropped. The run that
-drops a file records that, like a compaction. So there is no second writer, and a crash, a
-publication or a roll-back finds one order of changes. What must stay, and that messages go once
-their stage has read them, is decided by `controller.loop.runs.output_retention`.
+drops a file records that, like a compaction, so there is no second writer. What must stay is
+decided by `controller.loop.runs.output_retention`.
 
 Invariants (tests/cbp/engine/outputs/test_retention.py): the records that are left are the end of
 the flow, without gaps; nothing that must stay is dropped; the number of files stays small.

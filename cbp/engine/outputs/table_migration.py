@@ -3,8 +3,7 @@
     rewritten   writes files that are not in the log yet, returns the change    (prepare)
     alter       one log entry: columns, settings and files at once              (redo)
 
-The change is found by comparing the table with its declaration, so nothing about the old version
-has to be known:
+The change is found by comparing the table with its declaration:
 
 - *state* whose columns or number of buckets differ is rewritten. Buckets are the high bits of
   the hash, and files are sorted by the hash. So doubling cuts each bucket in two, halving joins

@@ -7,10 +7,8 @@ r"""Recomputation: the groups of a run that reads a replacement are recomputed.
 
 Every group of the run is given all of its records that count. Its state is replaced by what it
 emits, so the run writes what an ordinary one writes, and views change by their difference. A group
-that no longer has a record is not called, and loses its state (`TranslatorSpec.anew`).
-
-Groups are found by the hash of their key. Keys of one hash are all recomputed, so none needs
-to be distinguished from another.
+that no longer has a record is not called, and loses its state (`TranslatorSpec.anew`). Groups are
+found by the hash of their key; keys of one hash are all recomputed.
 
 Several threads read the retained files, and their records come in the order of the files. The index
 of a file says which of its records can belong to the groups: only these are decoded
@@ -18,9 +16,8 @@ of a file says which of its records can belong to the groups: only these are dec
 that it lets pass; then all is read again, without any index. A verification and a build read none.
 
 The records from before are written to one file an input, below a state's table, where the files of
-attempts are collected. It is removed when the run is prepared: no record names it.
-
-Memory: the records that are gone, and some hundred thousand others at a time and thread.
+attempts are collected. It is removed when the run is prepared: no record names it. Memory: the
+records that are gone, and some hundred thousand others at a time and thread.
 
 Invariant: the state of each group is that of a stage that read what counts in one increment
 (tests/controller/loop/recovery/test_replacement.py).

@@ -1,17 +1,9 @@
-"""Compaction of a bucket, inside a run that touches it; there is no second writer.
+"""Compaction of a bucket by tiers of size, inside a run that touches it; there is no second writer.
 
-Run files are merged by size tiers. As soon as a tier has as many files as its fan-out, they and
-all smaller files become one file, of this tier or the next. A record is therefore rewritten
-O(log n) times in its life, and a bucket has few files per tier.
-
-The lowest tier may have many files (`EngineLimits.state_fanout`): an increment touches few of
-them, and a merge writes as many bytes as it reads. Every run of some hundred keys touches each
-larger file, and each touch costs a vector and two actions of the log: so higher tiers have few
-(`FANOUT_LARGE`).
-
-A *rotten* file, with mostly dead rows, is rewritten together with all smaller files. This costs
-at most a few times what it saves, and leaves the bucket as if it had just been loaded. Full files
-(`cbp.engine.storage.file_sizes`) are not merged.
+As soon as a tier has as many files as its fan-out, they and all smaller files become one file, of
+this tier or the next: a record is rewritten O(log n) times in its life. A *rotten* file, with
+mostly dead rows, is rewritten together with all smaller files. Full files
+(`cbp.engine.storage.file_sizes`) are not merged. The package README says why.
 
 The merged file holds the records that are live after this run, sorted by hash, and by the columns
 of `StateTable.order` if there are any: the same records in another layout (`dataChange` is false).

@@ -5,14 +5,11 @@ sees the state as of the newest recorded run, published or not. Row positions ar
 an immutable data file, so they mean the same in the index copy, in the deletion vector and to every
 Delta reader.
 
-Small neighboring buckets are processed together (`neighbors`). A bucket costs some milliseconds
-before its first record (look-up, window, check of keys), and a small run touches all buckets with a
-few records each. What is written stays separate by bucket.
-
-Signed hashes ascend from bucket to bucket only among hashes of one sign. The first half of the
-buckets has one sign, the second half the other, so no batch has buckets of both halves. A loop
-calls few groups many times, and calls those of both halves together: it flips the sign of all
-hashes (`flipped`), which then ascend over all buckets. Files have them as they are.
+Small neighboring buckets are processed together (`neighbors`). Signed hashes ascend from bucket to
+bucket only among hashes of one sign: the first half of the buckets has one sign, the second half
+the other, so no batch has buckets of both halves. A loop calls few groups many times, and calls
+those of both halves together: it flips the sign of all hashes (`flipped`), which then ascend over
+all buckets. Files have them as they are.
 """
 
 from __future__ import annotations

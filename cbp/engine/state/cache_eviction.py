@@ -6,9 +6,8 @@
     <cache>/<other boot>[-scratch]/   goes as a whole once it has not been touched for days
 
 A file is unlinked, never truncated: a process that has mapped it keeps it. Only files with names
-that the cache gives are removed, since others may use the folder too. Machines may share a
-folder, so another boot's folder may belong to a running machine: only its age decides. If copies
-are removed too early, they are made again. A file that is gone or may not be removed is skipped.
+that the cache gives are removed, since others may use the folder too. Machines may share it, so
+only the age of another boot's folder decides. A file that is gone or may not be removed is skipped.
 """
 
 from __future__ import annotations

@@ -2,15 +2,11 @@
 
     Arrow file | xxh3-64 of each block (64 KiB) | "CBPCOPY2", sizes, xxh3-128 of name and checksums
 
-Wrong data in a copy would be written into state, so no byte is used before its block was
-checked. The metadata of the rows is checked when the file is mapped, the rows when a look-up
-touches them (`Guard`). A block is checked once per map. For the check the block is read from the
-file, not through the map: an unreadable sector or a truncated file is then an error. Through the
-map it would be a signal that kills the process.
-
-Cost: 0.1 ms per MB, once per process and copy. A copy of up to 4 MiB
-(`EngineLimits.whole_copy_bytes`) is checked as a whole at once. A larger one is checked as it is
-touched, and as a whole once half of it was touched or it was asked often.
+No byte is used before its block was checked, once per map: the metadata of the rows when the file
+is mapped, the rows when a look-up touches them (`Guard`). A copy of up to 4 MiB
+(`EngineLimits.whole_copy_bytes`) is checked as a whole at once; a larger one once half of it was
+touched or it was asked often. The check reads the file, not the map, where an unreadable sector
+would be a signal that kills the process.
 
 Guaranteed: bytes that `Guard` accepted are those that `write_copy` wrote under this name
 (tests/cbp/engine/state/test_copies.py flips each). Not guaranteed: that memory or disk leaves

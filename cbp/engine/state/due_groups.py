@@ -1,9 +1,7 @@
 """Due groups: which groups of a bucket have a due timer, and when the next one is due.
 
-A state of timers is a state with a column `at`. The groups that are called for a due timer are
-found in that column alone: the records of others are neither decoded nor looked up. The earliest
-of each file are sorted once (`cbp.engine.state.lookup`). So a run costs what it calls, however
-many timers are pending; a run before the next due time does not come here at all (`RunPlan.wakes`).
+A state of timers has a column `at`. The groups that are called for a due timer are found in that
+column alone, of which the earliest of each file are sorted once (`cbp.engine.state.lookup`).
 
 Invariant: the next time is never later than that of a timer that stays
 (tests/cbp/engine/state/test_time_order.py, tests/cbp/engine/test_timers.py).

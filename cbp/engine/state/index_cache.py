@@ -1,16 +1,13 @@
 """Cache of index copies: local, memory-mapped copies of immutable data files of states.
 
 A copy has the rows of its file in the file's order, which is by `_hash`. So a mapped copy answers
-`searchsorted` by touching a few pages, while a reader of Parquet decodes each row group that has a
-wanted key. The rows of small files are held in memory without a copy. A large file that has no copy
-yet is read by row groups while that is cheaper (`lookup.py`). A copy is only a cache:
+`searchsorted` by touching a few pages. The rows of small files are held in memory without a copy. A
+large file that has no copy yet is read by row groups while that is cheaper (`lookup.py`). A copy is
+only a cache (see the package README):
 
-- It belongs to one data file. Its name holds table id, path and size, and data files
-  never change. The content holds the name too. A copy is written under a temporary name and
-  renamed, never changed in place: a file that shrinks under a map kills the process.
-- Wrong data is never used: every block has a checksum, which is compared before the block is
-  used (`copies.py`). A damaged copy is dropped, noted in `damaged.jsonl` beside the folders
-  of the boots, and made again from the data file, even in the middle of a look-up.
+- It belongs to one data file. Its name holds table id, path and size; the content holds the name
+  too. It is written under a temporary name and renamed, never changed in place: a file that shrinks
+  under a map kills the process. A damaged copy is dropped and made again, even within a look-up.
 - It is not synced. Its folder is named after the boot of this machine instead, so
   pages that were lost in a power cut are never trusted.
 - If anything fails (no space, truncated file, `mmap` refused), the Parquet
@@ -18,12 +15,8 @@ yet is read by row groups while that is cheaper (`lookup.py`). A copy is only a 
 - A process unmaps the copies of files that its newest look at their bucket no longer lists
   (`release`), so its memory does not grow with what runs supersede. If its address space is
   bounded (`spark.executor.pyspark.memory`), maps that are not in use are closed to make room.
-- The copies are bounded, by bytes and by half of their disk: before a copy is written, the least
-  recently used ones are unlinked; maps of them stay valid. A process touches the files that it
-  has mapped and uses, so that no process evicts another's hottest copies. A copy that was evicted
-  all the same is made again from its map.
-- If the disk is full all the same, half of the copies are removed, those of earlier boots
-  included, and the write is tried once more: the newest file is hotter than the removed ones.
+- The copies are bounded, by bytes and by half of their disk (`cache_eviction.py`). A process
+  touches the files that it has mapped and uses, so that no other one evicts its hottest copies.
 
 Strings are widened to `large_string`: above 2 GB a `string` column would be split
 into chunks, and reading only one of them would lose rows. The row count is checked.

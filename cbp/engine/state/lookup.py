@@ -8,20 +8,17 @@ hashes, in ascending position within ascending hash (tests/cbp/engine/state/test
 The access path is chosen by cost. The figures were measured on one core of two, warm pages, 1.25 M
 rows of (url of 31 characters, BIGINT, hash), 17 MB of Parquet (`tests/bench/test_lookups.py`):
 
-1. *Where the rows come from.* The choices are a mapped copy sorted by hash (0.5 ms to open),
-   the row groups of the Parquet file whose range of hashes is wanted (8 ms each), or the whole
-   Parquet file (74 ms; 93 ms if it is copied on the way). A copy pays only if it is used again, so
-   row groups are read directly until that has cost a part of the copy, as one rents before one
-   buys. A file that Parquet reads as fast as a copy is mapped gets no copy.
-2. *Which side is searched.* `wanted` and `rows` both ascend. Searching each wanted hash
-   among the rows costs 30 ns per wanted hash (1,250 of 1.25 M: 0.15 ms). Scanning the
-   rows, each searched among the wanted hashes, costs 25 ns per row (31 ms). The shorter side is
-   searched in the longer: 200 k rows and 2 M wanted take 13 ms so, 70 ms the other way.
+1. *Where the rows come from.* A mapped copy sorted by hash (0.5 ms to open), the row groups of the
+   Parquet file whose range of hashes is wanted (8 ms each), or the whole file (74 ms; 93 ms if it
+   is copied on the way). A copy pays only if it is used again, so row groups are read directly
+   until that has cost a part of the copy, as one rents before one buys.
+2. *Which side is searched.* Searching each wanted hash among the rows costs 30 ns per wanted hash
+   (1,250 of 1.25 M: 0.15 ms). Searching each row among the wanted hashes costs 25 ns per row (31
+   ms). The shorter side is searched in the longer.
 
-`TimeOrder` gives the rows of a file in the order of their times, for timers. A run for due timers
-needs the first few of a file, and the next one after them. So the earliest rows are sorted once per
-file and process, as many as are due and some thousands ahead. The file is looked through again only
-when the time has passed those.
+`TimeOrder` gives the rows of a file in the order of their times, for timers. The earliest rows are
+sorted once per file and process, as many as are due and some thousands ahead. The file is looked
+through again only when the time has passed those.
 """
 
 from __future__ import annotations

@@ -11,10 +11,7 @@ one of the seal itself. CRCs are written too, for other readers.
 
 `CheckedFile` checks the footer when a file is opened, and blocks of pages just before they are
 read; small files are checked at once. Files of earlier versions and of other writers have no
-seal and perhaps no CRC: only their CRCs are checked, if there are any. Every error names the
-file.
-
-Source: Parquet format, "Checksumming"; the seal is ours.
+seal and perhaps no CRC: only their CRCs are checked, if there are any. Every error names the file.
 """
 
 from __future__ import annotations

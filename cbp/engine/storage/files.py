@@ -18,8 +18,7 @@ A log entry must have exactly one writer. What ensures that depends on the file 
     s3, s3a, s3n              a LogStore that arbitrates through DynamoDB, if one is configured
 
 Refused by name: Delta's LogStore on `file:`, which lets two processes both create the same file
-(tests/spark/test_log_store.py shows it) and takes 30 ms where link(2) takes 0.4, and the
-single-driver store on S3, which keeps its locks in one JVM.
+(tests/spark/test_log_store.py), and the single-driver store on S3, with its locks in one JVM.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """What a run holds until it ends: in memory while there is room, in mapped temporary files beyond.
 
-A `Room` counts the bytes that one call of a whole run, or a loop, holds. Once more than half of the
-bytes that it may hold in memory are taken, its largest holders write their records to temporary
-files, and from then on hold a memory map of these: the same records in the same order, whose pages
-the system may drop. So only what cannot be mapped counts against the bound of the memory. The files
-have a bound of their own, many times as large.
+Once more than half of the bytes that a `Room` may hold in memory are taken, its largest holders
+write their records to temporary files, and from then on hold a memory map of these: the same
+records in the same order, whose pages the system may drop. So only what cannot be mapped counts
+against the bound of the memory. The files have a bound of their own, many times as large.
 
 Guaranteed: where a record is held changes no result. The files have no name
-(`cbp.engine.storage.spill_files`), so none is left behind, however the process ends; the space of
-one is free once nobody holds its records any more.
+(`cbp.engine.storage.spill_files`), and the space of one is free once nobody holds its records.
 """
 
 from __future__ import annotations

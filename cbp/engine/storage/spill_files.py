@@ -1,11 +1,9 @@
 """Temporary files without a name, in which a task spills; a killed process leaves none behind.
 
-`BatchFile` holds Arrow batches that are written once and then read. `BlockFile` holds lists of
-Python values. Both lie in the temporary folder (`TMPDIR`), and vanish with their last reader.
+They lie in the temporary folder (`TMPDIR`), are not synced, and vanish with their last reader.
 
 Guaranteed: a full disk or quota raises `DiskFullError`. Reading single batches needs no memory map,
 so it works where the address space of a process is bounded (`spark.executor.pyspark.memory`).
-Nothing is synced, and nothing outlives the process.
 """
 
 from __future__ import annotations

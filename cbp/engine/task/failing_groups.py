@@ -5,9 +5,8 @@
 
 A task whose author's code fails writes nothing that counts. It looks for all groups that fail, by
 calling smaller and smaller parts of them without a writer, and reports them; the driver runs the
-job again without them (`cbp.engine.run.set_aside`). So every other group is called in the way and
-in the order of any run, whatever the form of its translator, and a kernel needs to know nothing of
-groups that fail. An author's code is deterministic: the same group fails again.
+job again without them (`cbp.engine.run.set_aside`). So every other group is called in the order of
+any run. An author's code is deterministic: the same group fails again.
 """
 
 from __future__ import annotations

@@ -6,14 +6,12 @@
 The file is a snapshot: each one replaces the one before, so a try finds one or none, always whole.
 In several tasks each has its own, at the same superstep, and keeps the one before until all others
 have theirs too (`keep_only`): a try continues from the last superstep of which every task has one.
-Another number of tasks starts over. `digest` is of all that the supersteps depend on
-(`cbp.engine.run.task_planner`): a try that reads anything else has another name, and begins with
-its input. So a run leaves the same results, whether and wherever it was interrupted. The file is
-removed once its epoch is published.
+`digest` is of all that the supersteps depend on (`cbp.engine.run.task_planner`): a try that reads
+anything else has another name, and begins with its input. So a run leaves the same results,
+whether and wherever it was interrupted. The file is removed once its epoch is published.
 
 A snapshot is put once `EngineLimits.superstep_log_ms` have passed since the last one, and also
-twenty times as long as a snapshot takes. So snapshots take at most a twentieth of a loop's time,
-and a kill loses as little as that allows. The clock decides nothing else.
+twenty times as long as a snapshot takes. The clock decides nothing else.
 
 Guaranteed: a damaged or half-written file is never used, and is no error; the run starts over.
 """

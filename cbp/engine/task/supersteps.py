@@ -4,11 +4,9 @@
                          '-> LoopState ---------------'-> LoopState ... -> state, changes of views
 
 Each superstep calls the kernel that any run calls, on messages and state that lie in memory. Only
-the end is written: what the last superstep leaves in the states, the messages that nobody read, and
-what became of the records of views (`cbp.engine.task.loop_writers`). So a loop costs its files, its
-intention and its publication once, whatever the number of supersteps, and the files are those that
-one epoch with the same effect would have written. A long loop leaves snapshots of what it did, from
-which another try of the run continues (`cbp.engine.task.superstep_log`).
+the end is written (`cbp.engine.task.loop_writers`), as one epoch with the same effect would write
+it. A long loop leaves snapshots, from which another try of the run continues
+(`cbp.engine.task.superstep_log`).
 
 Loops may be inside each other (`cbp.model.graph.loop_nesting`). Messages of a loop that others are
 inside of are held with what was emitted before, and read once no message of those is left. Such
@@ -16,14 +14,10 @@ messages of earlier epochs are not among the records that arrive: the task reads
 files, and holds them likewise.
 
 A loop may have several tasks, each with its own buckets. After each superstep they do a round of
-an exchange (`cbp.engine.shuffle.superstep_rounds`): a task sends each other one the messages and
-the remote state records for its buckets, and all of them how many messages are under way, and its
-part of each aggregate. By these all end after the same superstep.
-
-If the order of messages does not matter (`Loopback.microsteps`), a task continues alone with those
+an exchange (`cbp.engine.shuffle.superstep_rounds`), by which all end after the same superstep. If
+the order of messages does not matter (`Loopback.microsteps`), a task continues alone with those
 for its own groups until it has none, and then does the exchange: it has several microsteps in a
-superstep, which is then all that it does between two exchanges. Snapshots belong to exchanges, when
-no message is under way.
+superstep. Snapshots belong to exchanges, when no message is under way.
 
 Guaranteed: the results are those of the reference engine, also where tries of the run were broken
 off (tests/cbp/engine/task/test_supersteps.py), whatever the number of tasks

@@ -1,8 +1,7 @@
 """Shipping of an author's functions and classes to workers, checked by fingerprint.
 
 A pickle names a function by its module, so a worker runs the file that it finds on its own disk
-when it imports the module. That file differs if it was edited after the driver's import, or is
-older on the worker's machine. So the name is sent with the fingerprint of what the driver has
+when it imports the module. So the name is sent with the fingerprint of what the driver has
 loaded, and a worker that has loaded other code reports that instead of calling it.
 
 Classes and functions of plain files that a service was given travel with their text instead
@@ -10,8 +9,7 @@ Classes and functions of plain files that a service was given travel with their 
 value, such as lambdas, are the driver's anyway.
 
 Guaranteed (tests/spark/test_shipping.py): no task calls an author's code that differs from the
-driver's. This covers all that goes through Spark's pickler: tasks, functions inside authors' SQL
-plans, work of resident workers.
+driver's. This covers all that goes through Spark's pickler.
 """
 
 from __future__ import annotations

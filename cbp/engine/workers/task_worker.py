@@ -11,10 +11,7 @@ author's code prints goes to stderr.
     answer          the pickled `Done`, `Coded` or `Raised`
 
 A crash in C leaves its stack of Python frames in the file of crashes. `os._exit` does so, too: code
-that ends the process is to be named by its line. A signal writes the stack of a process that goes
-on into another file (`cbp.engine.workers.process_stack`).
-
-If the machine's memory runs out, the system ends this process before the service.
+that ends the process is to be named by its line.
 """
 
 from __future__ import annotations

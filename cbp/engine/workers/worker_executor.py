@@ -7,9 +7,8 @@ service's own process it would end every dataflow, again after each restart. Her
              |-- answers    it is free again, or replaced if author's code has changed it
              '-- ends       the run fails, by the author's line if the worker left it
 
-A cancelled run's worker is killed. A large loop within a run can have a task for each free
-processor, each in a worker of its own; they exchange messages
-(`cbp.engine.shuffle.flight_exchange`). If one of these workers ends, all do.
+A cancelled run's worker is killed. A large loop within a run can have a worker for each free
+processor; they exchange messages (`cbp.engine.shuffle.flight_exchange`). If one ends, all do.
 
 A new worker takes seconds to start. So one is ready for each run that can go on at a time: `warm`,
 which a service calls from time to time, starts them one by one, also while others work. A
