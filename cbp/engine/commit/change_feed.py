@@ -170,7 +170,6 @@ class ChangeFeed:
     def _sides(
         self, before: Mapping[str, AddFile], after: Mapping[str, AddFile]
     ) -> Iterator[tuple[AddFile, Int64s, int]]:
-        """Yield files with rows and the sign of their records; removed records come first."""
         for sign, these, others in ((-1, before, after), (1, after, before)):
             for path in sorted(these):
                 file, other = these[path], others.get(path)
@@ -272,7 +271,6 @@ def _packed(table: pa.Table) -> bytes:
 
 
 def _codecs(table: pa.Table) -> str | dict[str, str]:
-    """Return how columns are compressed: not, where that would gain nothing."""
     if any(map(pa.types.is_nested, table.schema.types)):
         return "snappy"
     names = table.column_names

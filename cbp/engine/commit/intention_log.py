@@ -207,7 +207,6 @@ class IntentionLog:
         return None
 
     def _positions_of(self, generation: int, *, newest_first: bool = False) -> Iterator[Position]:
-        """Yield the positions of a generation, ascending; each is read when it is asked for."""
         numbers = self._position_numbers(generation)[:: -1 if newest_first else 1]
         return (self._read_position(generation, number) for number in numbers)
 
@@ -263,7 +262,6 @@ class IntentionLog:
         return next(iter(self._numbers(stage)), None)
 
     def _remove_before(self, stage: str, epoch: int) -> int:
-        """Remove a stage's records before an epoch in all generations, undone ones too."""
         removed = 0
         for number in range(self.generation + 1):
             for recorded in self._epochs(number, stage):

@@ -103,5 +103,4 @@ def _is_of(application: str, table: str, generation: int) -> bool:
 
 
 def _table_of(application: str) -> str:
-    """Return the table of the application id `cbp/<dataflow>/<area>/<table>/<kind>`."""
     return "/".join(application.split("/")[2:4])

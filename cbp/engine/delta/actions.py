@@ -227,9 +227,8 @@ class Txn:
 class CommitInfo:
     """Writer, time and operation of an entry.
 
-    Attributes:
-        in_commit_ms: The entry's time for time travel; later than that of every earlier entry.
-        intention_id: Written as `userMetadata`; None in entries without a run.
+    Its in-commit time, for time travel, is later than that of every earlier entry. The intention's id,
+    written as `userMetadata`, is missing in entries without a run.
     """
 
     timestamp_ms: int

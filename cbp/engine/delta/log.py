@@ -45,10 +45,8 @@ _ATTEMPTS = 3
 class Snapshot:
     """The contents of a table at one version; must not be modified.
 
-    Attributes:
-        live: Path to live file.
-        txns: Application id to the newest version that it wrote.
-        in_commit_timestamp: The version's timestamp in milliseconds since 1970; 0 if it has none.
+    `live` has files by path, `txns` the newest version by application. The in-commit timestamp is in
+    milliseconds since 1970; 0 if the version has none.
     """
 
     version: int

@@ -114,7 +114,6 @@ def repair(
 
 
 def _last_of_ours(log: DeltaLog, newest: Snapshot) -> tuple[Snapshot, tuple[Undone, ...]]:
-    """Return the newest version written by this service, and the foreign writes since."""
     undone: list[Undone] = []
     try:
         for version in reversed(log.versions()):

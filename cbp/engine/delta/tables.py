@@ -252,7 +252,6 @@ class ManagedTable:
                     return self._snapshot.version
 
     def _described(self, metadata: Metadata | None) -> list[Action]:
-        """Return the actions that change columns and settings."""
         if metadata is None:
             return []
         now = self._snapshot.protocol

@@ -38,13 +38,13 @@ Epochs = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class CompactionGrain:
-    """How coarse merges may be.
+    """How coarse merges may be; 0 means no limit.
 
     Attributes:
-        bytes: Maximum size of a merged file; 0 means no limit.
+        bytes: Maximum size of a merged file.
         ms: Only files whose records arrived in the same interval of this many milliseconds are
             merged; a power of two, counted from 1970. Intervals of a fine grain lie within
-            those of a coarser one, so no file exceeds the coarsest grain. 0 means no limit.
+            those of a coarser one, so no file exceeds the coarsest grain.
     """
 
     bytes: int = 0

@@ -284,7 +284,6 @@ class TableRewriter:
     def _output(
         self, table: ManagedTable, snapshot: Snapshot, declared: DeclaredTable
     ) -> list[AddFile]:
-        """Rewrite an output, file by file, with its new types; durable."""
         schema, made = _output_schema(declared), list[AddFile]()
         for number, file in enumerate(in_order(snapshot.live.values())):
             batches = read_batches(f"{table.path}/{file.path}", limits=self.cache.limits)
@@ -319,7 +318,6 @@ class TableRewriter:
     def _file(
         self, folder: str, number: int, schema: pa.Schema, pieces: Iterable[pa.Table]
     ) -> AddFile | None:
-        """Write records to the n-th new file of a table; `None` if there are none."""
         name = rewritten_file(self.epoch, number, self.run)
         sink = ParquetSink(f"{folder}/{name}", schema, faults=self.faults)
         for piece in pieces:

@@ -79,7 +79,6 @@ class _Kept:
         self._spec, self._groups = spec, groups
 
     def get(self, keys: pa.Table) -> pa.Table:
-        """Return the records with these keys, in their order; one that is missing is left out."""
         many = keys.num_columns - len(self._spec.second_key)
         rows: list[Any] = []
         for values in zip(*(column.to_pylist() for column in keys.columns), strict=True):

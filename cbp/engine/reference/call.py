@@ -180,7 +180,6 @@ class Emitter:
 
 
 def _emit(flow: str, schema: Schema, take: Callable[[Row], None]) -> Callable[..., None]:
-    """Return the function that an author calls to emit one record."""
     names = tuple(map(attribute, schema.names))
     renamed = names != schema.names
 

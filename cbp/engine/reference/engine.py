@@ -237,7 +237,6 @@ class ReferenceEngine:
         anew: set[Row] | None = None,
         gives_back: bool = False,
     ) -> dict[str, list[Row]]:
-        """Execute one epoch of a stage; return its outputs, which nothing reads yet."""
         translator, epoch = self._dataflow.stages[name].translator, len(self._figures[name])
         context = context_of(translator, epoch=epoch, time=self.time, inputs=read)
         lookups = {spec.name: self._looked_up(name, spec) for spec in translator.lookups}
@@ -289,7 +288,6 @@ class ReferenceEngine:
     def _gone_rows(
         self, flow: str, input_: InputSpec, increments: Iterable[Increment]
     ) -> list[Row]:
-        """Return the records that increments of a source take back, in the form of an input."""
         rows = [row for one in increments for row in self._gone.get(one.name, ())]
         return _project(rows, self._schemas[flow], input_)
 

@@ -117,7 +117,6 @@ class _Router:
         return [unify(key) for key in self._targets(input_, row).keys]
 
     def _name(self, input_: InputSpec, row: Row, arrival: int, bindings: Bindings) -> None:
-        """Deliver a record to the groups that it names by key or by address."""
         went = self._targets(input_, row)
         named = {unify(key) for key in went.keys}
         for address in went.addresses:

@@ -169,7 +169,6 @@ class ReferenceStage:
         return {one.name: [] for one in (*self.spec.outputs, *aggregates)}
 
     def _settle_states(self, done: _Epoch) -> None:
-        """Change the states, and add the changes of views to the outputs."""
         for view in self.spec.views:
             records = self.state[view.name]
             for key, rows in done.local.get(view.name, {}).items():
@@ -268,7 +267,6 @@ class ReferenceStage:
 
     @staticmethod
     def _without(key: Key, groups: dict[Key, Group], expired: Mapping[str, set[Key]]) -> Group:
-        """Leave a group out of an epoch; return its new records."""
         for keys in expired.values():
             keys.discard(key)
         return groups.pop(key, {})
@@ -358,7 +356,6 @@ class ReferenceStage:
             done.kept[name] = {key: by_key[key] for key in keys}
 
     def _flows(self, key: Key, group: Group) -> dict[str, Any]:
-        """Return the records of one group, in the order in which the author reads them."""
         flows: dict[str, Any] = {}
         for input_ in self.spec.inputs:
             records = sorted(group.get(input_.name, ()), key=lambda record: record[0])
@@ -387,7 +384,6 @@ class ReferenceStage:
         return flows
 
     def _combined(self, input_: InputSpec, rows: list[Any], key: Key) -> list[Any]:
-        """Return the records of a group after its combiner, part by part."""
         if input_.combine is None:
             return rows
         make, combined = record_type(input_.name, input_.schema), []
@@ -445,7 +441,6 @@ class _Epoch:
     figures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED, 0))
 
     def take(self, emitter: Emitter, key: Key | None = None) -> None:
-        """Add the emissions of one call; a record that is a group of its own has no key."""
         for name, rows in emitter.outputs.items():
             self.outputs[name].extend(rows)
         for name, rows in emitter.states.items():

@@ -227,20 +227,15 @@ def _output_changes(
     epoch = {"_epoch": plan.epoch}
     for increment in outputs.values():
         table = flow_table(*increment.flow.split(".", 1))
-        adds = [
-            AddFile(
-                path=file.path.removeprefix(f"{table}/"),
-                partition_values={},
-                size=file.bytes,
-                rows=file.records,
-                modified_ms=now_ms,
-                min_values=epoch,
-                max_values=epoch,
+        adds = []
+        for file in increment.files:
+            path = file.path.removeprefix(f"{table}/")
+            add = AddFile(
+                path, {}, file.bytes, file.records, now_ms, min_values=epoch, max_values=epoch
             )
-            for file in increment.files
-        ]
+            adds.append(add.to_json())
         if adds:
-            changes.append(TableChange(table, tuple(add.to_json() for add in adds)))
+            changes.append(TableChange(table, tuple(adds)))
     return changes
 
 

@@ -128,7 +128,6 @@ class LocalExecutor:
 def _run_tasks(
     kind: type[StageTask], task: TaskPlan, shares: Sequence[list[InputShare]] | None
 ) -> list[TaskReport]:
-    """Run all tasks, one after the other; `shares` are those of a record-wise stage."""
     if shares is not None:
         runs = (kind(task, i, "0").run_shares(share) for i, share in enumerate(shares))
     else:

@@ -125,7 +125,6 @@ class _Recomputation:
         return self.plan.node.translator
 
     def plan_anew(self) -> RunPlan:
-        """Write the earlier input of the groups, and return the plan that reads it."""
         assert self._spec.key is not None, "only groups are recomputed"
         self._range = KeyRange()
         self._groups = GroupHashes(self._hashes_of_run())
@@ -165,13 +164,11 @@ class _Recomputation:
         return np.concatenate(found)
 
     def _gone(self, spec: InputSpec) -> pa.Table:
-        """Return records of the run's groups that this run or an earlier one took back."""
         name = spec.name
         increments = (*self.plan.retained.get(name, ()), *self.plan.inputs.get(name, ()))
         return self._all_records([file for one in increments for file in one.gone], spec)
 
     def _given(self, spec: InputSpec, gone: pa.Table, number: int) -> Increment:
-        """Return the records of an input that were not taken back, as one increment."""
         own = self.plan.inputs.get(spec.name, ())
         sink = self._sink(number, file_columns(spec))
         before = [file for one in self.plan.retained.get(spec.name, ()) for file in one.files]
@@ -210,19 +207,16 @@ class _Recomputation:
         return still
 
     def _found(self, keys: pa.Table) -> None:
-        """Note that groups have a record."""
         if self._left.num_rows and keys.num_rows:
             left, there = row_codes([self._left, keys])
             self._left = self._left.filter(pa.array(~np.isin(left, there)))
 
     def _all_records(self, files: Sequence[DataFile], spec: InputSpec) -> pa.Table:
-        """Return the records of the run's groups, in the order of the files."""
         parts = _gathered(self._likely_records(files, spec), _ROWS)
         records = itertools.chain.from_iterable(self._exact(some, spec) for some in parts)
         return pa.concat_tables([file_columns(spec).empty_table(), *records])
 
     def _exact(self, parts: Sequence[_Part], spec: InputSpec) -> Iterator[pa.Table]:
-        """Yield the records that belong to the run's groups; raises as `_of_groups`."""
         for exact, alike in itertools.groupby(parts, key=lambda part: part.is_exact):
             some = list(alike)
             if exact:
@@ -243,7 +237,6 @@ class _Recomputation:
         return _Part(parts[0].path, records.take(chosen), is_exact=True)
 
     def _chosen(self, keys: pa.Table, hashes: Int64s) -> Positions:
-        """Return which keys belong to the run's groups."""
         chosen = self._groups.among(hashes)
         # A key that only shares a group's hash, and is out of range, causes no further search.
         return chosen[self._range.inside(keys.take(pa.array(chosen)))] if chosen.size else chosen
@@ -300,7 +293,6 @@ class _Recomputation:
             found = bool(chosen.size)
 
     def _key_parts(self, share: Share, spec: InputSpec) -> Iterator[tuple[pa.Table, Int64s]]:
-        """Yield the keys of a file's records, and their hashes."""
         key = self._key(spec)
         for group in row_groups(share):
             keys = key.keys(group.read(key.columns.names))

@@ -313,7 +313,6 @@ def _by_bucket(plan: RunPlan) -> frozenset[str]:
 
 
 def _bindings(plan: RunPlan) -> Mapping[DataFile, Increment]:
-    """Return the files of bindings, each with an increment of the epoch that wrote it."""
     return {
         file: increment
         for increments in plan.inputs.values()

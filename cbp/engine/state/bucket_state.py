@@ -95,10 +95,8 @@ _ASK_COST = 48
 class LiveFile:
     """A data file that is live as of the newest recorded run; its path is relative to the table.
 
-    Attributes:
-        rows: Physical rows, dead ones included.
-        vector: Dead rows, as the published table shows them.
-        unpublished: Rows that later, unpublished runs deleted.
+    `rows` are physical rows, dead ones included: those of the published vector, and those that later,
+    unpublished runs deleted.
     """
 
     path: str
@@ -395,7 +393,6 @@ def _by_hash(parts: Sequence[RecordPositions]) -> RecordPositions:
 
 
 def _files_of(file: Positions) -> list[int]:
-    """Return each file of some records once, ascending; there are few."""
     if bool(np.all(file == file[0])):
         return [int(file[0])]
     few: list[int] = np.flatnonzero(np.bincount(file)).tolist()

@@ -97,7 +97,6 @@ def _free(folder: Path) -> int:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, float, int]]:
-    """Yield the files of a folder, each with the time of its last use in seconds, and its size."""
     with contextlib.suppress(OSError):
         for path in list(folder.iterdir()):
             with contextlib.suppress(OSError):

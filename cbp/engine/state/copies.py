@@ -255,7 +255,6 @@ class Guard:
                 self.everything()
 
     def _read(self, handle: int | None, start: int, stop: int) -> None:
-        """Read blocks, a part at a time, and compare their checksums."""
         step = _READ_BYTES // self._block
         room = memoryview(bytearray(min(_READ_BYTES, (stop - start) * self._block)))
         for first in range(start, stop, step):

@@ -309,7 +309,6 @@ class IndexCache:
             self._open_in.pop(group, None)
 
     def _replaced(self, wanted: _Wanted, error: CopyDamagedError) -> IndexedFile:
-        """Drop a copy that turned out to be damaged; return the rows of the data file."""
         self._drop(wanted, str(error))
         return self._make(wanted, copy=True)
 
@@ -386,7 +385,6 @@ def _name(table_id: str, path: str, size: int) -> str:
 
 
 def _open_parquet(source: str, rows: int) -> CheckedFile:
-    """Open a data file, mapped if maps are allowed."""
     try:
         file = open_parquet(source, mapped=True)
     except OSError as exc:

@@ -137,7 +137,6 @@ class LoopState(BucketState):
             self._append(table, is_mapped=is_mapped)
 
     def _merged(self, parts: Sequence[_Part]) -> Iterator[tuple[pa.Table, bool]]:
-        """Yield records in the order of the table's files: at once, or in pieces, mapped."""
         if self.room.has(sum(part.nbytes for part in parts)):
             tables = chain.from_iterable(part.tables() for part in parts)
             schema = self._schema
@@ -262,7 +261,6 @@ class LoopState(BucketState):
         return _OVERLAY_ROWS if size <= _OVERLAY_BYTES else 0
 
     def _take_last_tier(self) -> list[_Part]:
-        """Drop the files of the last tier; return their live records."""
         parts = list[_Part]()
         for _ in range(self._tiers.pop()):
             at = len(self.files) - 1

@@ -177,7 +177,7 @@ class SecondOrder:
         if not order:
             return stop if behind else start
         column = self._columns[first + len(order) - 1]
-        return (column.right if behind else column.left)(order[-1], start, stop)
+        return column.edge(order[-1], start, stop, behind=behind)
 
 
 class _Column:
@@ -195,29 +195,23 @@ class _Column:
         values: list[Any] = times_of(part) if self._kind in _TIMES else part.to_pylist()
         return values
 
-    def left(self, wanted: Any, start: int, stop: int) -> int:
-        """Return the first place of a range whose value is not below the wanted one."""
-        rank = wanted[0]
-        if rank == 0:
-            return start
+    def edge(self, wanted: Any, start: int, stop: int, *, behind: bool) -> int:
+        """Return the first place of a range whose value is not below (or is above) the wanted."""
+        rank, search = wanted[0], bisect_right if behind else bisect_left
+        if rank == (2 if behind else 0):
+            return stop if behind else start
         start, stop = self._inner(start, stop)
-        return stop if rank == 2 else bisect_left(self._values, self._target(wanted), start, stop)
-
-    def right(self, wanted: Any, start: int, stop: int) -> int:
-        """Return the first place of a range whose value is above the wanted one."""
-        rank = wanted[0]
-        if rank == 2:
-            return stop
-        start, stop = self._inner(start, stop)
-        return start if rank == 0 else bisect_right(self._values, self._target(wanted), start, stop)
+        if rank != 1:
+            return start if behind else stop
+        return search(self._values, self._target(wanted), start, stop)
 
     def span(self, wanted: Any, start: int, stop: int) -> tuple[int, int]:
         """Return the places of `start` to `stop` that have a value."""
         if stop <= start:
             return start, start
         if wanted[0] != 1 or self._has_nulls or self._has_nan:
-            first = self.left(wanted, start, stop)
-            return first, self.right(wanted, first, stop)
+            first = self.edge(wanted, start, stop, behind=False)
+            return first, self.edge(wanted, first, stop, behind=True)
         target, values = self._target(wanted), self._values
         # Rows of one group agree in its key, and mostly one row has a second key.
         first = start

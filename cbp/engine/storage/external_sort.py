@@ -119,7 +119,6 @@ class _Run:
         self._start = self._stop = 0
 
     def fill(self) -> bool:
-        """Take the next block when none is left; return whether there is one."""
         if self._start == self._stop:
             self._table = next(self._blocks, None)
             self._start, self._stop = 0, 0 if self._table is None else self._table.num_rows
@@ -130,7 +129,6 @@ class _Run:
         return self._key(self._stop - 1)
 
     def upto(self, fence: tuple[Any, ...]) -> pa.Table:
-        """Take and return the block's rows that do not come after `fence`."""
         low, high = self._start, self._stop
         while low < high:
             middle = (low + high) // 2

@@ -400,7 +400,6 @@ def _fsync(path: str) -> None:
 
 @contextmanager
 def _operating(path: str) -> Iterator[None]:
-    """Turn errors of the operating system into the library's errors."""
     try:
         yield
     except FileNotFoundError as exc:

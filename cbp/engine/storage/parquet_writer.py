@@ -214,7 +214,6 @@ class ParquetSink:
 
 
 def _codecs(tables: Sequence[pa.Table], schema: pa.Schema) -> str | dict[str, str]:
-    """Return how the columns of a file are compressed, by samples of its first rows."""
     first = max(tables, key=len)
     if len(first) < _SAMPLE_ROWS or any(map(pa.types.is_nested, schema.types)):
         return "zstd"

@@ -111,7 +111,6 @@ def _nameless() -> Any:
 
 @contextlib.contextmanager
 def _room() -> Iterator[None]:
-    """Turn a full disk into `DiskFullError`."""
     try:
         yield
     except OSError as exc:

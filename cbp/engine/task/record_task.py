@@ -143,8 +143,6 @@ class RecordRun:
     def _without_failing(
         self, aside: SetAsideReports, input_: InputSpec, window: pa.Table, place: int
     ) -> pa.Table:
-        """Return a window without the records that fail, which are set aside."""
-
         def call(some: pa.Table) -> None:
             self._call(input_, some, Emitted(self.spec, checked=True).out)
 
@@ -214,7 +212,6 @@ class RecordRun:
 
 
 def _rows(input_: InputSpec, window: pa.Table) -> list[Row]:
-    """Return new row objects for records of an input, as an author reads them."""
     types = [f.type for f in input_.schema.fields]
     make = rows_maker(input_.name, input_.schema.names)
     return make(decode_columns(window, input_.schema.names, types))

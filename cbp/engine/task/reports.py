@@ -3,7 +3,7 @@
     task -> TaskReport, ... -> JSON text -> TaskReport, ... -> `cbp.engine.run.assembly`
 
 A task of this process hands the messages over as they are. A Spark task or a resident worker sends
-all of them as one JSON text: an array per message, of its tag and its fields.
+all of them as one JSON text: an array per message, of its class and its fields.
 
 Guaranteed: `decode(encode(reports)) == reports` for every kind, and the driver reads every kind
 (tests/cbp/engine/task/test_reports.py).
@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from cbp.engine.state.pending_deletes import Deletes
 from cbp.errors import CbpError, InvariantError, error_from_dict
@@ -216,25 +216,8 @@ def has_succeeded(reports: Iterable[TaskReport]) -> bool:
     return any(isinstance(report, Counts) for report in reports)
 
 
-_TAGS: dict[type, str] = {
-    OutputFile: "output",
-    BindingsFile: "bindings",
-    NewStateFile: "state",
-    MergedFile: "merged",
-    DroppedFile: "dropped",
-    DeletedRows: "deleted",
-    NextTimer: "timer",
-    Counts: "counts",
-    Failed: "failed",
-    MessageMisplaced: "misplaced",
-    NextPhase: "next_phase",
-    JobLane: "lane",
-    ProcessChanged: "process",
-    GroupFailed: "group_failed",
-    SetAside: "set_aside",
-}
-_NAMES = {tag: [each.name for each in fields(kind)] for kind, tag in _TAGS.items()}
-_KINDS: dict[str, Any] = {tag: kind for kind, tag in _TAGS.items()}
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(TaskReport)}
+_NAMES = {tag: [each.name for each in fields(kind)] for tag, kind in _KINDS.items()}
 
 
 def encode(reports: Iterable[TaskReport]) -> str:
@@ -243,9 +226,9 @@ def encode(reports: Iterable[TaskReport]) -> str:
 
 
 def _plain(report: Any) -> list[Any]:
-    """Return a message's tag and fields; those that are no JSON values are encoded by `_inner`."""
-    assert type(report) in _TAGS, f"{report!r} is no report"
-    tag = _TAGS[type(report)]
+    """Return a message's class and fields; what is no JSON value is encoded by `_inner`."""
+    tag = type(report).__name__
+    assert tag in _KINDS, f"{report!r} is no report"
     return [tag, *(getattr(report, name) for name in _NAMES[tag])]
 
 

@@ -193,7 +193,6 @@ class RunWork:
             files[bucket].write_beside(rows.slice(first, stop - first))
 
     def _finish(self, name: str, half: BucketState, files: dict[int, RunFiles]) -> set[int]:
-        """Write the changes in half of the buckets of a state; return those buckets."""
         dead = half.deaths().keys()
         touched = {
             bucket

@@ -197,7 +197,6 @@ class StageTask:
 
     @cached_property
     def _set_aside_reports(self) -> SetAsideReports | None:
-        """What takes the records that the task sets aside, if the stage does."""
         plan, done = self.plan, self.writers.done
         if plan.set_aside is None:
             return None
@@ -251,7 +250,6 @@ class StageTask:
         left_out: LeftOutGroups,
         failed: Sequence[GroupFailed],
     ) -> list[GroupFailed]:
-        """Run a batch without the groups that are left out; return the groups that fail."""
         others = [left_out.left(run) for run in runs]
         if failed:
             return left_out.failing(buckets, others, cache)

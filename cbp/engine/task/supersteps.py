@@ -296,7 +296,6 @@ class LoopWork:
     def _exchanged(
         self, rounds: SuperstepRounds, emitted: Mapping[str, pa.Table], *, last: bool
     ) -> Round:
-        """Do the rounds after a superstep that emitted messages; return what all know then."""
         writers = self.writers
         done = rounds.swap(
             messages=emitted,
@@ -342,7 +341,6 @@ class LoopWork:
         return waiting + self.writers.bytes_held + sum(one.bytes_changed for one in states)
 
     def _snapshot(self, number: int, left: Mapping[str, pa.Table]) -> Snapshot:
-        """Return all that further supersteps, and the end of the loop, need."""
         facts, tables = self.writers.saved()
         tables.update((f"left/{name}", table) for name, table in left.items())
         for at, share in enumerate(self._shares):
@@ -449,7 +447,6 @@ class LoopWork:
                     yield from table.to_batches()
 
     def _finish(self, share: _Share) -> set[int]:
-        """Write what the loop left in the states of some buckets; return those that changed."""
         touched = set[int]()
         for name, state in share.states.items():
             touched |= self._finish_state(name, state, share)

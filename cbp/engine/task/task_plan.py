@@ -67,16 +67,14 @@ class TaskPlan:
     Attributes:
         states: Maps each state to its table and live files.
         tasks: Number of tasks; task t owns the buckets b with `b * tasks // buckets == t`.
-        work: The larger of two numbers: the records that the job reads, and the groups that it is
-            expected to call.
+        work: Records that the job reads, or groups that it is expected to call, if these are more.
         worth: Number of tasks that the run is worth, though slots may not be free.
         first_number: Number in file names of the job's first task. A later job of the same run
             has a higher one, so that the names of the files sort in the order of the jobs.
         inputs: Maps each input to its files, in order.
         held: Maps loopbacks, of a loop with others inside it, to files whose messages the first
             superstep does not read, in order; they wait for those of the loops inside it.
-        in_place: Inputs that are not shuffled: every task reads its part from the files
-            (`cbp.engine.task.message_reader`).
+        in_place: Inputs that are not shuffled (`cbp.engine.task.message_reader`).
         by_bucket: Outputs whose records may be sorted by their receivers' buckets.
         bindings: Binding files of the epochs whose messages are read.
         followers: Record-wise stages that run in this stage's tasks, on what it emits.
@@ -84,8 +82,7 @@ class TaskPlan:
         replicate: Makes the function that copies shared records for each group before the
             shuffle, as the black box does; `None` means that each task gets one copy.
         wakes: Whether groups with a timer up to the time of `context` are called.
-        set_aside: The groups that are left out, if the stage sets aside what its code fails on;
-            `None` if it stops instead.
+        set_aside: The groups that are left out, if the stage sets aside what its code fails on.
         ages: Whether groups of states that expire, but have no timer, get one; as `wakes`.
         depends_on: Digest of what the supersteps of a loop depend on, the same for each try of a
             run; `""` if they are not logged (`cbp.engine.task.superstep_log`).

@@ -234,7 +234,6 @@ class TaskWriters:
 
     @property
     def _number(self) -> int:
-        """This task's number in file names."""
         return self.plan.first_number + self.part
 
     def report(self, work: Callable[[], None]) -> list[TaskReport]:

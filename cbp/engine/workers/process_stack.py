@@ -103,7 +103,6 @@ class StackFile:
                 os.close(self.descriptor)
 
     def _written(self, ended: Callable[[], bool]) -> str:
-        """Wait until a whole stack is there; return what is there in the end."""
         until, text = self._clock.seconds() + ANSWER_SECONDS, ""
         while self._clock.seconds() < until and not ended():
             before, text = text, os.pread(self.descriptor, _BYTES_MAX, 0).decode(errors="replace")

@@ -169,7 +169,6 @@ class _Lines(logging.Handler):
         self._send, self._left, self._own = send, 0, os.getpid()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send a record; called under the handler's lock."""
         if self._left <= 0 or os.getpid() != self._own:  # forked by the author's code
             return
         self._left -= 1
@@ -180,7 +179,6 @@ class _Lines(logging.Handler):
             self.handleError(record)
 
     def answer(self, request: bytes, watch: ProcessWatch) -> None:
-        """Do a request, and send its answer after all lines."""
         self._left = LINES_MAX
         watch.begin()
         answered = answer(request)

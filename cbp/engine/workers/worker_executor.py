@@ -64,13 +64,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """A worker without a run.
+    """A worker without a run, since a time in seconds; `used` if it has done one.
 
     Attributes:
         shared_by: The runs that can take it: those of a folder's recomputation, or those of the
             stages whose code has changed it (`_own`); `""`: any.
-        since: When it became idle, in seconds.
-        used: Whether it has done a run.
     """
 
     shared_by: str
@@ -91,7 +89,6 @@ class _Worker(WorkerProcess):
         self.send(pickle.dumps((path, logging.getLogger().getEffectiveLevel())))
 
     def do(self, request: bytes) -> Answer:
-        """Let it do one request."""
         (answer,) = answers_of([self], [request])
         return answer
 
@@ -157,7 +154,6 @@ class WorkerExecutor(LocalExecutor):
         return reports
 
     def _execute_together(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
-        """Run the tasks of a loop, each in a worker."""
         works = [
             partial(run_together, self._kind, task, part, "0", gather) for part in range(task.tasks)
         ]
@@ -181,7 +177,6 @@ class WorkerExecutor(LocalExecutor):
     def _answered(
         self, plan: RunPlan, works: Sequence[Callable[[], list[TaskReport]]]
     ) -> list[Answer]:
-        """Let workers do what is to be done for a run, each a part of it."""
         try:
             requests = [_pickled(work) for work in works]
         except Exception:  # an author's object may raise anything
@@ -247,7 +242,6 @@ class WorkerExecutor(LocalExecutor):
                 worker.kill()
 
     def _asked(self, plan: RunPlan, requests: Sequence[bytes]) -> list[Answer]:
-        """Let a worker do each request; raise the error of the run if one of them ended."""
         shared_by = plan.folder if plan.recomputes else ""
         own = _own(plan)
         workers: list[_Worker] = []
@@ -346,7 +340,6 @@ def _error(answer: Answer) -> Exception:
 
 
 def _own(plan: RunPlan) -> str:
-    """Return the common identity of runs of the same stages with the same code."""
     code = [f"{node.name}={node.translator.code}" for node in (plan.node, *plan.fused)]
     return f"{plan.folder} {' '.join(code)}"
 
