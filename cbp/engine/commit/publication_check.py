@@ -11,7 +11,7 @@ of the service; these count as not applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from cbp.engine.commit.table_entries import TOGETHER, app_id, kind_of, shown_generation
 from cbp.engine.delta.actions import Action, CommitInfo, Txn
@@ -28,15 +28,19 @@ def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: in
     named: set[str] = set()
     stamps: list[int] = []
     shown: dict[str, Mapping[str, int]] = {}
+    end = str(generation) if generation else ""
     for table in _tables_of(folder, files, stage):
-        entries: list[tuple[int, Sequence[Action]]] = []
+        entries: list[Sequence[Action]] = []
         snapshot = DeltaLog(f"{folder}/{table}", files).snapshot(
-            visit=lambda version, actions, kept=entries: kept.append((version, actions))  # type: ignore[misc]
+            visit=lambda version, actions, kept=entries: kept.append(actions)  # type: ignore[misc]
         )
         shown[table] = snapshot.txns
-        for info in _entries_of(entries, table, epoch, generation):
-            named.update(info.parameters.get(TOGETHER, "").split())
-            stamps.append(info.in_commit_ms or info.timestamp_ms)
+        for actions in entries:
+            ids = [t.app_id for t in actions if isinstance(t, Txn) and t.version == epoch]
+            if any(_table_of(one) == table and _generation_of(one) == end for one in ids):
+                for info in (action for action in actions if isinstance(action, CommitInfo)):
+                    named.update(info.parameters.get(TOGETHER, "").split())
+                    stamps.append(info.in_commit_ms or info.timestamp_ms)
     for name in named:
         table = _table_of(name)
         if table not in shown:
@@ -88,19 +92,9 @@ def _tables_of(folder: str, files: Files, stage: str) -> list[str]:
     ]
 
 
-def _entries_of(
-    entries: Sequence[tuple[int, Sequence[Action]]], table: str, epoch: int, generation: int
-) -> Iterator[CommitInfo]:
-    for _, actions in entries:
-        txns = [action for action in actions if isinstance(action, Txn)]
-        if any(t.version == epoch and _is_of(t.app_id, table, generation) for t in txns):
-            yield from (action for action in actions if isinstance(action, CommitInfo))
-
-
-def _is_of(application: str, table: str, generation: int) -> bool:
-    counted = application.rpartition("/")[2].partition("@")[2]
-    return _table_of(application) == table and counted == (str(generation) if generation else "")
-
-
 def _table_of(application: str) -> str:
     return "/".join(application.split("/")[2:4])
+
+
+def _generation_of(application: str) -> str:
+    return application.rpartition("/")[2].partition("@")[2]

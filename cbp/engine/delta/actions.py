@@ -227,8 +227,8 @@ class Txn:
 class CommitInfo:
     """Writer, time and operation of an entry.
 
-    Its in-commit time, for time travel, is later than that of every earlier entry. The intention's id,
-    written as `userMetadata`, is missing in entries without a run.
+    Its in-commit time, for time travel, is later than that of every earlier entry. The intention's
+    id, written as `userMetadata`, is missing in entries without a run.
     """
 
     timestamp_ms: int

@@ -83,7 +83,10 @@ def pack_vectors(
     packed: dict[Key, DeletionVector] = {}
     path = relative_dir + z85_encode(name_uuid.bytes)
     for key, bitmap in vectors.items():
-        data = _serialize(bitmap)
+        if not bitmap:
+            message = "a deletion vector without rows cannot be written"
+            raise InvariantError(message)
+        data = _MAGIC + bytes(bitmap.serialize())
         packed[key] = DeletionVector("u", path, at, len(data), len(bitmap))
         parts += [struct.pack(">i", len(data)), data, struct.pack(">I", zlib.crc32(data))]
         at += len(data) + 8
@@ -165,13 +168,6 @@ def z85_decode(text: str) -> bytes:
         message = f"Z85 text has {len(digits)} characters, not a multiple of 5"
         raise InvariantError(message)
     return b"".join(words)
-
-
-def _serialize(bitmap: BitMap64) -> bytes:
-    if not bitmap:
-        message = "a deletion vector without rows cannot be written"
-        raise InvariantError(message)
-    return _MAGIC + bytes(bitmap.serialize())
 
 
 def _file(folder: str, name: uuid.UUID) -> str:

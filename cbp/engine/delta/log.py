@@ -45,8 +45,8 @@ _ATTEMPTS = 3
 class Snapshot:
     """The contents of a table at one version; must not be modified.
 
-    `live` has files by path, `txns` the newest version by application. The in-commit timestamp is in
-    milliseconds since 1970; 0 if the version has none.
+    `live` has files by path, `txns` the newest version by application. The in-commit timestamp is
+    in milliseconds since 1970; 0 if the version has none.
     """
 
     version: int

@@ -18,7 +18,6 @@ from cbp.engine.delta.actions import (
     ChangeFile,
     CommitInfo,
     Metadata,
-    Protocol,
     difference,
     encode,
 )
@@ -102,7 +101,9 @@ def repair(
     target = newest.version + 1
     stamp = max(now_ms, newest.in_commit_timestamp + 1)
     info = CommitInfo(stamp, "CBP REPAIR", stamp, {"shows": str(good.version)}, ENGINE)
-    actions: list[Action] = [info, _protocol(good), _metadata(good, target, stamp)]
+    features = tuple(sorted({*good.protocol.writer_features, *WRITER_FEATURES, FENCE}))
+    protocol = replace(good.protocol, writer_features=features)
+    actions: list[Action] = [info, protocol, _metadata(good, target, stamp)]
     actions += difference(newest.live, good.live, now_ms=stamp)
     actions += feed(newest, good)
     entry = log.entry_path(target)
@@ -140,11 +141,6 @@ def _require_files(path: str, good: Snapshot, files: Files) -> None:
         first = f"{path}/{gone[0]}"
         why = f"version {good.version} lacks {format_count(len(gone), 'file')}, such as {first}"
         raise RepairImpossibleError(path, why, place_of(first).next_step)
-
-
-def _protocol(good: Snapshot) -> Protocol:
-    features = {*good.protocol.writer_features, *WRITER_FEATURES, FENCE}
-    return replace(good.protocol, writer_features=tuple(sorted(features)))
 
 
 def _metadata(good: Snapshot, version: int, stamp: int) -> Metadata:

@@ -182,11 +182,20 @@ class ManagedTable:
         `ForeignWriterError` if another writer wrote one, `TableForeignError` after a release.
         """
         with self._lock:
+            watch = ForeignWatch(self.path)
             try:
-                self._take(list(self.log.entries_since(self._snapshot.version)))
-            except NotFoundError:
-                self._reload()
-            return self._snapshot
+                entries = list(self.log.entries_since(self._snapshot.version))
+            except NotFoundError:  # the entries that were needed next have been cleaned up
+                newer = self.log.snapshot(visit=watch)
+            else:
+                if not entries:
+                    return self._snapshot
+                for version, actions in entries:
+                    watch(version, actions)
+                newer = self._snapshot.after(entries)
+            require_ours(self.path, newer, watch)
+            self._snapshot = newer
+            return newer
 
     def publish(
         self,
@@ -307,25 +316,8 @@ class ManagedTable:
                 _logger.warning("the checkpoint of %s could not be written: %s", self.path, exc)
         return True
 
-    def _take(self, entries: list[tuple[int, list[Action]]]) -> None:
-        if entries:
-            watch = ForeignWatch(self.path)
-            for version, actions in entries:
-                watch(version, actions)
-            self._accept(self._snapshot.after(entries), watch)
-
-    def _reload(self) -> None:
-        """Read the whole log again: the entries that were needed next have been cleaned up."""
-        watch = ForeignWatch(self.path)
-        self._accept(self.log.snapshot(visit=watch), watch)
-
-    def _accept(self, newer: Snapshot, watch: ForeignWatch) -> None:
-        require_ours(self.path, newer, watch)
-        self._snapshot = newer
-
     def _checked(self, adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> list[Action]:
         """Return the actions if they fit the live set, so that no redo applies wrong ones."""
-        live = self._snapshot.live
         live, at = self._snapshot.live, self._snapshot.version
         gone = set()
         for remove in removes:

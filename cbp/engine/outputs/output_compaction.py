@@ -106,7 +106,8 @@ def choose(
     """
     fanout = limits.output_fanout
     all_blocks = blocks(files)
-    tiers = [_tier(_size(block), fanout) for block in all_blocks]
+    sizes = (max(_size(block), 1) / _TIER_ZERO_BYTES for block in all_blocks)
+    tiers = [max(0, math.ceil(math.log(size, fanout))) for size in sizes]
     for tier in sorted({tier for tier in tiers if tier < _TIERS}, reverse=True):
         for stretch in _stretches(tiers, tier):
             for first, last in _within(all_blocks, stretch, grain):
@@ -205,10 +206,6 @@ def _within(
             start, size = at, 0
         cell, size = here, size + mine
     yield start, last
-
-
-def _tier(size: int, fanout: int) -> int:
-    return max(0, math.ceil(math.log(max(size, 1) / _TIER_ZERO_BYTES, fanout)))
 
 
 def _stretches(tiers: Sequence[int], limit: int) -> Iterable[tuple[int, int]]:

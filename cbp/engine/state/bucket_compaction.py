@@ -133,7 +133,10 @@ def choose(live: list[int], rows: list[int], full: list[bool], limits: EngineLim
     The run itself drops files without live rows.
     """
     lowest = limits.state_tier_rows
-    tiers = [_tier(n, lowest) if n and not f else -1 for n, f in zip(live, full, strict=True)]
+    tiers = [
+        -1 if full[at] or not rows_ else max(0, math.ceil(math.log(rows_ / lowest, _TIER_FACTOR)))
+        for at, rows_ in enumerate(live)
+    ]
     for tier in sorted({t for t in tiers if t >= 0}, reverse=True):
         members = [at for at, t in enumerate(tiers) if t == tier]
         if len(members) >= (FANOUT_LARGE if tier else limits.state_fanout):
@@ -149,7 +152,3 @@ def choose(live: list[int], rows: list[int], full: list[bool], limits: EngineLim
     if full[largest]:
         return [largest]
     return [at for at, n in enumerate(live) if 0 < n <= live[largest] and not full[at]]
-
-
-def _tier(rows: int, lowest: int) -> int:
-    return max(0, math.ceil(math.log(max(rows, 1) / lowest, _TIER_FACTOR)))

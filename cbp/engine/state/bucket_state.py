@@ -93,10 +93,10 @@ _ASK_COST = 48
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file that is live as of the newest recorded run; its path is relative to the table.
+    """A data file that is live as of the newest recorded run, by its path within the table.
 
-    `rows` are physical rows, dead ones included: those of the published vector, and those that later,
-    unpublished runs deleted.
+    `rows` are physical rows, dead ones included: those of the published vector, and those that
+    later, unpublished runs deleted.
     """
 
     path: str

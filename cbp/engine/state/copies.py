@@ -141,8 +141,8 @@ def map_copy(path: Path, name: str, *, limits: EngineLimits) -> MappedCopy:
             raise CopyDamagedError(message)
         batch = reader.get_batch(0)
         # The metadata of the rows is before the first row.
-        first = min((start for start, _ in _places(batch, memory)), default=0)
-        guard.span(0, first)
+        buffers = (one for column in batch.columns for one in column.buffers() if one and one.size)
+        guard.span(0, min((one.address - memory.address for one in buffers), default=0))
     except pa.ArrowException as exc:
         raise CopyDamagedError(str(exc)) from exc
     if size <= limits.whole_copy_bytes:
@@ -313,15 +313,6 @@ def _read_sums(
 def _seal(name: str, size: int, block: int, sums: bytes) -> bytes:
     """Return the checksum that binds the blocks' checksums to the name of their copy."""
     return xxhash.xxh3_128_digest(b"%s\0%d\0%d\0%s" % (name.encode(), size, block, sums))
-
-
-def _places(batch: pa.RecordBatch, memory: pa.Buffer) -> Iterator[tuple[int, int]]:
-    """Yield the byte range of each column buffer within the mapped memory."""
-    for column in batch.columns:
-        for buffer in column.buffers():
-            if buffer is not None and buffer.size:
-                start = buffer.address - memory.address
-                yield start, start + buffer.size
 
 
 def _blocks(part: bytes | memoryview, block: int) -> Iterator[memoryview]:

@@ -128,7 +128,7 @@ class LoopState(BucketState):
         new = pa.concat_tables(self._new.take())
         parts = [_Part(new.num_rows, new.nbytes, lambda: iter([new]))]
         size = new.num_rows
-        while self._tiers and self._rows_of_last_tier() <= max(size, self._rows_merged()):
+        while self._tiers and self._absorbs_last_tier(size):
             parts[:0] = self._take_last_tier()
             size = sum(part.rows for part in parts)
         files = [*self._merged(parts)]
@@ -249,16 +249,13 @@ class LoopState(BucketState):
 
         return _Part(self.files[at].rows - len(dead), file.memory, tables)
 
-    def _rows_of_last_tier(self) -> int:
-        """Return how many records of the last tier are live: of others nothing is copied."""
+    def _absorbs_last_tier(self, rows: int) -> bool:
+        """Return whether so many newer records are merged with the last tier's live ones."""
         many = len(self.files)
         last = range(many - self._tiers[-1], many)
-        return sum(self.files[at].rows - len(self.dead_rows(at)) for at in last)
-
-    def _rows_merged(self) -> int:
-        """Return up to how many rows of the last tier are merged with any newer ones."""
+        live = sum(self.files[at].rows - len(self.dead_rows(at)) for at in last)
         size = sum(file.memory for file in self._written[-self._tiers[-1] :])
-        return _OVERLAY_ROWS if size <= _OVERLAY_BYTES else 0
+        return live <= max(rows, _OVERLAY_ROWS if size <= _OVERLAY_BYTES else 0)
 
     def _take_last_tier(self) -> list[_Part]:
         parts = list[_Part]()

@@ -29,15 +29,12 @@ class FileCutter:
     def add(self, table: pa.Table) -> Iterator[pa.Table]:
         """Add rows; yield the pieces that are full."""
         for part in halves(table, rows_max=self._rows_max, bytes_max=self._bytes_max):
-            if self._held and not self._has_room(part):
+            rows, size = self._rows + part.num_rows, self._bytes + part.nbytes
+            if self._held and (rows > self._rows_max or size > self._bytes_max):
                 yield from self.rest()
             self._held.append(part)
             self._rows += part.num_rows
             self._bytes += part.nbytes
-
-    def _has_room(self, part: pa.Table) -> bool:
-        rows, size = self._rows + part.num_rows, self._bytes + part.nbytes
-        return bool(rows <= self._rows_max and size <= self._bytes_max)
 
     def rest(self) -> Iterator[pa.Table]:
         """Yield the remaining rows, if there are any."""

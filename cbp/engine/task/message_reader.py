@@ -44,8 +44,8 @@ class Misplaced(Exception):
 class MessageReader:
     """The messages that one task receives, of all loopbacks that are read in place.
 
-    `figures` count messages and their bytes while reading: local ones, which their writer sent to one
-    of its own buckets, and remote ones.
+    `figures` count messages and their bytes while reading: local ones, which their writer sent to
+    one of its own buckets, and remote ones.
     """
 
     plan: TaskPlan
