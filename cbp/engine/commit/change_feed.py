@@ -132,10 +132,7 @@ def _net_records(records: pa.Table, signs: Int64s) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class ChangeFeed:
-    """Writes the change files of an entry of a table, which is at `snapshot` before it.
-
-    They are named after the last epoch that the entry covers.
-    """
+    """Writes the change files of the entry after `snapshot`, named after the entry's last epoch."""
 
     path: str
     snapshot: Snapshot

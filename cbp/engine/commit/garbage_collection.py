@@ -66,10 +66,7 @@ class NamedFiles:
 def oldest_kept(
     versions: Sequence[int], stamp: Callable[[int], int], retention: Retention, *, now_ms: int
 ) -> int:
-    """Return the oldest of these versions, at least one, that has to stay readable; they ascend.
-
-    `stamp` returns a version's in-commit timestamp, which rises with the version.
-    """
+    """Return the oldest of ascending versions to keep, at least one; `stamp` gives their times."""
     newest, horizon = versions[-1], now_ms - int(retention.seconds * 1000)
     first = max(versions[0], newest - retention.versions_max)
     last = max(versions[0], newest - retention.versions_min)

@@ -77,10 +77,7 @@ class IntentionLog:
             raise LogConflictError(path)
 
     def read(self, stage: str, epoch: int) -> Intention | None:
-        """Return the record of an epoch, or `None` if there is none.
-
-        Raises `FileDamagedError` if it is damaged, as all reading methods do.
-        """
+        """Return an epoch's record, if any; `FileDamagedError`, as all reading methods."""
         path = self._path(stage, epoch)
         if not self._files.exists(path):
             return None

@@ -11,11 +11,7 @@ from cbp.engine.storage.files import Files
 
 
 def release_table(path: str, *, files: Files, now_ms: int) -> int:
-    """Publish the recorded runs of one table, and release it; return the version that did.
-
-    See `cbp.engine.delta.tables`. If the table belongs to a dataflow, its records are in the
-    dataflow's folder. `InvariantError` if a record cannot be read, or does not fit the table.
-    """
+    """Publish a table's recorded runs and release it (see `tables`); return the version."""
     parts = path.rsplit("/", 2)
     if FENCE in DeltaLog(path, files).snapshot().protocol.writer_features and len(parts) == 3:
         folder, name = parts[0], "/".join(parts[1:])

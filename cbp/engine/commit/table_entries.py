@@ -76,10 +76,7 @@ class Entry:
     def put_into(
         self, table: ManagedTable, timestamp_ms: int, *, together: Sequence[Entry] = ()
     ) -> int:
-        """Write the entry, which names all of the publication, unless the table has it.
-
-        Returns the version that shows it.
-        """
+        """Write the entry, unless the table has it; return the version that shows it."""
         names = " ".join(each for entry in together for each in entry.app_ids)
         name = self.app_ids[0].rpartition("/")[0]
         return table.publish(

@@ -28,10 +28,7 @@ def read_batches(
     without: Collection[str] = (),
     dictionaries: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order: these columns, or all but those in `without`.
-
-    `dictionaries` are columns of texts that are returned as dictionaries.
-    """
+    """Yield records in order, all columns but `without`; those in `dictionaries` as dictionaries."""
     file = open_parquet(path, dictionaries=dictionaries)
     meta = file.metadata
     rows = rows_at_a_time(limits, rows=meta.num_rows, memory=bytes_unpacked(meta))

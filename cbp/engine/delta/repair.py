@@ -56,10 +56,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """A repair: the table shows the records of version `shows`, and foreign entries were undone.
-
-    There are none if only the fence was put back.
-    """
+    """A repair: the table shows version `shows`; none undone: only the fence was back."""
 
     version: int
     shows: int

@@ -148,10 +148,7 @@ class TableRewriter:
     def rewritten(
         self, table: ManagedTable, declared: DeclaredTable, *, anew: bool
     ) -> TableChange | None:
-        """Write the new files of a table, durably; return how it changes (`None`: not at all).
-
-        All recorded runs of the table must be published.
-        """
+        """Write a published table's new files, durably; return its change, or `None`."""
         snapshot = table.refresh()
         if anew:
             gone = tuple(sorted(snapshot.live))
@@ -174,10 +171,7 @@ class TableRewriter:
     def filled(
         self, path: str, declared: DeclaredTable, filling: ViewFilling, *, drops: Iterable[str] = ()
     ) -> TableChange:
-        """Write the first records of a view that was an output in the version before.
-
-        Its table need not exist; `drops` are live files of an earlier view of this name.
-        """
+        """Write the first records of a view; `drops` are live files of an earlier one."""
         table = StateTable(path, declared.id, {})
         return _change(declared, self._state_files(table, filling.records(), declared), drops)
 

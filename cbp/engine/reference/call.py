@@ -105,10 +105,7 @@ class Emitter:
         self.out: Any = _Namespace("output", functions)
 
     def group(self, flows: Mapping[str, Iterable[Row]], context: RunContext) -> Any:
-        """Return the author's `group`, with an attribute per flow.
-
-        The records of an input or state can be read once; a kept state is its `KeptRecords`.
-        """
+        """Return the author's `group`; an input or state can be read once, a kept state often."""
         given = {
             name: rows if isinstance(rows, KeptRecords | LookedUp) else Once(rows, name)
             for name, rows in flows.items()
@@ -261,10 +258,7 @@ def _shown(row: Row) -> str:
 
 
 class ListedRecords:
-    """The records of a kept state of one group before its call, as a sorted list.
-
-    A `KeptReader`; that of the other engines is in `cbp.engine.kernel.kept_groups`.
-    """
+    """The sorted records of a kept state of one group before its call; a `KeptReader`."""
 
     def __init__(self, spec: StateSpec, rows: Sequence[Row]) -> None:
         self._spec, shape = spec, kept_shape(spec)

@@ -126,10 +126,7 @@ class ReferenceEngine:
         return epochs
 
     def run_until_idle(self, limits: Mapping[str, int] | None = None) -> int:
-        """Run stages until none is runnable; return the number of epochs.
-
-        What a stage read stays queued if the author's code fails (`AuthorCodeError`).
-        """
+        """Run stages until none is runnable; return how many epochs. Failed inputs stay."""
         epochs = 0
         while ran := self.step(limits):
             epochs += ran

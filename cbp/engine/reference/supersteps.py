@@ -47,10 +47,7 @@ def run_supersteps(
     run: Callable[[Inputs, bool, Aggregates], Superstep],
     order: Callable[[Key], Any],
 ) -> Superstep:
-    """Run the supersteps of one epoch; if one fails, restore the states.
-
-    `run` is given its inputs, whether it is the first, and the aggregates of the one before.
-    """
+    """Run the supersteps of one epoch; if one fails, restore the states."""
     with _restoring(state) as before:
         aggregates: Aggregates = {one.name: None for one in spec.aggregates}
         loopbacks = [one.name for one in spec.loopbacks]

@@ -63,11 +63,7 @@ def _change(row: Row, type_: str) -> Row:
 
 
 def read_changes(rows: Sequence[Row], flow: Schema, input_: InputSpec) -> Sequence[Row]:
-    """Return the records of a flow that an input reads.
-
-    With `changes="after"` these are the records that were inserted or updated. Tests also feed
-    a flow without types of changes; all its records are read.
-    """
+    """Return a flow's records that an input reads; of changes, the inserted and updated ones."""
     if input_.changes != "after" or CHANGE_TYPE not in flow:
         return rows
     at = flow.index(CHANGE_TYPE)

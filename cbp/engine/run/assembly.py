@@ -105,10 +105,7 @@ def located(error: AuthorCodeError, plan: RunPlan) -> AuthorCodeError:
 
 
 def assemble(plan: RunPlan, reported: Reported, *, now_ms: int) -> PreparedRun:
-    """Put together increments, table changes and figures.
-
-    `IncrementDamagedError` if an input had another number of records than recorded.
-    """
+    """Assemble what a run did; `IncrementDamagedError` if an input's count of records differs."""
     figures = _figures(reported)
     figures.setdefault("records_in", 0)
     for name, increments in plan.inputs.items():

@@ -107,10 +107,7 @@ def recomputing_groups(plan: RunPlan, *, files: Files, faults: Faults) -> Iterat
 
 @dataclass
 class _Recomputation:
-    """Makes the plan of one run; see the module header.
-
-    `uses_index` says whether it believes indexes; `written` are full paths.
-    """
+    """Makes a run's plan (module header); `uses_index`: believes indexes; `written`: full paths."""
 
     plan: RunPlan
     faults: Faults

@@ -65,10 +65,7 @@ def read_set_aside(path: str, live: Iterable[AddFile]) -> list[Record]:
 
 
 def refused_records(plan: RunPlan) -> Iterator[SetAside]:
-    """Yield the records of a run's frames that have no framing key.
-
-    Ends one record beyond the limit of the stage, which is enough to refuse the run.
-    """
+    """Yield a run's records without a framing key, up to one beyond the limit of the stage."""
     left = (plan.node.set_aside_max or 0) + 1
     for input_ in plan.node.translator.framed:
         types = [column.type for column in input_.schema.fields]
@@ -174,10 +171,7 @@ class SettingAside:
     def change(
         self, reports: Sequence[SetAside], *, files: Files, now_ms: int
     ) -> tuple[TableChange | None, dict[str, float]]:
-        """Return the change of the table, whose file is durable, and figures.
-
-        `SetAsideFullError` if there are more records than can be set aside.
-        """
+        """Return figures and the table's change, durable; may raise `SetAsideFullError`."""
         reports = [replace(one, sequence=self._place(one)) for one in reports]
         names = [input_.name for input_ in self.plan.node.translator.inputs]
         ordered = sorted(
@@ -215,10 +209,7 @@ class SettingAside:
         ]
 
     def _given_again(self, reports: Sequence[SetAside]) -> list[Record]:
-        """Return the records of the table that failed again, with their error.
-
-        A record that had no frame, key or order may have a group by now, and fail with it.
-        """
+        """Return the records that failed again, with errors; they may have a group by now."""
         of_input: dict[str, list[Record]] = {}
         for record in self.table.records:
             of_input.setdefault(record["input"], []).append(record)

@@ -143,10 +143,7 @@ class OpenTables:
         return made
 
     def live_output(self, folder: str, increment: Increment) -> list[AddFile]:
-        """Return the live files that hold an increment's records now, in order.
-
-        `NotFoundError` for one of a source, `IncrementCollectedError` if retention dropped it.
-        """
+        """Return the live files that hold an increment's records now, in order."""
         if "." not in increment.flow:
             raise NotFoundError(kind="increment", name=increment.name)
         snapshot = self.output(folder, increment.flow)

@@ -192,11 +192,7 @@ class Planner:
         return LookupTable(table, one.node.buckets)
 
     def then(self, plan: RunPlan, behind: RunPlan, *, faults: Faults) -> Then | None:
-        """Return the second phase, for the first phase's task to run too.
-
-        `None` if one of them has several tasks, or the second one is in SQL or calls groups for
-        their state alone.
-        """
+        """Return the second phase for the first phase's task to run too, or `None`."""
         spec = behind.node.translator
         outer = any(state.grouping == "outer" for state in spec.states)
         in_sql = spec.form == "sql" or any(input_.in_sql for input_ in spec.inputs)

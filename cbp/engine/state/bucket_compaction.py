@@ -128,10 +128,7 @@ def _cuts(samples: npt.NDArray[np.int64]) -> list[int]:
 
 
 def choose(live: list[int], rows: list[int], full: list[bool], limits: EngineLimits) -> list[int]:
-    """Choose files to merge: a full tier or a mostly dead file, and all smaller files; pure.
-
-    The run itself drops files without live rows.
-    """
+    """Choose files to merge: a full tier or a mostly dead file, and all smaller files; pure."""
     lowest = limits.state_tier_rows
     tiers = [
         -1 if full[at] or not rows_ else max(0, math.ceil(math.log(rows_ / lowest, _TIER_FACTOR)))

@@ -38,10 +38,7 @@ all are found, because the groups are large, their places take 24 bytes each: 20
 
 
 def neighbors(sizes: Mapping[int, int], *, buckets: int, most: int) -> list[tuple[int, ...]]:
-    """Return the buckets, given with their records, in batches to process together, ascending.
-
-    A batch has at most so many records; a bucket with more is alone.
-    """
+    """Return the buckets, ascending, in batches of at most so many records, or of one bucket."""
     batches: list[tuple[int, ...]] = []
     total = 0
     for bucket in sorted(sizes):

@@ -101,10 +101,7 @@ _SCAN_FROM = 0.85
 
 
 def choose_rows(*, rows: int, touched: int, spent: int) -> Literal["copy", "groups"]:
-    """Choose the source of the rows for a look-up in a large file without a copy.
-
-    Of the file it would read `touched` rows directly, and earlier look-ups have read `spent`.
-    """
+    """Choose where to read `touched` rows of a large file, after look-ups that read `spent`."""
     return "groups" if spent + touched <= rows * _GROUPS_SHARE_MAX else "copy"
 
 
@@ -344,10 +341,7 @@ class IndexedFile:
 
 
 class RowGroups:
-    """A Parquet file that is read by row group, always by those without statistics of `_hash`.
-
-    It is not thread-safe.
-    """
+    """A Parquet file, read by row group, always those without statistics; not thread-safe."""
 
     def __init__(self, file: CheckedFile) -> None:
         self._file = file

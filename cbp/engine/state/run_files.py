@@ -65,11 +65,7 @@ class WrittenRun:
 
 
 class RunFiles:
-    """The run files of one state and bucket; see the module header.
-
-    `rows` are the new records so far, `done` the files once it is closed. Without a cache there are
-    no index copies.
-    """
+    """The run files of one state and bucket; without a cache there are no index copies."""
 
     def __init__(
         self,

@@ -111,11 +111,7 @@ def _sums_of(pages: bytes) -> bytes:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turn any error while a file is read into one that names the file.
-
-    `FileLostError` if it is missing, `FileDamagedError` if it cannot be parsed, otherwise
-    `OperatingError`.
-    """
+    """Turn any error while a file is read into one that names the file."""
     try:
         yield
     except FileNotFoundError as exc:
@@ -146,10 +142,7 @@ def reading_increment(path: str, expected: int) -> Iterator[None]:
 
 
 class CheckedFile:
-    """A Parquet file that is checked before any of it is read; see the module header.
-
-    Every method raises `FileDamagedError` if the file is damaged.
-    """
+    """A Parquet file that is checked before it is read; methods raise `FileDamagedError`."""
 
     def __init__(self, path: str, source: pa.NativeFile, dictionaries: Sequence[str] = ()) -> None:
         self.path, self._source = path, source

@@ -42,10 +42,7 @@ def change_file(epoch: int, number: int, digest: str) -> str:
 
 
 def vectors_id(epoch: int, content: bytes) -> uuid.UUID:
-    """Return the id of a file of deletion vectors: 48 bits of epoch, then 80 of its content.
-
-    So a repeated publication writes the same bytes under the same name.
-    """
+    """Return 48 bits of epoch and 80 of content: a repeated publication writes the same file."""
     digest = hashlib.sha256(content).digest()[: _CONTENT_BITS // 8]
     return uuid.UUID(int=epoch << _CONTENT_BITS | int.from_bytes(digest))
 

@@ -59,10 +59,7 @@ def halves(table: pa.Table, *, rows_max: int, bytes_max: int) -> Iterator[pa.Tab
 
 
 def is_full(limits: EngineLimits, *, rows: int, size: int = 0, memory: int = 0) -> bool:
-    """Return whether a file is too large to gain from merging.
-
-    `size` is its size in Parquet, `memory` that in Arrow, if known; in bytes.
-    """
+    """Return whether a file (bytes in Parquet, and in Arrow if known) is too large to merge."""
     too_wide = size > _FULL_BYTES or memory > limits.file_bytes // 2
     return rows > limits.file_rows // 2 or too_wide
 

@@ -77,11 +77,7 @@ def setting_of(scheme: str) -> str:
 
 
 def log_store_class(uri: str, settings: Mapping[str, str]) -> str:
-    """Return the Java class of the LogStore that is safe between processes for `uri`.
-
-    One that Spark's settings name takes precedence. `FileSystemUnsafeError` if there is none; its
-    message says what to configure.
-    """
+    """Return the LogStore safe between processes for `uri`; Spark's settings take precedence."""
     scheme = scheme_of(uri)
     if scheme in LOCAL:
         why = "on a local disk, Delta's LogStore lets two processes write the same log entry"

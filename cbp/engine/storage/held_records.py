@@ -74,10 +74,7 @@ class Room:
         return cls(stage, limits.whole_run_bytes, limits.whole_run_bytes * limits.whole_run_spill)
 
     def take(self, records: pa.Table) -> pa.Table:
-        """Return the records, after making room for them in memory, or in files of the holders.
-
-        `RunTooLargeError` or `DiskFullError` if there is none.
-        """
+        """Return records once they have room; or `RunTooLargeError`, `DiskFullError`."""
         self.hold(records.nbytes)
         return records
 

@@ -220,10 +220,7 @@ def author_work(
     lookups: Lookups = NO_LOOKUPS,
     among: Callable[[Int64s], Int64s] | None = None,
 ) -> BucketWork:
-    """Return what calls the translator for all groups of a batch of buckets.
-
-    `among` returns which groups with a due timer are called, by hash; by default all.
-    """
+    """Return what calls the translator for a batch; `among` chooses groups with a due timer."""
     plan, woken = writers.plan, woken_groups(writers.plan, states, writers.note_timer)
     if woken is not None and among is not None:
         woken = replace(woken, hashes=among(woken.hashes))

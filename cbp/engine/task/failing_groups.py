@@ -101,10 +101,7 @@ class LeftOutGroups:
 
 @dataclass(frozen=True, slots=True)
 class RoutedRecords:
-    """Sets records aside that have no key, or no order, since the author's function fails on them.
-
-    Every task reads and routes the whole increment, and the first one reports.
-    """
+    """Sets records without a key or order aside; all tasks route all, the first one reports."""
 
     part: int
     reports: SetAsideReports

@@ -57,10 +57,7 @@ class MessageReader:
         self.figures = {f"{prefix}{name}": 0 for prefix in ("", "bytes_") for name in names}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all messages in the layout and the order of the shuffle, flow by flow.
-
-        `Misplaced` if a message is in a wrong bucket, or a file has no index.
-        """
+        """Yield the messages in the order of the shuffle, flow by flow; may raise `Misplaced`."""
         assert self.plan.layout is not None, "single records are read by shares"
         for at, input_ in enumerate(self.plan.spec.inputs):
             files = self.plan.inputs.get(input_.name, ())

@@ -70,10 +70,7 @@ class TaskState:
     def files(
         self, state: str, bucket: int, cache: IndexCache | None, suffix: str = ""
     ) -> RunFiles:
-        """Return the run files of a bucket; none of them is written yet.
-
-        No index copies are made without a cache. `suffix` tells them from others of this bucket.
-        """
+        """Return the new run files of a bucket; `suffix` tells them from others of the bucket."""
         return RunFiles(
             self._plan.states[state],
             bucket=bucket,

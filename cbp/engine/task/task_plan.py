@@ -35,10 +35,7 @@ class Follower:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The groups, by keys as JSON, that a run leaves out; their new records are set aside.
-
-    If more than `most` groups or records fail, the others are not looked for.
-    """
+    """The groups, by keys as JSON, that a run leaves out; beyond `most`, none are looked for."""
 
     keys: tuple[str, ...]
     most: int

@@ -45,10 +45,7 @@ def write_stack_when_asked(file: int) -> None:
 
 
 def calls_of(text: str) -> tuple[StackCall, ...]:
-    """Return the calls of a stack as `faulthandler` writes it, outermost first.
-
-    What comes before the last header belongs to an earlier, late answer.
-    """
+    """Return the last stack's calls as `faulthandler` wrote them, outermost first."""
     calls = [StackCall(f, int(line), name) for f, line, name in _CALL.findall(_last_stack(text))]
     return tuple(reversed(calls))
 

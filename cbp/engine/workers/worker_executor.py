@@ -191,10 +191,7 @@ class WorkerExecutor(LocalExecutor):
                 self._cancelled.discard(plan.run)
 
     def warm(self) -> None:
-        """Start a worker that any run can take, if too few are ready; end those idle for long.
-
-        One at a time, so that the runs under way keep most of the processors.
-        """
+        """Start one worker that any run can take, if too few are ready; end those long idle."""
         with self._lock:
             idle = [one for one in self._free if not one.shared_by and not one.worker.ended]
             kept = idle[-1:]  # the one that was used last
