@@ -28,7 +28,7 @@ def read_batches(
     without: Collection[str] = (),
     dictionaries: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield records in order, all columns but `without`; those in `dictionaries` as dictionaries."""
+    """Yield records in order, all columns but `without`; `dictionaries` as dictionaries."""
     file = open_parquet(path, dictionaries=dictionaries)
     meta = file.metadata
     rows = rows_at_a_time(limits, rows=meta.num_rows, memory=bytes_unpacked(meta))
