@@ -102,7 +102,8 @@ class _Emitter:
         self._states = {state.name: spec.key_of(state).names for state in spec.states}
         self._view_keys, self._kept = ViewKeys(spec), {state.name for state in spec.kept}
         self._output_keys = OutputKeys(spec)
-        flows = {one.name: one.schema for one in (*spec.emitted, *spec.states)}
+        flows = {o.name: o.schema for o in spec.emitted}
+        flows |= {s.name: s.schema for s in spec.states}
         self.emitted: Emitted = {name: [] for name in flows}
         self.by_key: dict[Row, Emitted] = {key: {n: [] for n in self._states} for key in keys}
         functions = {name: self._function(name, schema) for name, schema in flows.items()}

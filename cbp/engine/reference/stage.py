@@ -311,8 +311,8 @@ class ReferenceStage:
                     had = state.keep and key in self.state[timers.name]
                     new[key] = [(*key, at)] if rows or had else []
                 elif key in expired[state.name]:
-                    rows = self.state[state.name].get(key, ()) if state.keep else ()
-                    written[key] = [Deletion(kept_shape(state).second_of(row)) for row in rows]
+                    known = self.state[state.name].get(key, ()) if state.keep else ()
+                    written[key] = [Deletion(kept_shape(state).second_of(row)) for row in known]
                     new[key] = []
 
     def _visiting_order(self, key: Key) -> _Order:

@@ -144,7 +144,7 @@ class Files(Protocol):
     ) -> Written | Exists:
         """Create a file with `data` unless it exists; missing folders are made.
 
-        The temporary file lies beside it, or in the folder `staged` of the same file system.
+        The temporary file is made beside it, or in the folder `staged` of the same file system.
         Renaming that folder makes all puts staged in it fail, with `LogConflictError`.
         """
 

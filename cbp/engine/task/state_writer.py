@@ -70,7 +70,7 @@ class TaskState:
     def files(
         self, state: str, bucket: int, cache: IndexCache | None, suffix: str = ""
     ) -> RunFiles:
-        """Return the new run files of a bucket; `suffix` tells them from others of the bucket."""
+        """Return the new run files of a bucket; `suffix` separates them from others of the bucket."""
         return RunFiles(
             self._plan.states[state],
             bucket=bucket,

@@ -98,7 +98,6 @@ def arrived(module: str, name: str, text: str) -> Any:
         with carrying_errors():
             raise CodeNotLoadedError(module, name, text, json.dumps(dict(own.parts)))
     return thing
-    return thing
 
 
 def _loaded(module: str, name: str) -> Any:

@@ -62,9 +62,17 @@ class WorkerProcess:
         return self._process.poll() is not None
 
     def send(self, message: bytes) -> None:
-        """Send a message; if the process has ended, this has no effect."""
+        """Send a message; if the process has ended, `receive` raises, not this method."""
         with suppress(OSError):
             self.link.send_bytes(message)
+
+    def receive(self) -> bytes:
+        """Wait for the next message. Raises `EOFError` or `OSError` if the process ended."""
+        # A process that the author's code forked may hold the pipe open beyond the worker's end.
+        while not self.link.poll(POLL_SECONDS):
+            if self.ended and not self.link.poll(0):
+                raise EOFError
+        return self.link.recv_bytes()
 
     def status(self) -> int | None:
         """Return the exit status of a process that ended, minus a signal's number; or `None`."""
