@@ -237,10 +237,7 @@ class IntentionLog:
         )
 
     def forget_positions(self, before: int) -> None:
-        """Remove the positions of versions of the dataflow before this one; idempotent.
-
-        They describe other stages. The new version's description says where it began.
-        """
+        """Remove the positions of stages of versions before this one; idempotent."""
         for generation in range(self.generation + 1):
             for number in self._position_numbers(generation):
                 if self._read_position(generation, number).version < before:

@@ -177,10 +177,7 @@ class ManagedTable:
         return self._snapshot
 
     def refresh(self) -> Snapshot:
-        """Read the new entries and return the newest version.
-
-        `ForeignWriterError` if another writer wrote one, `TableForeignError` after a release.
-        """
+        """Read entries; return the newest version. Raises if others wrote or after a release."""
         with self._lock:
             watch = ForeignWatch(self.path)
             try:

@@ -125,10 +125,9 @@ def merge(
     faults: Faults,
     limits: EngineLimits = DEFAULT_LIMITS,
 ) -> AddFile:
-    """Merge files into one that has their records in order; it is durable but not published.
+    """Merge files into one that has their records in order, and the time of the newest ones.
 
-    The merged file gets the time of its newest records, by which retention decides.
-    `InvariantError` if a file has fewer records than recorded.
+    It is durable but not published. `InvariantError` if a file has fewer records than recorded.
     """
     path = merged_file(epoch, run)
     # The newest file has all columns of the current schema.

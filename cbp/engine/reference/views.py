@@ -22,10 +22,7 @@ from cbp.model.flow.signed_changes import (
 
 
 def group_changes(view: StateSpec, before: Sequence[Row], after: Sequence[Row]) -> Iterator[Row]:
-    """Yield the changes of one group, ordered by the second key; of a bag, by all columns.
-
-    Before and after the epoch it has at most one record per second key, unless the view is a bag.
-    """
+    """Yield the changes of one group, ordered by the second key; of a bag, by all columns."""
     if view.bag:
         yield from _bag_changes(view, before, after)
         return

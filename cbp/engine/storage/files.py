@@ -210,10 +210,7 @@ def files_for(
 
 @dataclass(frozen=True, slots=True)
 class LocalFiles:
-    """`Files` on a POSIX file system with hard links.
-
-    In the order that link(2) and fsync(2) need: content before name, name before acknowledgement.
-    """
+    """`Files` on a POSIX file system: content before name, name before acknowledgement."""
 
     faults: Faults = NO_FAULTS
 

@@ -70,7 +70,7 @@ class TaskState:
     def files(
         self, state: str, bucket: int, cache: IndexCache | None, suffix: str = ""
     ) -> RunFiles:
-        """Return the new run files of a bucket; `suffix` separates them from others of the bucket."""
+        """Return the new run files of a bucket, with a `suffix` that others lack."""
         return RunFiles(
             self._plan.states[state],
             bucket=bucket,

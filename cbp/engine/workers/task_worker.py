@@ -131,10 +131,7 @@ def _portable(error: Exception) -> Exception:
 
 
 def _limit_memory(more: int) -> None:
-    """Limit this process's writable memory to `more` bytes beyond its present use.
-
-    Files that it maps, such as index copies, do not count.
-    """
+    """Limit the writable memory to `more` bytes beyond its use now; mapped files do not count."""
     try:
         with open("/proc/self/statm", "rb") as file:
             has = int(file.read().split()[5]) * resource.getpagesize()
