@@ -312,7 +312,8 @@ class ReferenceStage:
                     new[key] = [(*key, at)] if rows or had else []
                 elif key in expired[state.name]:
                     known = self.state[state.name].get(key, ()) if state.keep else ()
-                    written[key] = [Deletion(kept_shape(state).second_of(row)) for row in known]
+                    gone: list[Any] = [Deletion(kept_shape(state).second_of(row)) for row in known]
+                    written[key] = gone
                     new[key] = []
 
     def _visiting_order(self, key: Key) -> _Order:
