@@ -237,7 +237,7 @@ class IntentionLog:
         )
 
     def forget_positions(self, before: int) -> None:
-        """Remove the positions of stages of versions before this one; idempotent."""
+        """Remove the positions of earlier versions, which describe other stages; idempotent."""
         for generation in range(self.generation + 1):
             for number in self._position_numbers(generation):
                 if self._read_position(generation, number).version < before:
