@@ -1,17 +1,9 @@
 """Change files of a view's table: what an entry changes, for readers of Delta's change data feed.
 
-    changes of the epochs that an entry covers --\
-                                                  net per key -> _change_data/*.parquet -> `cdc`
-    rows before and after a roll-back or repair /
-
-An entry covers one epoch or several. A reader of the feed takes an entry for one moment, so a key
-has at most one change in it: one insert, one delete, or one pair of updates. A record of a view
-without a key has as many inserts, or deletes, as it is there more, or less, often.
-
-Without change files, readers derive changes from the files that an entry adds and removes. That
-suffices where an entry only adds files: all their records are inserted. Elsewhere it does not. A
-file that loses rows is removed and added again with another deletion vector, which delta-rs takes
-for changes of all its rows; and no reader knows which deletion and insertion are an update.
+A reader of the feed takes an entry for one moment, so a key has at most one change in it: one
+insert, one delete, or one pair of updates. A record of a view without a key has as many inserts, or
+deletes, as it is there more, or less, often. An entry that only adds files needs no change files;
+of others readers cannot derive the changes (see the package README).
 
 Guaranteed: a file is whole or absent, and bytes under one name never change, since the name holds
 a digest of them. So a publication that is repeated, also by a controller that no longer leads,
@@ -83,12 +75,9 @@ def is_derivable(adds: Iterable[AddFile], removes: Sequence[object]) -> bool:
 def net_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the net change of each key, from its first to its last change; pure.
 
-    Args:
-        changes: The columns of the view and `sign`, in the order of what happened.
-
-    Returns:
-        The columns of the view and `change_type`, ordered by key; an `update_after` follows its
-        `update_before`. A key whose record is unchanged has no row.
+    The changes are columns of the view and `sign`, in the order of what happened; the net ones are
+    columns of the view and `change_type`, ordered by key; an `update_after` follows its
+    `update_before`. A key whose record is unchanged has no row.
     """
     signs = changes.column(SIGN).to_numpy()
     records = changes.drop_columns([c for c in (SIGN, CHANGE_TYPE) if c in changes.column_names])
@@ -110,7 +99,7 @@ def net_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def feed_of_repair(
-    path: str, files: Files, limits: EngineLimits = DEFAULT_LIMITS
+    path: str, files: Files
 ) -> Callable[[Snapshot, Snapshot], tuple[ChangeFile, ...]]:
     """Return a writer of the change files of a repair, which undoes foreign writes.
 
@@ -120,8 +109,8 @@ def feed_of_repair(
     def write(before: Snapshot, after: Snapshot) -> tuple[ChangeFile, ...]:
         if before.live == after.live or not feed_flow(after.metadata.configuration):
             return ()
-        epoch = shown_epoch(after.txns, shown_generation(after.txns))
-        feed = ChangeFeed(path, after, max(epoch, 0), files, limits)
+        epoch = max(shown_epoch(after.txns, shown_generation(after.txns)), 0)
+        feed = ChangeFeed(path, after, epoch, files, DEFAULT_LIMITS)
         try:
             return feed.write_difference(before.live, after.live)
         except (CbpError, OSError, pa.ArrowException, KeyError) as exc:
@@ -143,12 +132,7 @@ def _net_records(records: pa.Table, signs: Int64s) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class ChangeFeed:
-    """Writes the change files of one entry of one table.
-
-    Attributes:
-        snapshot: The table before the entry.
-        epoch: The last epoch that the entry covers; it is part of the files' names.
-    """
+    """Writes the change files of the entry after `snapshot`, named after the entry's last epoch."""
 
     path: str
     snapshot: Snapshot
@@ -157,15 +141,12 @@ class ChangeFeed:
     limits: EngineLimits
 
     def write_epochs(self, epochs: Sequence[Sequence[str]]) -> tuple[ChangeFile, ...]:
-        """Write the changes of some epochs; durable.
-
-        Args:
-            epochs: For each epoch, oldest first, the files of the view's flow of changes.
-        """
+        """Write the changes of epochs, given by files of the view's flow, oldest first; durable."""
         paths = [path for epoch in epochs for path in epoch]
         if sum(map(bool, epochs)) <= 1:
             return self._write(self._read(paths, without=(_EPOCH, SIGN)))
-        return self._write(self._net(lambda: self._read(paths), _rows_of(paths)))
+        rows = sum(pq.read_metadata(path).num_rows for path in paths)
+        return self._write(self._net(lambda: self._read(paths), rows))
 
     def write_difference(
         self, before: Mapping[str, AddFile], after: Mapping[str, AddFile]
@@ -178,16 +159,14 @@ class ChangeFeed:
     def _read(
         self, paths: Sequence[str], *, without: Sequence[str] = (_EPOCH,)
     ) -> Iterator[pa.Table]:
+        options = {"without": without, "dictionaries": (CHANGE_TYPE,)}
         for path in paths:
-            for batch in read_batches(
-                path, limits=self.limits, without=without, dictionaries=(CHANGE_TYPE,)
-            ):
+            for batch in read_batches(path, limits=self.limits, **options):
                 yield pa.Table.from_batches([batch])
 
     def _sides(
         self, before: Mapping[str, AddFile], after: Mapping[str, AddFile]
     ) -> Iterator[tuple[AddFile, Int64s, int]]:
-        """Yield files with rows and the sign of their records; removed records come first."""
         for sign, these, others in ((-1, before, after), (1, after, before)):
             for path in sorted(these):
                 file, other = these[path], others.get(path)
@@ -289,15 +268,10 @@ def _packed(table: pa.Table) -> bytes:
 
 
 def _codecs(table: pa.Table) -> str | dict[str, str]:
-    """Return how columns are compressed: not, where that would gain nothing."""
     if any(map(pa.types.is_nested, table.schema.types)):
         return "snappy"
     names = table.column_names
     return {name: "none" if is_random(table.column(name)) else "snappy" for name in names}
-
-
-def _rows_of(paths: Iterable[str]) -> int:
-    return sum(pq.read_metadata(path).num_rows for path in paths)
 
 
 def _as_feed(changes: pa.Table) -> pa.Table:

@@ -1,33 +1,29 @@
 """Garbage collection of one table: which versions stay readable, which files can be removed.
 
-When a dataflow is collected, and what else goes, is decided in
-`controller.loop.housekeeping.collector`.
-
 A table is cleaned in two steps. First the log is cut before a checkpoint, the *base*: the oldest
 version that stays readable. Then every file is removed for which both conditions hold:
 
 1. it was written by a run whose epoch is below the epoch that the base shows;
 2. no readable version, no queue and no unpublished record names it.
 
-Epochs are those of the dataflow's generation (`cbp.model.flow.generation`). If the base is from
-before a roll-back, no file counts as dead by its epoch until the base has moved on.
+If the base is from before a roll-back (`cbp.model.flow.generation`), no file counts as dead by its
+epoch until the base has moved on.
 
 Why that is enough: runs of a stage are serial and publish in order. So a file of an epoch
 below the base's was published, or belongs to an attempt that was never recorded and never will
-be. A run under way, and writes of a controller that no longer leads, have later epochs. So no
-lock is needed, and no clock decides whether a file is dead.
+be. A run under way, and writes of a controller that no longer leads, have later epochs.
 
 Guaranteed, whatever crashes or runs meanwhile: every version from the base on, every
 increment in a queue and every unpublished intention keep their files
 (tests/cbp/engine/commit/test_garbage_collection.py). A reader of a version that was the newest one
 less than `Retention.seconds` ago finds its files, unless `versions_max` newer ones exist.
-Not guaranteed: that all garbage is removed in one call; each removes at most `FILES_MAX` files.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from cbp.engine.commit.table_entries import shown_epoch, shown_generation
 from cbp.engine.delta.actions import AddFile, ChangeFile
@@ -42,8 +38,6 @@ FILES_MAX = 2_000
 """Maximum number of files of a table that one call removes, in some tenths of a second."""
 
 _FOLDERS = ("_change_data", "_runs", "_vectors")
-
-
 ONE_DAY = Retention()
 """The default retention of tables."""
 
@@ -56,10 +50,7 @@ class NamedFiles:
         self._added: dict[int, frozenset[str]] = {}
 
     def since(self, base: int, generation: int = 0) -> tuple[int, set[str]]:
-        """Return the newest epoch that a version shows, and the files it and later ones name.
-
-        The epoch is -1 if the version shows no epoch of the generation.
-        """
+        """Return the newest epoch (-1: none) that a version shows, and files named from it on."""
         snapshot = self._log.snapshot(base)
         for version in self._log.versions():
             if version >= base and version not in self._added:
@@ -75,12 +66,7 @@ class NamedFiles:
 def oldest_kept(
     versions: Sequence[int], stamp: Callable[[int], int], retention: Retention, *, now_ms: int
 ) -> int:
-    """Return the oldest version that has to stay readable; pure except for `stamp`.
-
-    Args:
-        versions: The versions that can be read, ascending; at least one.
-        stamp: Returns a version's in-commit timestamp, which rises with the version.
-    """
+    """Return the oldest of ascending versions to keep, at least one; `stamp` gives their times."""
     newest, horizon = versions[-1], now_ms - int(retention.seconds * 1000)
     first = max(versions[0], newest - retention.versions_max)
     last = max(versions[0], newest - retention.versions_min)
@@ -96,10 +82,7 @@ def dead_files(
 ) -> list[Dead]:
     """Return the dead files by the rule in the module header, oldest epoch first; pure.
 
-    Args:
-        stored: Files of the table; paths relative to it.
-        named: Files that a version, a queue or a record still needs.
-        floor: The epoch that the oldest kept version shows.
+    `named` files are still needed; `floor` is the epoch that the oldest kept version shows.
     """
     dead: list[tuple[int, Dead]] = []
     for file in stored:
@@ -137,7 +120,7 @@ def plan_table(
     old = sum(v < base for v in log.versions()) + sum(v < base for v in log.checkpoints())
     floor, alive = named.since(base, shown_generation(table.snapshot.txns))
     stored = [
-        StoredFile(f"{folder}/{file.path}", file.bytes, file.age_seconds, file.temporary)
+        replace(file, path=f"{folder}/{file.path}")
         for folder in _FOLDERS
         for file in files.list_files(f"{table.path}/{folder}")
     ]

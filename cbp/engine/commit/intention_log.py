@@ -2,7 +2,7 @@
 
 The record is the truth about a run; the SQL store is an index over the records. Putting the
 record is the commit point. Two controllers cannot both write entry n: the second one learns
-that it no longer leads. The records of a stage are numbered by its epochs.
+that it no longer leads.
 
     _intentions/<stage>/<epoch>.json          what one run did
     _intentions/_positions/<number>.json      where the dataflow stood; written now and then
@@ -43,8 +43,7 @@ _GENERATIONS = "_generations"
 class IntentionLog:
     """Reads and puts the intentions and positions below `<folder>/_intentions`.
 
-    Make a new object for each use: it reads the generations only once, so it does not notice later
-    roll-backs.
+    Make one for each use: it reads the generations once, so it does not notice later roll-backs.
     """
 
     def __init__(
@@ -61,15 +60,14 @@ class IntentionLog:
     def put(self, intention: Intention) -> None:
         """Make an intention durable; idempotent for the same run.
 
-        Raises:
-            LogConflictError: If another attempt is already recorded for this epoch, or the
-                dataflow was rolled back since the run was planned.
+        `LogConflictError` if another attempt is already recorded for this epoch, or the dataflow
+        was rolled back since the run was planned.
         """
         path = self._path(intention.stage, intention.epoch)
         if intention.generation != self.generation:
             raise LogConflictError(self._generation_path(self.generation))
         self._files.make_dirs(path.rpartition("/")[0])
-        data = digested(json.dumps(intention.to_json(), separators=(",", ":")).encode(), path)
+        data = _encoded(intention, path)
         self._fault("intention.before")
         result = self._files.put_if_absent(path, data)
         self._fault("intention.after")
@@ -79,11 +77,7 @@ class IntentionLog:
             raise LogConflictError(path)
 
     def read(self, stage: str, epoch: int) -> Intention | None:
-        """Return the record of an epoch, or `None` if there is none.
-
-        Raises:
-            FileDamagedError: If the record is damaged. All reading methods raise this.
-        """
+        """Return an epoch's record, if any; `FileDamagedError`, as all reading methods."""
         path = self._path(stage, epoch)
         if not self._files.exists(path):
             return None
@@ -99,12 +93,7 @@ class IntentionLog:
 
     @cached_property
     def generations(self) -> tuple[Generation, ...]:
-        """All roll-backs of the dataflow, ascending.
-
-        Raises:
-            FileLostError: If one is missing between others.
-            FileDamagedError: If one is damaged.
-        """
+        """All roll-backs of the dataflow, ascending; `FileLostError` if one is missing."""
         numbers = record_numbers(self._files.list_names(f"{self._folder}/{_GENERATIONS}"))
         for expected, number in enumerate(numbers, 1):
             if number != expected:
@@ -125,24 +114,17 @@ class IntentionLog:
         return self.generations[-1].number if self.generations else 0
 
     def generation_before(self, version: int) -> int:
-        """Return the newest generation begun under an older version of the dataflow.
-
-        0 if there is none.
-        """
+        """Return the newest generation begun under an older version of the dataflow, or 0."""
         older = (one.number for one in self.generations if one.position.version < version)
         return max(older, default=0)
 
     def put_generation(self, generation: Generation, *, staged: str = "") -> None:
-        """Begin a generation: the commit point of a roll-back; idempotent for the same one.
+        """Begin the next generation: the commit point of a roll-back; idempotent for one.
 
-        Args:
-            generation: The next generation.
-
-        Raises:
-            LogConflictError: If another controller began a different generation, or leads now.
+        `LogConflictError` if another controller began a different generation, or leads now.
         """
         path = self._generation_path(generation.number)
-        data = digested(json.dumps(generation.to_json(), separators=(",", ":")).encode(), path)
+        data = _encoded(generation, path)
         result = self._files.put_if_absent(path, data, what="generation", staged=staged)
         if isinstance(result, Exists) and (
             parsed(result.data, path, Generation.from_json) != generation
@@ -153,19 +135,14 @@ class IntentionLog:
     # positions
 
     def put_position(self, position: Position, *, keep_seconds: float = 0.0) -> Position:
-        """Make a position durable, then remove old positions before it; idempotent.
+        """Make a position of the newest generation durable, then remove old ones; idempotent.
 
         An existing position of this number stays: it agrees about every epoch, and only lacks later
-        arrivals.
-
-        Args:
-            position: A position of the newest generation.
-            keep_seconds: Younger positions stay, up to `positions_kept`. The newest older one
-                stays too, so that the dataflow can be rolled back to epochs after it.
+        arrivals. Positions younger than `keep_seconds` stay, up to `positions_kept`. The newest
+        older one stays too, so that the dataflow can be rolled back to epochs after it.
         """
-        folder = f"{self._base(self.generation)}/{_POSITIONS}"
-        path = f"{folder}/{position.number:020d}.json"
-        data = digested(json.dumps(position.to_json(), separators=(",", ":")).encode(), path)
+        path = self._position_path(self.generation, position.number)
+        data = _encoded(position, path)
         result = self._files.put_if_absent(path, data, what="snapshot")
         remaining = 0
         for number in reversed(range(self.generation + 1)):
@@ -176,11 +153,8 @@ class IntentionLog:
         return position
 
     def _remove_positions(self, generation: int, keep_seconds: float, most: int) -> int:
-        """Remove a generation's old positions; return how many stay.
-
-        The newest position of the newest generation always stays.
-        """
-        folder = f"{self._base(generation)}/{_POSITIONS}"
+        """Remove a generation's old positions, but the newest of all; return how many stay."""
+        folder = self._positions(generation)
         positions = [file for file in self._files.list_files(folder) if not file.temporary]
         young = sum(file.age_seconds < keep_seconds for file in positions)
         if generation == self.generation:
@@ -196,17 +170,11 @@ class IntentionLog:
         return min(keep, len(positions))
 
     def position(self) -> Position | None:
-        """Return the newest undamaged position, or `None` if there is none.
-
-        Raises:
-            FileDamagedError: If all of them are damaged.
-        """
-        folder = f"{self._base(self.generation)}/{_POSITIONS}"
+        """Return the newest undamaged position, if any; `FileDamagedError` if all are damaged."""
         damage: FileDamagedError | None = None
-        for number in reversed(record_numbers(self._files.list_names(folder))):
-            path = f"{folder}/{number:020d}.json"
+        for number in reversed(self._position_numbers(self.generation)):
             try:
-                return read_record(self._files, path, Position.from_json)
+                return self._read_position(self.generation, number)
             except FileDamagedError as error:
                 damage = damage or error  # the records after the previous position are kept too
         if damage is not None:
@@ -236,12 +204,21 @@ class IntentionLog:
         return None
 
     def _positions_of(self, generation: int, *, newest_first: bool = False) -> Iterator[Position]:
-        """Yield the positions of a generation, ascending; each is read when it is asked for."""
-        folder = f"{self._base(generation)}/{_POSITIONS}"
-        numbers = record_numbers(self._files.list_names(folder))
-        numbers = numbers[::-1] if newest_first else numbers
-        paths = (f"{folder}/{number:020d}.json" for number in numbers)
-        return (read_record(self._files, path, Position.from_json) for path in paths)
+        numbers = self._position_numbers(generation)[:: -1 if newest_first else 1]
+        return (self._read_position(generation, number) for number in numbers)
+
+    def _positions(self, generation: int) -> str:
+        return f"{self._base(generation)}/{_POSITIONS}"
+
+    def _position_path(self, generation: int, number: int) -> str:
+        return f"{self._positions(generation)}/{number:020d}.json"
+
+    def _position_numbers(self, generation: int) -> list[int]:
+        return record_numbers(self._files.list_names(self._positions(generation)))
+
+    def _read_position(self, generation: int, number: int) -> Position:
+        path = self._position_path(generation, number)
+        return read_record(self._files, path, Position.from_json)
 
     # clean-up
 
@@ -260,24 +237,17 @@ class IntentionLog:
         )
 
     def forget_positions(self, before: int) -> None:
-        """Remove the positions of versions of the dataflow before this one; idempotent.
-
-        They describe other stages. The new version's description says where it began.
-        """
+        """Remove the positions of earlier versions, which describe other stages; idempotent."""
         for generation in range(self.generation + 1):
-            folder = f"{self._base(generation)}/{_POSITIONS}"
-            for number in record_numbers(self._files.list_names(folder)):
-                path = f"{folder}/{number:020d}.json"
-                if read_record(self._files, path, Position.from_json).version < before:
-                    self._files.remove(path, what="dead_record")
+            for number in self._position_numbers(generation):
+                if self._read_position(generation, number).version < before:
+                    self._files.remove(self._position_path(generation, number), what="dead_record")
 
     def trim(self, epochs: Mapping[str, int]) -> int:
-        """Remove records that are no longer needed, oldest first.
+        """Remove each stage's records before an epoch, oldest first; return how many.
 
-        Args:
-            epochs: Maps each stage to the first epoch whose record stays; a durable position
-                replaces the records before it. It must not exceed `unpublished_from` of the stage's
-                newest record, from where a restart publishes.
+        A durable position replaces them. The epoch must not exceed `unpublished_from` of the newest
+        record of the stage, from where a restart publishes.
         """
         return sum(self._remove_before(stage, epoch) for stage, epoch in epochs.items())
 
@@ -286,22 +256,24 @@ class IntentionLog:
         return next(iter(self._numbers(stage)), None)
 
     def _remove_before(self, stage: str, epoch: int) -> int:
-        """Remove a stage's records before an epoch in all generations, undone ones too."""
         removed = 0
         for number in range(self.generation + 1):
-            folder = f"{self._base(number)}/{stage}"
-            for recorded in record_numbers(self._files.list_names(folder)):
+            for recorded in self._epochs(number, stage):
                 if recorded < epoch:
-                    self._files.remove(f"{folder}/{recorded:020d}.json", what="dead_record")
+                    path = f"{self._base(number)}/{stage}/{recorded:020d}.json"
+                    self._files.remove(path, what="dead_record")
                     removed += 1
         return removed
+
+    def _epochs(self, generation: int, stage: str) -> list[int]:
+        return record_numbers(self._files.list_names(f"{self._base(generation)}/{stage}"))
 
     def _numbers(self, stage: str) -> list[int]:
         """Return the epochs of a stage that have a record in their home generation, ascending."""
         return [
             recorded
             for number in range(self.generation + 1)
-            for recorded in record_numbers(self._files.list_names(f"{self._base(number)}/{stage}"))
+            for recorded in self._epochs(number, stage)
             if home_of(self.generations, stage, recorded) == number
         ]
 
@@ -309,10 +281,7 @@ class IntentionLog:
         """Return the records of a stage before `epoch` that may be unpublished, in order.
 
         The newest record says where they begin (`unpublished_from`). It is always among them,
-        unless `epoch` is the first of the generation.
-
-        Raises:
-            FileDamagedError: If one of them is missing, or is not what was written.
+        unless `epoch` is the first of the generation. `FileLostError` if one is missing.
         """
         start = self.generations[-1].start(stage) if self.generations else 0
         if epoch <= start:
@@ -322,10 +291,7 @@ class IntentionLog:
         return (*(self._require(stage, e) for e in range(first, epoch - 1)), newest)
 
     def applied_ms(self, stage: str, epoch: int) -> int | None:
-        """Return when an epoch was published as a whole, in ms, from the tables.
-
-        `None` if it is unknown.
-        """
+        """Return when an epoch was published as a whole, by the tables; `None` if unknown."""
         dataflow = self._folder.rpartition("/")[0]
         generation = home_of(self.generations, stage, epoch)
         return applied_ms(dataflow, self._files, stage, epoch, generation)
@@ -347,9 +313,7 @@ class IntentionLog:
         next_epochs = {} if last is None else {s: p.epoch for s, p in last.position.stages.items()}
         names = self._files.list_names(self._base(self.generation))
         for stage in (name for name in names if not name.startswith("_")):
-            if numbers := record_numbers(
-                self._files.list_names(f"{self._base(self.generation)}/{stage}")
-            ):
+            if numbers := self._epochs(self.generation, stage):
                 next_epochs[stage] = numbers[-1] + 1
         return {stage: epoch for stage, epoch in next_epochs.items() if epoch}
 
@@ -365,9 +329,12 @@ class IntentionLog:
         return f"{self._base(home)}/{stage}/{epoch:020d}.json"
 
     def _base(self, generation: int) -> str:
-        if not generation:
-            return self._folder
-        return f"{self._folder}/{_GENERATIONS}/{generation:020d}"
+        below = f"/{_GENERATIONS}/{generation:020d}" if generation else ""
+        return f"{self._folder}{below}"
 
     def _generation_path(self, number: int) -> str:
         return f"{self._base(number)}.json"
+
+
+def _encoded(record: Intention | Generation | Position, path: str) -> bytes:
+    return digested(json.dumps(record.to_json(), separators=(",", ":")).encode(), path)

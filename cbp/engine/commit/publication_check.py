@@ -2,10 +2,8 @@
 
 Each log entry of a publication names all entries of the publication (`TOGETHER`). So this can be
 known even if the epoch's record is lost: an entry of the epoch exists, and so does every entry that
-it names. One entry is not enough, since a publication is not a transaction over several tables.
-
-Conversely, no run may continue from a table that shows less than was published: its log is an
-old copy, or has lost its end.
+it names. Conversely, no run may continue from a table that shows less than was published: its log
+is an old copy, or has lost its end.
 
 Not guaranteed: an answer for epochs that changed no table, or were published by an earlier version
 of the service; these count as not applied.
@@ -13,7 +11,7 @@ of the service; these count as not applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from cbp.engine.commit.table_entries import TOGETHER, app_id, kind_of, shown_generation
 from cbp.engine.delta.actions import Action, CommitInfo, Txn
@@ -26,26 +24,23 @@ _AREAS = ("state", "flows", "set_aside")
 
 
 def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: int) -> int | None:
-    """Return when an epoch was published as a whole, in ms; `None` if that is unknown.
-
-    Args:
-        generation: The dataflow's generation in which the epoch was run.
-
-    Raises:
-        FileDamagedError: If the log of a table cannot be read.
-    """
+    """Return when an epoch of a generation was published as a whole, in ms; `None` if unknown."""
     named: set[str] = set()
     stamps: list[int] = []
     shown: dict[str, Mapping[str, int]] = {}
+    end = str(generation) if generation else ""
     for table in _tables_of(folder, files, stage):
-        entries: list[tuple[int, Sequence[Action]]] = []
+        entries: list[Sequence[Action]] = []
         snapshot = DeltaLog(f"{folder}/{table}", files).snapshot(
-            visit=lambda version, actions, kept=entries: kept.append((version, actions))  # type: ignore[misc]
+            visit=lambda version, actions, kept=entries: kept.append(actions)  # type: ignore[misc]
         )
         shown[table] = snapshot.txns
-        for info in _entries_of(entries, table, epoch, generation):
-            named.update(info.parameters.get(TOGETHER, "").split())
-            stamps.append(info.in_commit_ms or info.timestamp_ms)
+        for actions in entries:
+            ids = [t.app_id for t in actions if isinstance(t, Txn) and t.version == epoch]
+            if any(_table_of(one) == table and _generation_of(one) == end for one in ids):
+                for info in (action for action in actions if isinstance(action, CommitInfo)):
+                    named.update(info.parameters.get(TOGETHER, "").split())
+                    stamps.append(info.in_commit_ms or info.timestamp_ms)
     for name in named:
         table = _table_of(name)
         if table not in shown:
@@ -56,13 +51,9 @@ def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: in
 
 
 def require_shown(folder: str, files: Files, intention: Intention) -> None:
-    """Refuse tables that lack a published run, because an old copy was restored.
+    """Refuse tables that lack a published run (`FileLostError`): an old copy was restored.
 
     Later runs on such a table would produce a state that never existed.
-
-    Raises:
-        FileLostError: If the log of a table ends before the run.
-        FileDamagedError: If the log of a table cannot be read.
     """
     for table in dict.fromkeys(change.table for change in intention.changes):
         log = DeltaLog(f"{folder}/{table}", files)
@@ -80,15 +71,7 @@ def require_shown(folder: str, files: Files, intention: Intention) -> None:
 
 
 def require_generations(folder: str, files: Files, newest: int) -> None:
-    """Refuse tables that show more roll-backs than there are records of roll-backs.
-
-    Args:
-        newest: Number of the newest generation that has a record; 0 if none has.
-
-    Raises:
-        FileLostError: If the record of a roll-back is gone.
-        FileDamagedError: If the log of a table cannot be read.
-    """
+    """Raise `FileLostError` if tables show a later roll-back than `newest`, the last recorded."""
     for table in _tables_of(folder, files, ""):
         try:
             shown = shown_generation(DeltaLog(f"{folder}/{table}", files).snapshot().txns)
@@ -100,10 +83,7 @@ def require_generations(folder: str, files: Files, newest: int) -> None:
 
 
 def _tables_of(folder: str, files: Files, stage: str) -> list[str]:
-    """Return the folders of a stage's tables, relative to the dataflow's.
-
-    `""` means those of all stages.
-    """
+    """Return the folders of the tables of a stage, or of all (`""`), relative to the dataflow's."""
     return [
         f"{area}/{name}"
         for area in _AREAS
@@ -112,23 +92,9 @@ def _tables_of(folder: str, files: Files, stage: str) -> list[str]:
     ]
 
 
-def _entries_of(
-    entries: Sequence[tuple[int, Sequence[Action]]], table: str, epoch: int, generation: int
-) -> Iterator[CommitInfo]:
-    """Yield the `CommitInfo` of the entries that show an epoch."""
-    end = f"@{generation}" if generation else ""
-    for _, actions in entries:
-        txns = [action for action in actions if isinstance(action, Txn)]
-        if any(t.version == epoch and _is_of(t.app_id, table, end) for t in txns):
-            yield from (action for action in actions if isinstance(action, CommitInfo))
-
-
-def _is_of(application: str, table: str, end: str) -> bool:
-    """Return whether an application id belongs to a table and a generation."""
-    _, _, generation = application.rpartition("/")[2].partition("@")
-    return _table_of(application) == table and generation == end.removeprefix("@")
-
-
 def _table_of(application: str) -> str:
-    """Return the table of the application id `cbp/<dataflow>/<area>/<table>/<kind>`."""
     return "/".join(application.split("/")[2:4])
+
+
+def _generation_of(application: str) -> str:
+    return application.rpartition("/")[2].partition("@")[2]

@@ -11,29 +11,14 @@ from cbp.engine.storage.files import Files
 
 
 def release_table(path: str, *, files: Files, now_ms: int) -> int:
-    """Publish the recorded runs of one table, and release it; see `cbp.engine.delta.tables`.
-
-    Args:
-        path: Folder of the table. If the table belongs to a dataflow, its records are in the
-            dataflow's folder.
-
-    Returns:
-        The version that released the table.
-
-    Raises:
-        NotFoundError: If there is no table.
-        InvariantError: If a record cannot be read, or does not fit the table.
-        ForeignWriterError: If another writer wrote into the table.
-    """
+    """Publish a table's recorded runs and release it (see `tables`); return the version."""
     parts = path.rsplit("/", 2)
     if FENCE in DeltaLog(path, files).snapshot().protocol.writer_features and len(parts) == 3:
         folder, name = parts[0], "/".join(parts[1:])
         log, table = IntentionLog(folder, files), open_table(path, files)
         for stage, epoch in log.next_epochs().items():
             records = log.unpublished(stage, epoch)
-            stamp = records[-1].prepared_ms
-            for entry in plan_entries(
-                folder, name, table.refresh(), records, timestamp_ms=stamp, files=files
-            ):
+            stamp, now = records[-1].prepared_ms, table.refresh()
+            for entry in plan_entries(folder, name, now, records, timestamp_ms=stamp, files=files):
                 entry.put_into(table, stamp)
     return release(path, files=files, now_ms=now_ms)

@@ -1,21 +1,16 @@
 """Table entries: from recorded runs to one table's current view, and to its Delta log entries.
 
-When several tables are published, and together, is decided in `controller.loop.runs.publisher`.
-
-Between publications the intention log is the truth: a table *is* its published snapshot plus the
-changes of the runs recorded since. `live_files` gives that view to the runs that follow. A
-publication writes the difference between snapshot and view, whatever number of runs it covers:
-a file that was added and dropped in between is never mentioned, and a file that lost rows in ten
-runs gets one deletion vector.
-
     snapshot ---- change ---- change ---- change ----> view
         '------------- one entry ---------------------> the same, published
 
-Changes of records, of layout (compaction) and by retention become separate entries if separating
-them costs nothing. Readers of a table's changes then skip the layout entry, and recognize the
-retention entry, which only removes. If a compaction merged rows that runs of the same publication
-deleted, separate entries would need deletion vectors that nobody ever reads, so all changes become
-one entry.
+A table *is* its published snapshot plus the changes of the runs recorded since. `live_files` gives
+that view to the runs that follow. A publication writes the difference between snapshot and view,
+whatever number of runs it covers: a file that was added and dropped in between is never mentioned.
+
+Changes of records, of layout (compaction) and by retention become separate entries, so that readers
+of a table's changes skip the layout entry, and recognize the retention entry, which only removes.
+If a compaction merged rows that runs of the same publication deleted, that would need deletion
+vectors that nobody ever reads, so all changes become one entry.
 
 Invariants: what is published equals the view (tests/cbp/engine/commit/test_table_entries.py). A
 table's transactions alone tell which changes it shows already, so a publication can be repeated,
@@ -63,12 +58,10 @@ class Entry:
     """One log entry of one table, without a version.
 
     Attributes:
-        app_ids: Application ids whose transactions the entry sets to `epoch`; the first one
-            names the entry.
+        app_ids: Application ids whose transactions the entry sets to `epoch`; the first names it.
         epoch: Last epoch of the stage that the entry covers.
         kind: One of `KINDS`; the first if the entry has several.
         below: In a retention entry, the first epoch that is kept.
-        removes, adds: At most one action of each type per path.
     """
 
     app_ids: tuple[str, ...]
@@ -83,12 +76,9 @@ class Entry:
     def put_into(
         self, table: ManagedTable, timestamp_ms: int, *, together: Sequence[Entry] = ()
     ) -> int:
-        """Write the entry unless the table has it; return the version that shows it.
-
-        Args:
-            together: All entries of the publication; the entry names them.
-        """
-        names = " ".join(name for entry in together for name in entry.app_ids)
+        """Write the entry, unless the table has it; return the version that shows it."""
+        names = " ".join(each for entry in together for each in entry.app_ids)
+        name = self.app_ids[0].rpartition("/")[0]
         return table.publish(
             adds=self.adds,
             removes=self.removes,
@@ -99,15 +89,10 @@ class Entry:
             intention_id=self.intention.id,
             timestamp_ms=timestamp_ms,
             operation=_OPERATIONS[self.kind],
-            marks=self._marks,
+            marks=horizon_mark(name, self.below, self.intention.generation),
             parameters={TOGETHER: names} if names else {},
             require=lambda txns: require_generation(table.path, txns, self.intention),
         )
-
-    @property
-    def _marks(self) -> Mapping[str, int]:
-        name = self.app_ids[0].rpartition("/")[0]
-        return horizon_mark(name, self.below, self.intention.generation)
 
 
 def app_id(dataflow: str, table: str, kind: str, generation: int = 0) -> str:
@@ -141,28 +126,24 @@ def shown_epoch(txns: Mapping[str, int], generation: int) -> int:
 def horizon_mark(name: str, below: int, generation: int) -> dict[str, int]:
     """Return the transaction that records the first epoch which retention kept in an output.
 
-    Args:
-        name: `cbp/<dataflow>/<table>`.
-        below: The first epoch that is kept; 0 or less means that all epochs are kept, and no mark
-            is needed.
-        generation: The dataflow's generation; a roll-back resets the horizon, as it resets epochs.
+    None is needed if that is 0 or less. A roll-back resets the horizon, as it resets epochs. `name`
+    is `cbp/<dataflow>/<table>`.
     """
-    mark = f"{name}/{_HORIZON}" + (f"@{generation}" if generation else "")
-    return {mark: below} if below > 0 else {}
+    return {f"{name}/{_horizon_kind(generation)}": below} if below > 0 else {}
 
 
 def horizon(txns: Mapping[str, int]) -> int:
     """Return the first epoch that retention kept in an output's table; 0 if it removed none."""
-    generation = shown_generation(txns)
-    end = f"/{_HORIZON}" + (f"@{generation}" if generation else "")
+    end = f"/{_horizon_kind(shown_generation(txns))}"
     return max((n for name, n in txns.items() if name.endswith(end)), default=0)
 
 
-def shown_generation(txns: Mapping[str, int]) -> int:
-    """Return the newest generation of its dataflow that a table shows.
+def _horizon_kind(generation: int) -> str:
+    return _HORIZON + (f"@{generation}" if generation else "")
 
-    0 if it was never rolled back.
-    """
+
+def shown_generation(txns: Mapping[str, int]) -> int:
+    """Return the newest generation of its dataflow that a table shows; 0 before any roll-back."""
     marked = (n for name, n in txns.items() if name.endswith("/generation"))
     # A table that was created after the roll-back has no mark, only epochs with `@generation`.
     counted = (int(n) for name in txns for n in name.rpartition("/")[2].split("@")[1:])
@@ -180,9 +161,7 @@ def unpublished(
 ) -> list[TableChange]:
     """Return the changes of a table that its snapshot does not show yet, oldest first.
 
-    Args:
-        table: Folder of the table, relative to the dataflow's.
-        intentions: Records of the table's stage, oldest first.
+    The intentions are those of the table's stage, oldest first.
     """
     return [
         change
@@ -199,11 +178,8 @@ def live_files(
 ) -> dict[int, tuple[LiveFile, ...]]:
     """Return the files of a state table as of the newest of these intentions, by bucket.
 
-    Args:
-        snapshot: The published snapshot; intentions that it shows already are skipped.
-
-    Raises:
-        InvariantError: If a change does not fit the files before it.
+    Intentions that the published snapshot shows already are skipped. `InvariantError` if a change
+    does not fit the files before it.
     """
     view = _view(snapshot.live, unpublished(snapshot.txns, table, intentions))
     buckets: dict[int, list[LiveFile]] = {}
@@ -215,10 +191,7 @@ def live_files(
 
 
 def live_adds(snapshot: Snapshot, table: str, intentions: Iterable[Intention]) -> list[AddFile]:
-    """Return the live files of an output table as of the newest of these intentions.
-
-    Takes and raises the same as `live_files`.
-    """
+    """Return the live files of an output table; as `live_files`."""
     view = _view(snapshot.live, unpublished(snapshot.txns, table, intentions))
     return [file.add for file in view.values()]
 
@@ -228,26 +201,24 @@ def live_at(
 ) -> tuple[dict[str, AddFile], VectorsFile | None]:
     """Return the files of a table as of the newest of these intentions, as a log shows them.
 
-    Also returned is the file of new deletion vectors, which the caller still has to write.
-
-    Args:
-        intentions: Records of the table's stage after that snapshot, oldest first.
+    The intentions come after that snapshot. The caller has to write the file of new vectors.
     """
     changes = unpublished(snapshot.txns, table, intentions)
     touched = _touched(changes)
     view = _view(snapshot.live, changes)
     fresh = {path: file for path, file in view.items() if path in touched}
+    adds = {path: file.add for path, file in view.items()}
     if not fresh:
-        return {path: file.add for path, file in view.items()}, None
+        return adds, None
     marked, vectors = _marked(f"{folder}/{table}", fresh, intentions[-1].epoch, files)
-    return {path: marked.get(path, file.add) for path, file in view.items()}, vectors
+    return adds | marked, vectors
 
 
 def files_named(intentions: Iterable[Intention]) -> set[str]:
     """Return the files named by unpublished records: those that they add, and those that they need.
 
-    Garbage collection keeps these data files and files of deleted rows until the records are
-    published. Paths are relative to the dataflow's folder.
+    Garbage collection keeps these until the records are published. Paths are relative to the
+    dataflow's folder.
     """
     named: set[str] = set()
     for change in (change for intention in intentions for change in intention.changes):
@@ -292,25 +263,19 @@ def plan_entries(
     """Return the entries that make a table show these intentions; writes their vectors durably.
 
     Pure except for the deletion vectors, whose file is named after the last epoch and its content.
-
-    Args:
-        intentions: Records of the table's stage, oldest first; at least one.
-        timestamp_ms: Deletion time of the removed files.
-
-    Raises:
-        InvariantError: If a change does not fit the files before it.
-        LogConflictError: If the dataflow was rolled back meanwhile.
+    The intentions are of the table's stage, oldest first. `InvariantError` if a change does not fit
+    the files before it, `LogConflictError` if the dataflow was rolled back meanwhile.
     """
     entries: list[Entry] = []
     live, last = dict(snapshot.live), intentions[-1]
-    require_generation(f"{folder}/{table}", snapshot.txns, last)
+    path = f"{folder}/{table}"
+    require_generation(path, snapshot.txns, last)
     for changes in _groups(unpublished(snapshot.txns, table, intentions)):
         touched = _touched(changes)
-        before = {path: live[path] for path in touched if path in live}
-        view = _view(before, changes)
-        after, unwritten = _marked(f"{folder}/{table}", view, last.epoch, files, vectors)
+        before = {name: live[name] for name in touched if name in live}
+        after, unwritten = _marked(path, _view(before, changes), last.epoch, files, vectors)
         if unwritten is not None:
-            unwritten.write(f"{folder}/{table}", files)
+            unwritten.write(path, files)
         kinds = sorted({kind_of(change) for change in changes}, key=KINDS.index)
         seen = kinds != [LAYOUT]
         actions = difference(before, after, now_ms=timestamp_ms, data_change=seen)
@@ -319,8 +284,8 @@ def plan_entries(
         adds = tuple(action for action in actions if isinstance(action, AddFile))
         below = max(change.below for change in changes)
         entries.append(Entry(ids, last.epoch, last, kinds[0], removes, adds, below))
-        for path in touched:
-            live.pop(path, None)
+        for name in touched:
+            live.pop(name, None)
         live.update(after)
     return entries
 
@@ -383,11 +348,8 @@ def _marked(
 ) -> tuple[dict[str, AddFile], VectorsFile | None]:
     """Return the files as the log is to show them, and the vectors of files that lost rows."""
     known = known or VectorCache()
-    bitmaps = {
-        path: _dead(table, file, files, known)
-        for path, file in sorted(view.items())
-        if file.deletes
-    }
+    lessened = sorted(path for path, file in view.items() if file.deletes)
+    bitmaps = {path: _dead(table, view[path], files, known) for path in lessened}
     for bitmap in bitmaps.values():
         bitmap.run_optimize()
     content = [path.encode() + bytes(bitmap.serialize()) for path, bitmap in bitmaps.items()]

@@ -48,12 +48,7 @@ Records = Callable[[int], Sequence[Intention]]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The contents that a table is to show after the roll-back.
-
-    Attributes:
-        vectors: A file of deletion vectors that live files name and that is not written yet.
-        horizon: The first epoch that retention kept in it.
-    """
+    """What a table is to show after the roll-back: files, their unwritten vectors, the horizon."""
 
     live: Mapping[str, AddFile]
     vectors: VectorsFile | None = None
@@ -63,13 +58,9 @@ class Shown:
 def plan_table_rollback(
     folder: str, name: str, table: ManagedTable, target: Target, records: Records, *, files: Files
 ) -> tuple[TableRewind, Shown]:
-    """Find the files that a table showed at an earlier epoch; check that all still exist.
+    """Find the files that a table showed at an earlier epoch; check that all exist; writes nothing.
 
-    Writes nothing.
-
-    Raises:
-        RollbackImpossibleError: If the earlier version is no longer known, or a file is missing.
-        InvariantError: If a record does not fit the files before it.
+    `RollbackImpossibleError` if that version is no longer known, or a file is missing.
     """
     now = table.refresh()
     past = _past(table.log, target)
@@ -85,24 +76,22 @@ def plan_table_rollback(
     live, vectors = past.live, None
     if since:
         live, vectors = live_at(folder, name, past, since, files=files)
-    shown = Shown(live, vectors, left)
-    then, fresh = shown.live, {shown.vectors.path} if shown.vectors else set()
-    needed = sorted(paths_of(then.values()) - fresh)
-    gone = [path for path in needed if not files.exists(_at(table, path))]
+    needed = sorted(paths_of(live.values()) - ({vectors.path} if vectors else set()))
+    gone = [path for path in needed if not files.exists(f"{table.path}/{path}")]
     if gone:
         lacking = f"{format_count(len(gone), 'file')} of that point, such as {gone[0]}"
         why = f"table {name} no longer has {lacking}"
         raise RollbackImpossibleError(target.dataflow, why, table=name)
     figures = TableRewind(
         shows=past.version,
-        files_removed=len(now.live.keys() - then.keys()),
-        files_added=len(then.keys() - now.live.keys()),
+        files_removed=len(now.live.keys() - live.keys()),
+        files_added=len(live.keys() - now.live.keys()),
         records_now=_records(now.live.values()),
-        records_then=_records(then.values()),
+        records_then=_records(live.values()),
         bytes_now=sum(add.size for add in now.live.values()),
-        bytes_then=sum(add.size for add in then.values()),
+        bytes_then=sum(add.size for add in live.values()),
     )
-    return figures, shown
+    return figures, Shown(live, vectors, left)
 
 
 def roll_back_table(
@@ -115,14 +104,9 @@ def roll_back_table(
     files: Files,
     limits: EngineLimits,
 ) -> TableRewind | None:
-    """Make a table show the records of an earlier epoch; idempotent.
+    """Make a table show the records of an earlier epoch; `None` if it was done; idempotent.
 
-    Returns:
-        What was done; `None` if an earlier call has done it.
-
-    Raises:
-        RollbackImpossibleError: See `plan_table_rollback`.
-        LogConflictError: If another controller wrote at the same moment.
+    Raises as `plan_table_rollback`; `LogConflictError` if another controller writes meanwhile.
     """
     if shown_generation(table.refresh().txns) >= target.generation:
         return None
@@ -195,7 +179,3 @@ def _shown_by(actions: Iterable[Action]) -> int | None:
 
 def _records(adds: Iterable[AddFile]) -> int:
     return sum(add.rows - add.dead for add in adds)
-
-
-def _at(table: ManagedTable, path: str) -> str:
-    return f"{table.path}/{path}"

@@ -48,10 +48,8 @@ class DeletionVector:
 
     def to_json(self) -> dict[str, Any]:
         """Return the descriptor as Delta spells it."""
-        body: dict[str, Any] = {
-            "storageType": self.storage_type,
-            "pathOrInlineDv": self.path_or_inline,
-        }
+        body: dict[str, Any] = {"storageType": self.storage_type}
+        body["pathOrInlineDv"] = self.path_or_inline
         if self.offset is not None:
             body["offset"] = self.offset
         return body | {"sizeInBytes": self.size_bytes, "cardinality": self.cardinality}
@@ -59,13 +57,8 @@ class DeletionVector:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> DeletionVector:
         """Read the JSON that `to_json` returns."""
-        return cls(
-            body["storageType"],
-            body["pathOrInlineDv"],
-            body.get("offset"),
-            body["sizeInBytes"],
-            body["cardinality"],
-        )
+        kind, text = body["storageType"], body["pathOrInlineDv"]
+        return cls(kind, text, body.get("offset"), body["sizeInBytes"], body["cardinality"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +227,8 @@ class Txn:
 class CommitInfo:
     """Writer, time and operation of an entry.
 
-    Attributes:
-        in_commit_ms: The entry's time for time travel; later than that of every earlier entry.
-        intention_id: Written as `userMetadata`; None in entries without a run.
+    Its in-commit time, for time travel, is later than that of every earlier entry. The intention's
+    id, written as `userMetadata`, is missing in entries without a run.
     """
 
     timestamp_ms: int
@@ -372,12 +364,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan
 
 
 def encode(actions: Sequence[Action], path: str = "") -> bytes:
-    """Return the bytes of an entry: one action per line, `commitInfo` first.
-
-    Raises:
-        InvariantError: An action holds a float, two actions of one type name the same
-            path, or there is not exactly one `commitInfo`.
-    """
+    """Return the bytes of an entry: one action per line, `commitInfo` first."""
     _check(actions)
     ordered = sorted(actions, key=lambda action: not isinstance(action, CommitInfo))
     lines = [_dumps({_kind(action): _body(action)}) for action in ordered]
@@ -389,11 +376,7 @@ def encode(actions: Sequence[Action], path: str = "") -> bytes:
 
 
 def decode(data: bytes, path: str = "a log entry") -> list[Action]:
-    """Read an entry of any writer; the actions keep their order.
-
-    Raises:
-        FileDamagedError: The entry is damaged.
-    """
+    """Read an entry of any writer; the actions keep their order. Raises `FileDamagedError`."""
     try:
         return _decode(_undigested(data, path), path)
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
@@ -440,21 +423,15 @@ def difference(
     now_ms: int,
     data_change: bool = True,
 ) -> list[Action]:
-    """Return the actions that turn one live set into another; pure.
+    """Return the actions that turn one live set, by path, into another; pure.
 
-    A file whose rows are all dead in `after` is removed, or not added.
+    These are removes, then adds, each ordered by path; at most one action of a type per path. A
+    file whose rows are all dead in `after` is removed, or not added. `InvariantError` if an
+    immutable file changed its size or its number of rows.
 
     Args:
-        before: Path to file, as the table shows it now.
-        after: Path to file, as the table is to show it.
         now_ms: Deletion time in the `remove` actions, in milliseconds since 1970.
         data_change: False if the records stay the same (compaction).
-
-    Returns:
-        Removes, then adds, each ordered by path; at most one action of a type per path.
-
-    Raises:
-        InvariantError: An immutable file changed its size or its number of rows.
     """
     removes: list[Action] = []
     adds: list[Action] = []

@@ -2,12 +2,10 @@
 
     delta.enableChangeDataFeed    says to readers that the feed is complete
     cbp.changes                   the flow of the same stage from which the feed is made
-    cbp.view_key                  the columns of the view's key, with their types; all columns of a
-                                  view without a key
+    cbp.view_key                  the columns of the view's key, or all, with their types
 
 Only tables of views have a feed. A table gets it when it is created: one that an earlier release
-created continues without, since its older entries have no change files
-(`cbp.engine.commit.change_feed` writes them).
+created continues without, since its older entries have no change files.
 """
 
 from __future__ import annotations
@@ -39,11 +37,7 @@ def feed_key(configuration: Mapping[str, str]) -> Schema:
 
 
 def with_feed_of(current: Mapping[str, str], declared: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of an existing table for a new version of its stage.
-
-    Returns:
-        The settings of both. The feed stays if both have it, and is never added.
-    """
+    """Return a table's settings for a new version; a feed stays if both have it."""
     feed = {ENABLED, *LATER}
     both = {name: value for name, value in current.items() if name not in feed}
     both |= {name: value for name, value in declared.items() if name not in feed}

@@ -9,91 +9,64 @@ as structs, sidecars.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cbp.engine.delta.actions import Action, AddFile, Metadata, Protocol, Txn
-from cbp.engine.storage.checked_parquet import CHECKED, open_parquet, reading, sealed
+from cbp.engine.storage.checked_parquet import open_parquet, parquet_file, reading
 
-_TEXTS = pa.map_(pa.string(), pa.string())
+_TEXT, _LONG, _INT, _BOOL = pa.string(), pa.int64(), pa.int32(), pa.bool_()
+_TEXTS, _LIST = pa.map_(_TEXT, _TEXT), pa.list_(_TEXT)
 _VECTOR = pa.struct(
-    [
-        ("storageType", pa.string()),
-        ("pathOrInlineDv", pa.string()),
-        ("offset", pa.int32()),
-        ("sizeInBytes", pa.int32()),
-        ("cardinality", pa.int64()),
-    ]
+    {
+        "storageType": _TEXT,
+        "pathOrInlineDv": _TEXT,
+        "offset": _INT,
+        "sizeInBytes": _INT,
+        "cardinality": _LONG,
+    }
 )
-_SCHEMA = pa.schema(
-    [
-        (
-            "txn",
-            pa.struct(
-                [("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]
-            ),
-        ),
-        (
-            "add",
-            pa.struct(
-                [
-                    ("path", pa.string()),
-                    ("partitionValues", _TEXTS),
-                    ("size", pa.int64()),
-                    ("modificationTime", pa.int64()),
-                    ("dataChange", pa.bool_()),
-                    ("stats", pa.string()),
-                    ("tags", _TEXTS),
-                    ("deletionVector", _VECTOR),
-                ]
-            ),
-        ),
-        (
-            "remove",
-            pa.struct(
-                [
-                    ("path", pa.string()),
-                    ("deletionTimestamp", pa.int64()),
-                    ("dataChange", pa.bool_()),
-                    ("extendedFileMetadata", pa.bool_()),
-                    ("partitionValues", _TEXTS),
-                    ("size", pa.int64()),
-                    ("deletionVector", _VECTOR),
-                ]
-            ),
-        ),
-        (
-            "metaData",
-            pa.struct(
-                [
-                    ("id", pa.string()),
-                    ("name", pa.string()),
-                    ("description", pa.string()),
-                    ("format", pa.struct([("provider", pa.string()), ("options", _TEXTS)])),
-                    ("schemaString", pa.string()),
-                    ("partitionColumns", pa.list_(pa.string())),
-                    ("configuration", _TEXTS),
-                    ("createdTime", pa.int64()),
-                ]
-            ),
-        ),
-        (
-            "protocol",
-            pa.struct(
-                [
-                    ("minReaderVersion", pa.int32()),
-                    ("minWriterVersion", pa.int32()),
-                    ("readerFeatures", pa.list_(pa.string())),
-                    ("writerFeatures", pa.list_(pa.string())),
-                ]
-            ),
-        ),
-    ]
-)
+_FIELDS: dict[str, dict[str, pa.DataType]] = {
+    "txn": {"appId": _TEXT, "version": _LONG, "lastUpdated": _LONG},
+    "add": {
+        "path": _TEXT,
+        "partitionValues": _TEXTS,
+        "size": _LONG,
+        "modificationTime": _LONG,
+        "dataChange": _BOOL,
+        "stats": _TEXT,
+        "tags": _TEXTS,
+        "deletionVector": _VECTOR,
+    },
+    "remove": {
+        "path": _TEXT,
+        "deletionTimestamp": _LONG,
+        "dataChange": _BOOL,
+        "extendedFileMetadata": _BOOL,
+        "partitionValues": _TEXTS,
+        "size": _LONG,
+        "deletionVector": _VECTOR,
+    },
+    "metaData": {
+        "id": _TEXT,
+        "name": _TEXT,
+        "description": _TEXT,
+        "format": pa.struct({"provider": _TEXT, "options": _TEXTS}),
+        "schemaString": _TEXT,
+        "partitionColumns": _LIST,
+        "configuration": _TEXTS,
+        "createdTime": _LONG,
+    },
+    "protocol": {
+        "minReaderVersion": _INT,
+        "minWriterVersion": _INT,
+        "readerFeatures": _LIST,
+        "writerFeatures": _LIST,
+    },
+}
+_SCHEMA = pa.schema({kind: pa.struct(fields) for kind, fields in _FIELDS.items()})
 _KINDS: dict[str, Any] = {"protocol": Protocol, "metaData": Metadata, "txn": Txn, "add": AddFile}
 
 
@@ -117,18 +90,11 @@ def encode_checkpoint(
         pa.array([body if kind == column.name else None for kind, body in rows], column.type)
         for column in _SCHEMA
     ]
-    sink = io.BytesIO()
-    table = pa.Table.from_arrays(columns, schema=_SCHEMA)
-    pq.write_table(table, sink, compression="snappy", **CHECKED)
-    return sealed(sink.getvalue(), path), len(rows)
+    return parquet_file(pa.Table.from_arrays(columns, schema=_SCHEMA), path), len(rows)
 
 
 def read_checkpoint(data: bytes, path: str = "a checkpoint") -> Iterator[Action]:
-    """Yield the actions of any writer's classic checkpoint, without removes.
-
-    Raises:
-        FileDamagedError: The bytes are not a checkpoint, or are damaged.
-    """
+    """Yield the actions of any writer's classic checkpoint, without removes."""
     with reading(path):
         file = open_parquet(path, data=data)
         present = [name for name in _KINDS if name in file.schema_arrow.names]

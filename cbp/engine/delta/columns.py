@@ -31,23 +31,14 @@ _ATOMS = {
 
 
 def schema_string(schema: Schema, *, extra: Sequence[tuple[str, str]]) -> str:
-    """Return Delta's JSON text for a flow's columns, followed by the engine's own.
-
-    Args:
-        extra: Name and type of the engine's columns, such as `("_hash", "BIGINT")`.
-    """
+    """Return Delta's JSON of a flow's columns and the engine's (`("_hash", "BIGINT")`)."""
     fields = [_field(f.name, _type(f.type), nullable=f.nullable) for f in schema.fields]
     fields += [_field(name, _ATOMS[kind], nullable=True) for name, kind in extra]
     return json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
 
 
-def has_not_null(schema: Schema) -> bool:
-    """Return whether writers must check a NOT NULL (Delta's feature `invariants`)."""
-    return any(not f.nullable for f in schema.fields)
-
-
 def declares_not_null(schema: str) -> bool:
-    """Return the same as `has_not_null`, for columns as Delta's JSON text."""
+    """Return whether columns, as Delta's JSON, have a NOT NULL to be checked (`invariants`)."""
     return any(not field["nullable"] for field in json.loads(schema)["fields"])
 
 
@@ -62,12 +53,8 @@ def _type(type_: DataType) -> Any:
     if type_.kind == "ARRAY":
         return {"type": "array", "elementType": parts[0], "containsNull": True}
     if type_.kind == "MAP":
-        return {
-            "type": "map",
-            "keyType": parts[0],
-            "valueType": parts[1],
-            "valueContainsNull": True,
-        }
+        kinds = {"keyType": parts[0], "valueType": parts[1]}
+        return {"type": "map", **kinds, "valueContainsNull": True}
     if type_.kind == "STRUCT":
         pairs = zip(type_.names, parts, strict=True)
         fields = [_field(name, part, nullable=True) for name, part in pairs]

@@ -1,8 +1,8 @@
 """Deletion vectors: which rows of an immutable data file are dead, in Delta's format.
 
-A vector is a 64-bit roaring bitmap of physical row numbers. A task writes its vectors
-into one file: a file per vector would cost a sync each, and inline
-vectors make checkpoints 25 times as large:
+A vector is a 64-bit roaring bitmap of physical row numbers. A task writes its vectors into one
+file: a file per vector would cost a sync each, and inline vectors make checkpoints 25 times as
+large:
 
     byte 1 | "CBPVECT1", UUID | { int32 size | magic, bitmap (size bytes) | uint32 CRC-32 } ...
 
@@ -15,10 +15,8 @@ VACUUM touches the file before it is published.
 Guaranteed: the bytes are durable once `VectorsFile.write` returns; `read_vector` never returns a
 damaged vector. Absent on purpose: absolute paths (storage type `p`).
 
-A file that loses some rows in every epoch gets a new vector in every epoch, made from the previous
-one. With many files, opening and checking vectors costs more than the rows, so `VectorCache` keeps
-those that this process read or wrote lately. A vector never changes, and its name is made from its
-content. That a cached vector is still whole on the disk is found out by its next real read.
+With many files, opening and checking vectors costs more than the rows, so `VectorCache` keeps those
+that this process read or wrote lately. A vector never changes, nor does what has its name.
 
 Source: Delta protocol, "Deletion Vectors" and "Deletion Vector File Storage Format".
 """
@@ -72,18 +70,12 @@ class VectorsFile:
 def pack_vectors(
     relative_dir: str, name_uuid: uuid.UUID, vectors: Mapping[Key, BitMap64]
 ) -> tuple[dict[Key, DeletionVector], VectorsFile | None]:
-    """Return the descriptors of vectors, and the file that will hold the vectors; pure.
+    """Return the descriptors of vectors, and the file that will hold the vectors, if any; pure.
 
     Args:
         relative_dir: Folder below the table's, such as `_vectors`; `""` for the table itself.
         name_uuid: Names the file; must never be used for other vectors.
         vectors: Dead rows by any key; none may be empty.
-
-    Returns:
-        The descriptor of each vector, by the same key. Without vectors: no descriptors, no file.
-
-    Raises:
-        InvariantError: A vector is empty, or all together exceed 2 GB.
     """
     if not vectors:
         return {}, None
@@ -91,7 +83,10 @@ def pack_vectors(
     packed: dict[Key, DeletionVector] = {}
     path = relative_dir + z85_encode(name_uuid.bytes)
     for key, bitmap in vectors.items():
-        data = _serialize(bitmap)
+        if not bitmap:
+            message = "a deletion vector without rows cannot be written"
+            raise InvariantError(message)
+        data = _MAGIC + bytes(bitmap.serialize())
         packed[key] = DeletionVector("u", path, at, len(data), len(bitmap))
         parts += [struct.pack(">i", len(data)), data, struct.pack(">I", zlib.crc32(data))]
         at += len(data) + 8
@@ -102,12 +97,7 @@ def pack_vectors(
 
 
 def read_vector(table_path: str, vector: DeletionVector, *, files: Files | None = None) -> BitMap64:
-    """Return the dead rows that a descriptor names.
-
-    Raises:
-        FileDamagedError: Length, checksum, format or number of rows is wrong.
-        FileLostError: The file is gone.
-    """
+    """Return the dead rows that a descriptor names; `FileDamagedError`, `FileLostError`."""
     if vector.storage_type == "i":
         data = z85_decode(vector.path_or_inline)[: vector.size_bytes]
     else:
@@ -125,10 +115,7 @@ def read_vector(table_path: str, vector: DeletionVector, *, files: Files | None 
 
 
 def bitmap_of(rows: npt.NDArray[np.int64]) -> BitMap64:
-    """Return a bitmap of these rows; `rows_of` is the inverse.
-
-    Both convert the numbers as one block: 20 and 80 times faster than one by one.
-    """
+    """Return a bitmap of these rows, as one block: 20 times faster than one by one."""
     return BitMap64(array("Q", np.ascontiguousarray(rows, np.int64).tobytes()))
 
 
@@ -147,12 +134,7 @@ def live_in(dead: BitMap64, first: int, last: int) -> npt.NDArray[np.int64]:
 
 
 def vector_path(vector: DeletionVector) -> str | None:
-    """Return a stored vector's file, relative to the table; None if the vector is inline.
-
-    Raises:
-        FileDamagedError: The vector has an absolute path.
-        InvariantError: The UUID in the descriptor is not Z85.
-    """
+    """Return a stored vector's file, relative to the table; None if the vector is inline."""
     if vector.storage_type == "i":
         return None
     if vector.storage_type != "u":
@@ -162,17 +144,11 @@ def vector_path(vector: DeletionVector) -> str | None:
 
 
 def z85_encode(data: bytes) -> str:
-    """Return the Z85 text of `data`, padded with zero bytes to a multiple of four.
-
-    Source:
-        ZeroMQ RFC 32/Z85.
-    """
+    """Return the Z85 text (ZeroMQ RFC 32) of `data`, padded with zero bytes to a multiple of 4."""
     data += b"\0" * (-len(data) % 4)
-    text = []
-    for (value,) in struct.iter_unpack(">I", data):
-        for power in (52_200_625, 614_125, 7_225, 85, 1):
-            text.append(_Z85[value // power % 85])
-    return "".join(text)
+    values = (value for (value,) in struct.iter_unpack(">I", data))
+    powers = (52_200_625, 614_125, 7_225, 85, 1)
+    return "".join(_Z85[value // power % 85] for value in values for power in powers)
 
 
 def z85_decode(text: str) -> bytes:
@@ -192,13 +168,6 @@ def z85_decode(text: str) -> bytes:
         message = f"Z85 text has {len(digits)} characters, not a multiple of 5"
         raise InvariantError(message)
     return b"".join(words)
-
-
-def _serialize(bitmap: BitMap64) -> bytes:
-    if not bitmap:
-        message = "a deletion vector without rows cannot be written"
-        raise InvariantError(message)
-    return _MAGIC + bytes(bitmap.serialize())
 
 
 def _file(folder: str, name: uuid.UUID) -> str:
@@ -221,7 +190,7 @@ def _read_stored(table_path: str, vector: DeletionVector, files: Files) -> bytes
     # In files of earlier versions and of other writers, the first vector begins here.
     if at >= _HEAD_BYTES and head[5:9] != _MAGIC and head[1:_HEAD_BYTES] != own:
         raise _damaged(table_path, vector, "its file was written under another name")
-    if len(block) != vector.size_bytes + 8:
+    if len(block) != size:
         raise _damaged(table_path, vector, f"only {len(block)} of its {size} bytes exist")
     if struct.unpack(">i", block[:4])[0] != vector.size_bytes:
         raise _damaged(table_path, vector, "its length differs from that in the table's log")
@@ -235,10 +204,8 @@ def _damaged(table_path: str, vector: DeletionVector, why: str) -> FileDamagedEr
     place = vector.path_or_inline[-40:]
     if vector.storage_type == "u":
         place = vector_path(vector) or place
-    return FileDamagedError(
-        f"{table_path}/{place}",
-        f"the deletion vector at byte {vector.offset or 0} is wrong ({why})",
-    )
+    why = f"the deletion vector at byte {vector.offset or 0} is wrong ({why})"
+    return FileDamagedError(f"{table_path}/{place}", why)
 
 
 VECTORS_BYTES_MAX = 32 << 20
@@ -251,11 +218,7 @@ _Key = tuple[str, DeletionVector]
 
 
 class VectorCache:
-    """The cache; see the module header. Several threads may use it.
-
-    Attributes:
-        held_bytes: Size of the cached vectors; at most `bytes_max`.
-    """
+    """The cache; see the module header. Several threads may use it."""
 
     def __init__(self, *, bytes_max: int = VECTORS_BYTES_MAX) -> None:
         self._bytes_max = bytes_max

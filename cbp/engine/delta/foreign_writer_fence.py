@@ -1,14 +1,10 @@
 """The fence of tables: marks a table as ours, keeps other writers out, detects foreign entries.
 
-The fence of the lease, which holds back an instance that no longer leads, is
-`controller.loop.leadership.lease_keeper`.
-
-The fence is a writer feature that only this engine knows. The Delta protocol asks every
-writer to refuse a table with an unknown writer feature, and every reader still works. A writer
-that ignores the protocol is detected by `ForeignWatch`, from the log entries that it leaves.
-
-Not guaranteed: that a foreign entry is detected if its writer forges `engineInfo`,
-or if this engine wrote after it, as a repair does (`cbp.engine.delta.repair`).
+It is not the fence of the lease (`controller.loop.leadership.lease_keeper`). It is a writer feature
+that only this engine knows. The Delta protocol asks every writer to refuse a table with an unknown
+writer feature, and every reader still works. A writer that ignores the protocol is detected by
+`ForeignWatch`, from the log entries that it leaves, unless it forges `engineInfo`, or this engine
+wrote after it, as a repair does (`cbp.engine.delta.repair`).
 """
 
 from __future__ import annotations
@@ -67,10 +63,7 @@ _REFUSED_COLUMNS = {
 
 
 class ForeignWatch:
-    """Remembers the first foreign entry after our last one, in a stream of entries.
-
-    An entry with nothing but `commitInfo` changes nothing and is ignored.
-    """
+    """Remembers the first foreign entry after our last one; mere `commitInfo` changes nothing."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -78,15 +71,12 @@ class ForeignWatch:
 
     def __call__(self, version: int, actions: Sequence[Action]) -> None:
         """Take one entry; must be called in the order of versions."""
-        infos = [action for action in actions if isinstance(action, CommitInfo)]
         if written_by_us(actions):
             self._foreign = None
-        elif len(infos) < len(actions) and self._foreign is None:
+        elif self._foreign is None and not all(isinstance(one, CommitInfo) for one in actions):
+            operation, engine = writer_of(actions)
             self._foreign = ForeignWriterError(
-                self._path,
-                version=version,
-                operation=infos[0].operation if infos else "unknown operation",
-                engine=(infos[0].engine if infos else "") or "an unknown engine",
+                self._path, version=version, operation=operation, engine=engine
             )
 
     def check(self) -> None:
@@ -95,10 +85,16 @@ class ForeignWatch:
             raise self._foreign
 
 
+def writer_of(actions: Sequence[Action]) -> tuple[str, str]:
+    """Return the operation and the engine of a foreign entry, according to the entry."""
+    info = next((one for one in actions if isinstance(one, CommitInfo)), None)
+    operation = info.operation if info else "unknown operation"
+    return operation, (info.engine if info else "") or "an unknown engine"
+
+
 def written_by_us(actions: Sequence[Action]) -> bool:
     """Return whether this engine wrote an entry, according to the entry."""
-    infos = [action for action in actions if isinstance(action, CommitInfo)]
-    return bool(infos) and infos[0].engine.startswith("cbp/")
+    return writer_of(actions)[1].startswith("cbp/")
 
 
 def is_ours(snapshot: Snapshot) -> bool:
@@ -110,10 +106,8 @@ def is_ours(snapshot: Snapshot) -> bool:
 def require_ours(path: str, snapshot: Snapshot, watch: ForeignWatch | None = None) -> None:
     """Raise unless the table has the fence and this engine wrote last.
 
-    Raises:
-        TableForeignError: This service never managed the table.
-        ForeignWriterError: Another writer wrote after our last entry.
-        TableReleasedError: The fence is gone.
+    `TableForeignError` if this service never managed it, `ForeignWriterError` if another writer
+    wrote after our last entry, `TableReleasedError` if the fence is gone.
     """
     if not is_ours(snapshot):
         raise TableForeignError(path, "a Delta table of another writer")

@@ -1,8 +1,7 @@
 """Reads the live records of a data file in small batches, for display.
 
-Guaranteed: a batch has at most `EngineLimits.read_rows` records, and fewer if they are wide.
-Not guaranteed: the size of a batch in bytes. It is estimated from the uncompressed pages of the
-file. The pages hold a repeated string only once, so the estimate is then too low.
+Guaranteed: a batch has at most `EngineLimits.read_rows` records, and fewer if they are wide. How
+wide is estimated from the uncompressed pages, which hold a repeated string only once.
 """
 
 from __future__ import annotations
@@ -29,12 +28,7 @@ def read_batches(
     without: Collection[str] = (),
     dictionaries: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order.
-
-    Args:
-        columns: Names; `None` means all columns except those in `without`.
-        dictionaries: Columns of texts that are returned as dictionaries.
-    """
+    """Yield records in order, all columns but `without`; `dictionaries` as dictionaries."""
     file = open_parquet(path, dictionaries=dictionaries)
     meta = file.metadata
     rows = rows_at_a_time(limits, rows=meta.num_rows, memory=bytes_unpacked(meta))

@@ -1,8 +1,5 @@
 """A table's Delta log, read into a snapshot from files alone; no JVM, no Spark.
 
-A snapshot is the newest checkpoint with the later entries replayed. Updating a snapshot costs
-the entries since then, and one copy of the live set.
-
 Guaranteed: a snapshot is a version that the table had, whatever writers and log
 clean-up do meanwhile. Not guaranteed: that it is still the newest when it is returned.
 Absent on purpose: checkpoints in several parts or of version 2, which this engine
@@ -48,10 +45,8 @@ _ATTEMPTS = 3
 class Snapshot:
     """The contents of a table at one version; must not be modified.
 
-    Attributes:
-        live: Path to live file.
-        txns: Application id to the newest version that it wrote.
-        in_commit_timestamp: The version's timestamp in milliseconds since 1970; 0 if it has none.
+    `live` has files by path, `txns` the newest version by application. The in-commit timestamp is
+    in milliseconds since 1970; 0 if the version has none.
     """
 
     version: int
@@ -63,14 +58,9 @@ class Snapshot:
 
     def after(self, entries: Sequence[tuple[int, Sequence[Action]]]) -> Snapshot:
         """Return the snapshot after these entries; they are given in order."""
-        replay = _Replay(
-            self.version,
-            dict(self.live),
-            dict(self.txns),
-            self.metadata,
-            self.protocol,
-            self.in_commit_timestamp,
-        )
+        replay = _Replay(self.version, dict(self.live), dict(self.txns))
+        replay.metadata, replay.protocol = self.metadata, self.protocol
+        replay.in_commit_ms = self.in_commit_timestamp
         for version, actions in entries:
             replay.entry(version, actions)
         return replay.snapshot()
@@ -78,10 +68,8 @@ class Snapshot:
 
 def written_by(actions: Iterable[Action], app_id: str) -> int | None:
     """Return the transaction version that an entry holds for an application, or None."""
-    for action in actions:
-        if isinstance(action, Txn) and action.app_id == app_id:
-            return action.version
-    return None
+    txns = (one for one in actions if isinstance(one, Txn) and one.app_id == app_id)
+    return next((txn.version for txn in txns), None)
 
 
 class DeltaLog:
@@ -138,34 +126,25 @@ class DeltaLog:
     def entries_since(self, version: int) -> Iterator[tuple[int, list[Action]]]:
         """Yield version and actions of each entry after `version`, in order.
 
-        Raises:
-            NotFoundError: The entries right after `version` were cleaned up.
-            FileLostError: An entry is missing between others.
+        `NotFoundError` if those right after it were cleaned up, `FileLostError` if one is missing.
         """
         if self._ends_at(version):
             return
         expected = version + 1
-        for version_at_hand in self.versions():
-            if version_at_hand <= version:
-                continue
-            if version_at_hand != expected and expected == version + 1:
+        for present in (each for each in self.versions() if each > version):
+            if present != expected and expected == version + 1:
                 raise NotFoundError(kind="log entry", name=self.entry_path(expected))
-            if version_at_hand != expected:
-                why = f"{self.folder} has the later version {version_at_hand}"
+            if present != expected:
+                why = f"{self.folder} has the later version {present}"
                 raise FileLostError(self.entry_path(expected), why)
-            yield version_at_hand, self.entry(version_at_hand)
+            yield present, self.entry(present)
             expected += 1
 
     def snapshot(self, at: int | None = None, *, visit: Visit | None = None) -> Snapshot:
-        """Read the newest version, or an older one that still exists.
+        """Read the newest version, or the older one `at` that still exists (`NotFoundError`).
 
-        Args:
-            at: The version to read; by default the newest.
-            visit: Called with every entry that is read, the checkpoint's own entry included.
-
-        Raises:
-            NotFoundError: There is no table, or no such version of it.
-            TableFeatureError: The log begins with a checkpoint of another format.
+        `visit` is called with every entry that is read, the checkpoint's own entry included.
+        `TableFeatureError` if the log begins with a checkpoint of another format.
         """
         for attempt in range(_ATTEMPTS):
             try:
@@ -186,43 +165,31 @@ class DeltaLog:
 
     def stamp(self, version: int) -> int:
         """Return the in-commit timestamp of an entry in milliseconds; 0 if it has none."""
-        for action in self.entry(version):
-            if isinstance(action, CommitInfo):
-                return action.in_commit_ms or 0
-        return 0
+        infos = (one for one in self.entry(version) if isinstance(one, CommitInfo))
+        return next((info.in_commit_ms or 0 for info in infos), 0)
 
     def first_with(self, app_id: str, version: int) -> int:
-        """Return the oldest readable version that shows a transaction.
-
-        Args:
-            app_id: An application that has written at least `version`.
-            version: The transaction's version; a later version of the application counts too.
-        """
-        candidate_version = self.latest_version()
+        """Return the oldest readable version with a transaction of at least `version`."""
+        oldest = self.latest_version()
         readable = self.readable()
         for candidate in reversed(readable):
             written = written_by(self.entry(candidate), app_id)
             if written is None:
                 continue
             if written < version:
-                return candidate_version
-            candidate_version = candidate
+                return oldest
+            oldest = candidate
             if written == version:
-                return candidate_version
-        for candidate in readable[:1]:
-            if self.snapshot(candidate).txns.get(app_id, -1) >= version:
-                return candidate
-        return candidate_version
+                return oldest
+        if readable and self.snapshot(readable[0]).txns.get(app_id, -1) >= version:
+            return readable[0]
+        return oldest
 
     def put_checkpoint(self, version: int, data: bytes, *, actions: int, adds: int) -> None:
         """Write a checkpoint, then the hint file by which readers find it without a listing."""
         self._files.write_durable(self.checkpoint_path(version), data, what="checkpoint")
-        hint = {
-            "version": version,
-            "size": actions,
-            "sizeInBytes": len(data),
-            "numOfAddFiles": adds,
-        }
+        hint = {"version": version, "size": actions, "sizeInBytes": len(data)}
+        hint["numOfAddFiles"] = adds
         target = f"{self.folder}/_last_checkpoint"
         self._files.write_durable(target, json.dumps(hint).encode(), what="checkpoint")
 
@@ -237,12 +204,9 @@ class DeltaLog:
                 self._files.remove(self.checkpoint_path(old), what="dead_entry")
 
     def _snapshot(self, at: int | None, visit: Visit | None) -> Snapshot:
-        replay = _Replay()
-        versions = self.versions()
-        start = -1
-        for checkpoint in sorted(
-            (v for v in self.checkpoints() if at is None or v <= at), reverse=True
-        ):
+        replay, versions, start = _Replay(), self.versions(), -1
+        checkpoints = (v for v in self.checkpoints() if at is None or v <= at)
+        for checkpoint in sorted(checkpoints, reverse=True):
             try:
                 path = self.checkpoint_path(checkpoint)
                 actions = list(read_checkpoint(self._files.read(path), path))
@@ -258,8 +222,7 @@ class DeltaLog:
         if start < 0 and (not versions or versions[0] != 0):
             if versions and not self.checkpoints():
                 self._refuse_begin(versions[0])
-            what = f"{self.path}@{at}"
-            kind, name = ("version", what) if versions else ("table", self.path)
+            kind, name = ("version", f"{self.path}@{at}") if versions else ("table", self.path)
             raise NotFoundError(kind=kind, name=name)
         # The in-commit timestamp of a checkpoint's version is only in that version's entry.
         first = start - 1 if start in versions else start
@@ -279,12 +242,12 @@ class DeltaLog:
     def _refuse_begin(self, first: int) -> None:
         """Raise the error for a log that begins with a later entry and has no checkpoint."""
         if any(".checkpoint." in name for name in self._files.list_names(self.folder)):
-            raise TableFeatureError(
-                self.path,
-                ["checkpoints other than classic ones"],
-                next_step=f"restore the log's entries before version {first} from a backup, or "
-                "delete the dataflow and start it again from its sources",
+            step = (
+                f"restore the log's entries before version {first} from a backup, or "
+                "delete the dataflow and start it again from its sources"
             )
+            strange = ["checkpoints other than classic ones"]
+            raise TableFeatureError(self.path, strange, next_step=step)
         why = f"{self.folder} begins with version {first}, but has no checkpoint"
         raise FileLostError(self.entry_path(first - 1), why)
 
@@ -316,15 +279,10 @@ class _Replay:
     def entry(self, version: int, actions: Sequence[Action]) -> None:
         """Apply one entry: first its removes, then its adds, in whatever order it lists them."""
         self.version = version
-        for action in actions:
-            if not isinstance(action, AddFile):
-                self.action(action)
-        for action in actions:
-            if isinstance(action, AddFile):
-                self.action(action)
+        for action in sorted(actions, key=lambda action: isinstance(action, AddFile)):
+            self.action(action)
 
     def stamp(self, actions: Sequence[Action]) -> None:
-        """Take only the in-commit timestamp of an entry."""
         for action in actions:
             if isinstance(action, CommitInfo) and action.in_commit_ms is not None:
                 self.in_commit_ms = action.in_commit_ms

@@ -1,27 +1,23 @@
-"""Repair after a foreign writer: restores a table to our last version, fence included.
+"""Repair after a foreign writer or a release: restores a table to our last version, fence included.
 
 One log entry undoes what others did. Their versions stay in the history and can be read there.
-None of their records is taken over, because a state table's records lie by hash and bucket, and
-only this engine writes them so. A table that was released is taken back in the same way.
+None of their records is taken over: only this engine places records by hash and bucket.
 
 Guaranteed: afterwards the live set, schema, settings and protocol are those of our newest
 entry. Application transactions stay, so a publication under way continues undisturbed
-(tests/cbp/engine/delta/test_repair.py). Nothing is written if a file of that version is gone:
-then only a rebuild of the dataflow helps.
+(tests/cbp/engine/delta/test_repair.py). Nothing is written if a file of that version is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cbp.engine.delta.actions import (
     Action,
-    AddFile,
     ChangeFile,
     CommitInfo,
     Metadata,
-    Protocol,
     difference,
     encode,
 )
@@ -33,6 +29,7 @@ from cbp.engine.delta.foreign_writer_fence import (
     WRITER_FEATURES,
     foreign_features,
     is_ours,
+    writer_of,
     written_by_us,
 )
 from cbp.engine.delta.log import DeltaLog, Snapshot
@@ -59,12 +56,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """The result of a repair.
-
-    Attributes:
-        shows: The version of ours whose records the table shows.
-        undone: The foreign entries since that version; empty if only the fence was put back.
-    """
+    """A repair: the table shows version `shows`; none undone: only the fence was back."""
 
     version: int
     shows: int
@@ -75,12 +67,9 @@ Feed = Callable[[Snapshot, Snapshot], Sequence[ChangeFile]]
 """Writes the change files of an entry that leads from the first snapshot to the second."""
 
 
-def no_feed(before: Snapshot, after: Snapshot) -> tuple[ChangeFile, ...]:
-    """Return no change files: the table has no feed."""
-    return ()
-
-
-def repair(path: str, *, files: Files, now_ms: int, feed: Feed = no_feed) -> Repaired:
+def repair(
+    path: str, *, files: Files, now_ms: int, feed: Feed = lambda before, after: ()
+) -> Repaired:
     """Restore a table to this engine's newest entry, by one new entry; idempotent.
 
     Args:
@@ -109,7 +98,9 @@ def repair(path: str, *, files: Files, now_ms: int, feed: Feed = no_feed) -> Rep
     target = newest.version + 1
     stamp = max(now_ms, newest.in_commit_timestamp + 1)
     info = CommitInfo(stamp, "CBP REPAIR", stamp, {"shows": str(good.version)}, ENGINE)
-    actions: list[Action] = [info, _protocol(good), _metadata(good, target, stamp)]
+    features = tuple(sorted({*good.protocol.writer_features, *WRITER_FEATURES, FENCE}))
+    protocol = replace(good.protocol, writer_features=features)
+    actions: list[Action] = [info, protocol, _metadata(good, target, stamp)]
     actions += difference(newest.live, good.live, now_ms=stamp)
     actions += feed(newest, good)
     entry = log.entry_path(target)
@@ -121,7 +112,6 @@ def repair(path: str, *, files: Files, now_ms: int, feed: Feed = no_feed) -> Rep
 
 
 def _last_of_ours(log: DeltaLog, newest: Snapshot) -> tuple[Snapshot, tuple[Undone, ...]]:
-    """Return the newest version written by this service, and the foreign writes since."""
     undone: list[Undone] = []
     try:
         for version in reversed(log.versions()):
@@ -129,10 +119,7 @@ def _last_of_ours(log: DeltaLog, newest: Snapshot) -> tuple[Snapshot, tuple[Undo
             if written_by_us(actions):
                 at = newest if version == newest.version else log.snapshot(version)
                 return at, tuple(reversed(undone))
-            infos = [action for action in actions if isinstance(action, CommitInfo)]
-            name = infos[0].operation if infos else "unknown operation"
-            engine = (infos[0].engine if infos else "") or "an unknown engine"
-            undone.append(Undone(version, name, engine))
+            undone.append(Undone(version, *writer_of(actions)))
     except NotFoundError as exc:
         why = "the log no longer has the entries before those of the other program"
         raise RepairImpossibleError(log.path, why) from exc
@@ -142,29 +129,15 @@ def _last_of_ours(log: DeltaLog, newest: Snapshot) -> tuple[Snapshot, tuple[Undo
 
 
 def _require_files(path: str, good: Snapshot, files: Files) -> None:
-    gone = [file for file in _files_of(good) if not files.exists(f"{path}/{file}")]
+    needed: dict[str, None] = {}
+    for add in good.live.values():
+        vector = add.deletion_vector and vector_path(add.deletion_vector)
+        needed |= dict.fromkeys(file for file in (add.path, vector) if file)
+    gone = [file for file in needed if not files.exists(f"{path}/{file}")]
     if gone:
         first = f"{path}/{gone[0]}"
         why = f"version {good.version} lacks {format_count(len(gone), 'file')}, such as {first}"
         raise RepairImpossibleError(path, why, place_of(first).next_step)
-
-
-def _files_of(snapshot: Snapshot) -> Iterator[str]:
-    vectors: set[str] = set()
-    for add in snapshot.live.values():
-        yield add.path
-        if (vector := _vector_of(add)) is not None and vector not in vectors:
-            vectors.add(vector)
-            yield vector
-
-
-def _vector_of(add: AddFile) -> str | None:
-    return None if add.deletion_vector is None else vector_path(add.deletion_vector)
-
-
-def _protocol(good: Snapshot) -> Protocol:
-    features = {*good.protocol.writer_features, *WRITER_FEATURES, FENCE}
-    return replace(good.protocol, writer_features=tuple(sorted(features)))
 
 
 def _metadata(good: Snapshot, version: int, stamp: int) -> Metadata:

@@ -1,8 +1,7 @@
 """Managed Delta tables: created, published to and released by this engine, read by everybody.
 
-A managed table has a writer feature that only this engine knows (`FENCE`). Every Delta
-reader still works. Every writer that obeys the protocol refuses the table: INSERT, DELETE,
-OPTIMIZE, RESTORE and VACUUM of Spark, and delta-rs. `release` removes the fence for good.
+A managed table has a writer feature that only this engine knows (`FENCE`), so writers that obey the
+protocol refuse it (INSERT, DELETE, OPTIMIZE, RESTORE and VACUUM of Spark, and delta-rs).
 
 Guaranteed by `publish`:
 - A publication (`app_id`, `version`) appears once, however often it is repeated, by
@@ -37,7 +36,7 @@ from cbp.engine.delta.actions import (
 )
 from cbp.engine.delta.change_feed_settings import FEATURE, feed_flow
 from cbp.engine.delta.checkpoint import encode_checkpoint
-from cbp.engine.delta.columns import declares_not_null, has_not_null, schema_string
+from cbp.engine.delta.columns import declares_not_null, schema_string
 from cbp.engine.delta.foreign_writer_fence import (
     ENGINE,
     FENCE,
@@ -93,18 +92,10 @@ def create_table(
         TableForeignError: The folder holds anything else: other files, another service's
             table, or a table with another id, schema, partitioning or configuration.
     """
-    metadata = Metadata(
-        id=table_id,
-        schema=schema_string(schema, extra=extra),
-        partition_columns=tuple(partition_by),
-        configuration={
-            "delta.enableDeletionVectors": "true",
-            **OWN_SETTINGS,
-            **(configuration or {}),
-        },
-        created_ms=now_ms,
-    )
-    writer_features = [*WRITER_FEATURES, FENCE] + ["invariants"] * has_not_null(schema)
+    own = {"delta.enableDeletionVectors": "true", **OWN_SETTINGS, **(configuration or {})}
+    columns = schema_string(schema, extra=extra)
+    metadata = Metadata(table_id, columns, tuple(partition_by), own, created_ms=now_ms)
+    writer_features = [*WRITER_FEATURES, FENCE] + ["invariants"] * declares_not_null(columns)
     writer_features += [FEATURE] if feed_flow(metadata.configuration) else []
     protocol = Protocol(3, 7, READER_FEATURES, tuple(sorted(writer_features)))
     log = DeltaLog(path, files)
@@ -124,10 +115,7 @@ def create_table(
 def open_table(
     path: str, files: Files, *, checkpoint_interval: int = DEFAULT_LIMITS.checkpoint_entries
 ) -> ManagedTable:
-    """Open a managed table.
-
-    Args:
-        checkpoint_interval: Number of entries after which `publish` writes a checkpoint.
+    """Open a managed table; `publish` writes a checkpoint after so many entries.
 
     Raises:
         NotFoundError: There is no table.
@@ -140,15 +128,12 @@ def open_table(
 
 
 def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
-    """Remove the fence: from now on other programs may write to the table, and the engine does not.
+    """Remove the fence: other programs may write to the table then, and the engine does not.
 
     In-commit timestamps are switched off too, because delta-rs does not write them. Time travel
-    by timestamp then uses the times of the log's files, as in any other table.
-    Idempotent. Recorded runs must be published before: `cbp.engine.commit.release.release_table`
-    does both.
-
-    Returns:
-        The version that released the table.
+    by timestamp then uses the times of the log's files, as in any other table. Idempotent; returns
+    the version that released the table. Recorded runs must be published before:
+    `cbp.engine.commit.release.release_table` does both.
 
     Raises:
         NotFoundError: There is no table.
@@ -160,9 +145,8 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
     if FENCE not in snapshot.protocol.writer_features:
         return snapshot.version
     now = snapshot.protocol
-    other_features = tuple(
-        name for name in now.writer_features if name not in (FENCE, "inCommitTimestamp")
-    )
+    own = (FENCE, "inCommitTimestamp")
+    other_features = tuple(name for name in now.writer_features if name not in own)
     settings = {k: v for k, v in snapshot.metadata.configuration.items() if k not in OWN_SETTINGS}
     info = CommitInfo(max(now_ms, snapshot.in_commit_timestamp + 1), "CBP RELEASE", engine=ENGINE)
     protocol = Protocol(now.reader, now.writer, now.reader_features, other_features)
@@ -177,13 +161,7 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
 class ManagedTable:
     """One managed table; several threads may use it, but only one publisher at a time."""
 
-    def __init__(
-        self,
-        path: str,
-        files: Files,
-        *,
-        checkpoint_interval: int = DEFAULT_LIMITS.checkpoint_entries,
-    ) -> None:
+    def __init__(self, path: str, files: Files, *, checkpoint_interval: int) -> None:
         self.path, self.log = path, DeltaLog(path, files)
         self._files, self._interval = files, checkpoint_interval
         self._lock = threading.RLock()
@@ -199,18 +177,22 @@ class ManagedTable:
         return self._snapshot
 
     def refresh(self) -> Snapshot:
-        """Read the new entries and return the newest version.
-
-        Raises:
-            ForeignWriterError: Another writer wrote one of the entries.
-            TableForeignError: The table was released meanwhile.
-        """
+        """Read entries; return the newest version. Raises if others wrote or after a release."""
         with self._lock:
+            watch = ForeignWatch(self.path)
             try:
-                self._take(list(self.log.entries_since(self._snapshot.version)))
-            except NotFoundError:
-                self._reload()
-            return self._snapshot
+                entries = list(self.log.entries_since(self._snapshot.version))
+            except NotFoundError:  # the entries that were needed next have been cleaned up
+                newer = self.log.snapshot(visit=watch)
+            else:
+                if not entries:
+                    return self._snapshot
+                for version, actions in entries:
+                    watch(version, actions)
+                newer = self._snapshot.after(entries)
+            require_ours(self.path, newer, watch)
+            self._snapshot = newer
+            return newer
 
     def publish(
         self,
@@ -229,7 +211,7 @@ class ManagedTable:
         parameters: Mapping[str, str] | None = None,
         require: Callable[[Mapping[str, int]], None] = lambda txns: None,
     ) -> int:
-        """Make the table show a change, once; idempotent redo.
+        """Make the table show a change, once; return the version that shows it; idempotent redo.
 
         An empty change is published too: its transaction records up to which epoch the table is
         published.
@@ -237,16 +219,12 @@ class ManagedTable:
         Args:
             app_id: The application that publishes; each has its own increasing versions.
             version: Number of the publication, such as the epoch.
-            timestamp_ms: In-commit timestamp; raised if the table already has a later
-                one.
+            timestamp_ms: In-commit timestamp; raised if the table already has a later one.
             removes: Files to remove; also files that get a new vector, with their old one.
             also: Further applications for which the entry states the same `version`.
             metadata: Columns and settings from this entry on; None: unchanged.
             marks: Further transactions of the same entry, with versions of their own.
             require: Called with the table's transactions before each try; raises to stop.
-
-        Returns:
-            The table version at which (`app_id`, `version`) is visible.
 
         Raises:
             ForeignWriterError: Another writer wrote since the last entry.
@@ -266,13 +244,13 @@ class ManagedTable:
                         require_readable(self.path, action)
                 stamp = max(timestamp_ms, self._snapshot.in_commit_timestamp + 1)
                 info = CommitInfo(
-                    stamp,
-                    operation,
-                    stamp,
-                    {"appId": app_id, "version": str(version), **(parameters or {})},
-                    ENGINE,
-                    intention_id,
-                    not any(isinstance(action, RemoveFile) for action in change),
+                    timestamp_ms=stamp,
+                    operation=operation,
+                    in_commit_ms=stamp,
+                    parameters={"appId": app_id, "version": str(version), **(parameters or {})},
+                    engine=ENGINE,
+                    intention_id=intention_id,
+                    blind_append=not any(isinstance(action, RemoveFile) for action in change),
                 )
                 txns = [Txn(name, version, stamp) for name in (app_id, *also)]
                 txns += [Txn(name, number, stamp) for name, number in (marks or {}).items()]
@@ -280,7 +258,6 @@ class ManagedTable:
                     return self._snapshot.version
 
     def _described(self, metadata: Metadata | None) -> list[Action]:
-        """Return the actions that change columns and settings."""
         if metadata is None:
             return []
         now = self._snapshot.protocol
@@ -290,13 +267,7 @@ class ManagedTable:
         return [replace(now, writer_features=features), metadata]
 
     def version_of(self, app_id: str, version: int) -> int:
-        """Return the oldest table version that shows this publication.
-
-        If its entry was cleaned up, this is the oldest version that can still be read.
-
-        Raises:
-            NotFoundError: The publication never took place.
-        """
+        """Return the oldest readable version that shows a publication (`NotFoundError`: none)."""
         with self._lock:
             if self._snapshot.txns.get(app_id, -1) < version:
                 raise NotFoundError(kind="publication", name=f"{app_id}@{version}")
@@ -315,12 +286,9 @@ class ManagedTable:
             return now.version
 
     def clean_before(self, version: int) -> int:
-        """Remove the log before the newest checkpoint that is not newer than `version`.
+        """Remove the log before the newest checkpoint up to `version`; return that checkpoint.
 
-        Everything that stays can be read: a checkpoint, its own entry, and the later entries.
-
-        Returns:
-            The oldest version that can be read afterwards.
+        What stays can be read: the checkpoint, its own entry, and the later entries.
         """
         with self._lock:
             self._files.remove_temporaries(self.log.folder)
@@ -345,26 +313,9 @@ class ManagedTable:
                 _logger.warning("the checkpoint of %s could not be written: %s", self.path, exc)
         return True
 
-    def _take(self, entries: list[tuple[int, list[Action]]]) -> None:
-        if not entries:
-            return
-        watch = ForeignWatch(self.path)
-        for version, actions in entries:
-            watch(version, actions)
-        newer = self._snapshot.after(entries)
-        require_ours(self.path, newer, watch)
-        self._snapshot = newer
-
-    def _reload(self) -> None:
-        """Read the whole log again: the entries that were needed next have been cleaned up."""
-        watch = ForeignWatch(self.path)
-        newer = self.log.snapshot(visit=watch)
-        require_ours(self.path, newer, watch)
-        self._snapshot = newer
-
     def _checked(self, adds: Sequence[AddFile], removes: Sequence[RemoveFile]) -> list[Action]:
         """Return the actions if they fit the live set, so that no redo applies wrong ones."""
-        live = self._snapshot.live
+        live, at = self._snapshot.live, self._snapshot.version
         gone = set()
         for remove in removes:
             old = live.get(remove.path)
@@ -373,10 +324,10 @@ class ManagedTable:
                     f"{self.path}: {remove.path} cannot be removed, because it is not in the table "
                     "or has another deletion vector"
                 )
-                raise InvariantError(message, path=remove.path, version=self._snapshot.version)
+                raise InvariantError(message, path=remove.path, version=at)
             gone.add(remove.path)
         for add in adds:
             if add.path in live and add.path not in gone:
                 message = f"{self.path}: {add.path} cannot be added: it is already in the table"
-                raise InvariantError(message, path=add.path, version=self._snapshot.version)
+                raise InvariantError(message, path=add.path, version=at)
         return [*removes, *adds]

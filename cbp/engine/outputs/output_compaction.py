@@ -1,15 +1,10 @@
 """Compaction of an output table by tiers, inside the runs that write it.
 
-Every epoch writes one file or more. As soon as `EngineLimits.output_fanout` neighboring epochs are
-of one tier, their files are merged into one of the next tier. So a record is rewritten at most
-once per tier, and a table has few files per tier, most of them large.
-
-Kept by every merge: the records, their order (epoch, file, row), and `_epoch`, so that
-an old increment can still be read out of the table (`live_of`). Only neighboring epochs are
-merged, and always whole ones: sorted by their epochs, the files give the flow.
-
-Not touched: merged files that connectors still name. They leave the table but stay on disk until
-they are no longer needed (`cbp.engine.commit.garbage_collection`).
+As soon as `EngineLimits.output_fanout` neighboring epochs are of one tier, their files are merged
+into one of the next tier. Kept by every merge: the records, their order (epoch, file, row), and
+`_epoch`, so that an old increment can still be read out of the table (`live_of`). Only neighboring
+epochs are merged, and always whole ones: sorted by their epochs, the files give the flow. Merged
+files that connectors still name stay until `cbp.engine.commit.garbage_collection` removes them.
 """
 
 from __future__ import annotations
@@ -43,13 +38,13 @@ Epochs = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class CompactionGrain:
-    """How coarse merges may be.
+    """How coarse merges may be; 0 means no limit.
 
     Attributes:
-        bytes: Maximum size of a merged file; 0 means no limit.
+        bytes: Maximum size of a merged file.
         ms: Only files whose records arrived in the same interval of this many milliseconds are
             merged; a power of two, counted from 1970. Intervals of a fine grain lie within
-            those of a coarser one, so no file exceeds the coarsest grain. 0 means no limit.
+            those of a coarser one, so no file exceeds the coarsest grain.
     """
 
     bytes: int = 0
@@ -95,8 +90,7 @@ def in_order(files: Iterable[AddFile]) -> list[AddFile]:
 
 def live_of(files: Iterable[AddFile], epoch: int) -> list[AddFile]:
     """Return the live files that may hold records of an epoch, in order."""
-    covering = (file for file in files if epochs_of(file)[0] <= epoch <= epochs_of(file)[1])
-    return in_order(covering)
+    return in_order(file for file in files if epochs_of(file)[0] <= epoch <= epochs_of(file)[1])
 
 
 def choose(
@@ -107,14 +101,13 @@ def choose(
 ) -> list[AddFile]:
     """Return the files to merge into one, in order; empty if no merge is worth it; pure.
 
-    The largest full tier is merged, together with its smaller neighbors.
-
-    Args:
-        grain: Limits the merged file, since retention removes whole files.
+    The largest full tier is merged, together with its smaller neighbors. The grain limits the
+    merged file, since retention removes whole files.
     """
     fanout = limits.output_fanout
     all_blocks = blocks(files)
-    tiers = [_tier(_size(block), fanout) for block in all_blocks]
+    sizes = (max(_size(block), 1) / _TIER_ZERO_BYTES for block in all_blocks)
+    tiers = [max(0, math.ceil(math.log(size, fanout))) for size in sizes]
     for tier in sorted({tier for tier in tiers if tier < _TIERS}, reverse=True):
         for stretch in _stretches(tiers, tier):
             for first, last in _within(all_blocks, stretch, grain):
@@ -132,18 +125,13 @@ def merge(
     faults: Faults,
     limits: EngineLimits = DEFAULT_LIMITS,
 ) -> AddFile:
-    """Merge files into one that has their records in order; it is durable but not published.
+    """Merge files into one that has their records in order, and the time of the newest ones.
 
-    The merged file gets the time of its newest records, by which retention decides.
-
-    Raises:
-        InvariantError: If a file has fewer records than recorded.
-        OSError: If a file cannot be read.
+    It is durable but not published. `InvariantError` if a file has fewer records than recorded.
     """
     path = merged_file(epoch, run)
     # The newest file has all columns of the current schema.
-    newest = open_parquet(f"{folder}/{files[-1].path}")
-    schema = newest.schema_arrow.remove_metadata()
+    schema = open_parquet(f"{folder}/{files[-1].path}").schema_arrow.remove_metadata()
     sink = ParquetSink(f"{folder}/{path}", schema, faults=faults)
     for file in files:
         for batch in read_batches(f"{folder}/{file.path}", limits=limits):
@@ -179,13 +167,8 @@ def merged_change(
 ) -> TableChange | None:
     """Compact one table and return the change; `None` if there is nothing to merge or it failed.
 
-    If a file cannot be read, that is logged and nothing is merged: a new epoch does not need the
-    merged file.
-
-    Args:
-        table: Folder relative to the dataflow's, as the intention names it.
-        folder: The same folder as a full path.
-        live: The table's live files, published or recorded.
+    A failure is logged: a new epoch does not need the merged file. `table` is the folder relative
+    to the dataflow's, `folder` its full path; files are live if published or recorded.
     """
     chosen = choose(live, grain, limits=limits)
     if not chosen:
@@ -222,10 +205,6 @@ def _within(
             start, size = at, 0
         cell, size = here, size + mine
     yield start, last
-
-
-def _tier(size: int, fanout: int) -> int:
-    return max(0, math.ceil(math.log(max(size, 1) / _TIER_ZERO_BYTES, fanout)))
 
 
 def _stretches(tiers: Sequence[int], limit: int) -> Iterable[tuple[int, int]]:

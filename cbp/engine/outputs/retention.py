@@ -5,10 +5,8 @@
 
 A file is dropped when every record in it is older than the retention. So merges stay within a
 grain: without it, the oldest file would grow with every merge and never be dropped. The run that
-drops a file records that, like a compaction. So there is no second writer, and a crash, a
-publication or a roll-back finds one order of changes. Files that queues still name leave the table
-but stay on disk (`cbp.engine.commit.garbage_collection`). What must stay, and that
-messages go once their stage has read them, is decided by `controller.loop.runs.output_retention`.
+drops a file records that, like a compaction, so there is no second writer. What must stay is
+decided by `controller.loop.runs.output_retention`.
 
 Invariants (tests/cbp/engine/outputs/test_retention.py): the records that are left are the end of
 the flow, without gaps; nothing that must stay is dropped; the number of files stays small.
@@ -60,8 +58,7 @@ def grain_of(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Compact
     """Return how coarse the files of an output may become; pure.
 
     The grain follows from the retention, or from what must stay for other reasons if that is
-    more. Otherwise an output that is dropped as soon as it is consumed would keep a file per
-    epoch.
+    more. Otherwise an output that is dropped as soon as it is consumed would have a file an epoch.
     """
     first = min(kept.first_replayed, kept.first_waiting)
     needed = [block for block in blocks(live) if epochs_of(block[-1])[1] >= first]
@@ -69,7 +66,8 @@ def grain_of(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Compact
     ms = 0
     if retention.seconds < math.inf:
         age = max((now_ms - came_ms(block) for block in needed), default=0)
-        ms = _power(max(retention.seconds * 1000, age) / PARTS)
+        share = max(retention.seconds * 1000, age) / PARTS
+        ms = 1 << max(int(share).bit_length() - 1, 0)  # the largest power of two up to it
     size = sum(file.size for block in needed for file in block)
     most = max(retention.bytes, size) // PARTS if retention.bytes else 0
     return CompactionGrain(max(most, 1) if retention.bytes else 0, ms)
@@ -82,8 +80,3 @@ def _held(block: Sequence[AddFile]) -> Held:
         datetime.fromtimestamp(came_ms(block) / 1000, UTC),
         tuple(file.path for file in block),
     )
-
-
-def _power(value: float) -> int:
-    """Return the largest power of two up to a value, at least 1."""
-    return 1 << max(int(value).bit_length() - 1, 0)

@@ -3,8 +3,7 @@
     rewritten   writes files that are not in the log yet, returns the change    (prepare)
     alter       one log entry: columns, settings and files at once              (redo)
 
-The change is found by comparing the table with its declaration, so nothing about the old version
-has to be known:
+The change is found by comparing the table with its declaration:
 
 - *state* whose columns or number of buckets differ is rewritten. Buckets are the high bits of
   the hash, and files are sorted by the hash. So doubling cuts each bucket in two, halving joins
@@ -17,18 +16,11 @@ has to be known:
 - A *view* that was an output before is filled with the last record of each key of its flow
   (`ViewFilling`). Its table is created by the redo.
 
-Memory: one piece of a bucket, whatever the size of the table. Not parallel yet: the driver writes
-one table after the other.
+Memory: one piece of a bucket, whatever the size of the table; of `ViewFilling`, that of the
+external sort. Not parallel yet: the driver writes one table after the other.
 
 Guaranteed (tests/cbp/engine/outputs/test_table_migration.py): the records are the same, and an
 entry is put once, however often that is repeated.
-
-`ViewFilling` makes the first records of a view that was an output in the version before:
-
-    files of the flow, in order -> sorted by (hash, key, place) -> the last record of each key
-
-Its memory is that of the external sort, whatever the size of the flow. A record of the flow is read
-once and sorted once, also where its key came often.
 """
 
 from __future__ import annotations
@@ -36,7 +28,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -82,7 +76,9 @@ _UNSIGNED, _PLACE = "_unsigned", "_place"
 
 @dataclass(frozen=True, slots=True)
 class ViewFilling:
-    """The last record of each key of a flow.
+    """The last record of each key of a flow: the first records of a view that was an output before.
+
+        files of the flow, in order -> sorted by (hash, key, place) -> the last record of each key
 
     Attributes:
         view: The view; the flow has its columns.
@@ -116,7 +112,6 @@ class ViewFilling:
             yield held.select(names)
 
     def _placed(self) -> Iterator[pa.Table]:
-        """Yield all records that count, with their hashes and places."""
         schema = arrow_schema(self.view.schema, wide=True)
         place = 0
         for file in in_order(self.flow.refresh().live.values()):
@@ -139,12 +134,9 @@ class ViewFilling:
 
 @dataclass(frozen=True, slots=True)
 class TableRewriter:
-    """Writes the files of altered tables.
+    """Writes the files of altered tables; those that a crash leaves are collected after `epoch`.
 
-    Attributes:
-        epoch: The stage's next epoch. After its publication, files left by a crash are
-            collected.
-        cache: Gets the index copies of new state files.
+    That is the stage's next one. The cache gets the index copies of new state files.
     """
 
     epoch: int
@@ -156,14 +148,7 @@ class TableRewriter:
     def rewritten(
         self, table: ManagedTable, declared: DeclaredTable, *, anew: bool
     ) -> TableChange | None:
-        """Write the new files of a table, make them durable, and return how the table changes.
-
-        Args:
-            table: The table; all its recorded runs must be published.
-
-        Returns:
-            The change; `None` if nothing differs and no file is dropped.
-        """
+        """Write a published table's new files, durably; return its change, or `None`."""
         snapshot = table.refresh()
         if anew:
             gone = tuple(sorted(snapshot.live))
@@ -181,25 +166,14 @@ class TableRewriter:
             adds = self._output(table, snapshot, declared)
         else:
             return TableChange(declared.name, data_change=False)
-        drops = tuple(sorted(snapshot.live))
-        return TableChange(
-            declared.name, tuple(add.to_json() for add in adds), drops, data_change=False
-        )
+        return _change(declared, adds, drops=snapshot.live, data_change=False)
 
     def filled(
         self, path: str, declared: DeclaredTable, filling: ViewFilling, *, drops: Iterable[str] = ()
     ) -> TableChange:
-        """Write the first records of a view that was an output in the version before.
-
-        Args:
-            path: The view's table; it need not exist.
-            drops: Live files of an earlier view of this name.
-        """
+        """Write the first records of a view; `drops` are live files of an earlier one."""
         table = StateTable(path, declared.id, {})
-        adds = self._state_files(table, filling.records(), declared)
-        return TableChange(
-            declared.name, tuple(add.to_json() for add in adds), tuple(sorted(drops))
-        )
+        return _change(declared, self._state_files(table, filling.records(), declared), drops)
 
     def built(
         self,
@@ -213,12 +187,8 @@ class TableRewriter:
         """Copy a table that was built elsewhere; return the change that shows it.
 
         Records of an output, and set-aside records, get negative epochs, in their order, since
-        no increment and no run has a negative number.
-
-        Args:
-            path: The table that is to show it; it need not exist.
-            source: The table that was built; all its runs are published.
-            epochs: How many epochs its stage ran to build it.
+        no increment and no run has a negative number. The table at `path` need not exist; all runs
+        of `source` are published; its stage ran `epochs` times to build it.
         """
         snapshot = source.refresh()
         if declared.is_state:
@@ -229,8 +199,7 @@ class TableRewriter:
             adds = self._set_aside(path, source, snapshot, declared, epochs)
         _require_all(path, adds, snapshot)
         below = self.epoch if EPOCH in declared.extra else 0
-        changed = tuple(add.to_json() for add in adds)
-        return TableChange(declared.name, changed, tuple(sorted(drops)), below=below)
+        return _change(declared, adds, drops, below=below)
 
     def _state(
         self, to: StateTable, source: ManagedTable, snapshot: Snapshot, declared: DeclaredTable
@@ -245,16 +214,26 @@ class TableRewriter:
         self, table: StateTable, pieces: Iterable[pa.Table], declared: DeclaredTable
     ) -> list[AddFile]:
         """Write records that ascend by unsigned hash to files by bucket; durable."""
-        schema = _state_schema(declared.schema)
+        schema = arrow_schema(declared.schema, wide=True).append(pa.field(HASH[0], pa.int64()))
         written: list[str] = []
         files: RunFiles | None = None
         bucket = -1
         done: list[WrittenRun] = []
+        make = partial(
+            RunFiles,
+            table,
+            epoch=self.epoch,
+            run=f"{self.run}-change",
+            cache=self.cache,
+            written=written,
+            limits=self.cache.limits,
+            faults=self.faults,
+        )
         for piece in pieces:
             for to, part in _by_bucket(conform(piece, schema), declared.buckets):
                 if to != bucket:
                     done += _closed(files)
-                    bucket, files = to, self._run_files(table, to, written)
+                    bucket, files = to, make(bucket=to)
                 assert files is not None
                 files.add(part)
         done += _closed(files)
@@ -263,18 +242,6 @@ class TableRewriter:
             AddFile(file.path, {"_bucket": str(file.bucket)}, file.size, file.rows, self.now_ms)
             for file in done
         ]
-
-    def _run_files(self, table: StateTable, bucket: int, written: list[str]) -> RunFiles:
-        return RunFiles(
-            table,
-            bucket=bucket,
-            epoch=self.epoch,
-            run=f"{self.run}-change",
-            cache=self.cache,
-            written=written,
-            limits=self.cache.limits,
-            faults=self.faults,
-        )
 
     def _renumbered(
         self,
@@ -311,7 +278,6 @@ class TableRewriter:
     def _output(
         self, table: ManagedTable, snapshot: Snapshot, declared: DeclaredTable
     ) -> list[AddFile]:
-        """Rewrite an output, file by file, with its new types; durable."""
         schema, made = _output_schema(declared), list[AddFile]()
         for number, file in enumerate(in_order(snapshot.live.values())):
             batches = read_batches(f"{table.path}/{file.path}", limits=self.cache.limits)
@@ -346,7 +312,6 @@ class TableRewriter:
     def _file(
         self, folder: str, number: int, schema: pa.Schema, pieces: Iterable[pa.Table]
     ) -> AddFile | None:
-        """Write records to the n-th new file of a table; `None` if there are none."""
         name = rewritten_file(self.epoch, number, self.run)
         sink = ParquetSink(f"{folder}/{name}", schema, faults=self.faults)
         for piece in pieces:
@@ -355,18 +320,12 @@ class TableRewriter:
         return None if done is None else AddFile(name, {}, done.bytes, done.rows, self.now_ms)
 
     def _synced(self, folder: str, made: list[AddFile]) -> list[AddFile]:
-        """Return files once they are durable."""
         sync_files([f"{folder}/{file.path}" for file in made], faults=self.faults)
         return made
 
 
 def shown_again(table: ManagedTable, name: str, version: int, *, below: int) -> TableChange:
-    """Return the change that makes a table show one of its earlier versions.
-
-    Args:
-        version: The earlier version; its files must exist.
-        below: As in `TableChange`.
-    """
+    """Return the change that makes a table show an earlier version, whose files must exist."""
     now, then = table.refresh().live, table.log.snapshot(version).live
     drops = sorted(path for path, add in now.items() if then.get(path) != add)
     adds = [add.to_json() for path, add in sorted(then.items()) if now.get(path) != add]
@@ -387,25 +346,24 @@ def alter(
 ) -> int:
     """Put the one entry that brings a table to its stage's declaration; idempotent redo.
 
-    Args:
-        app_id: Application id of this change; unique to this table and version.
-        epoch: The stage's next epoch; the entry records that the epoch before it is published.
+    `app_id` is unique to this table and version. `epoch` is the stage's next one; the entry records
+    that the epoch before it is published.
     """
     snapshot = table.refresh()
+    gone = {path: snapshot.live[path] for path in change.drops if path in snapshot.live}
     data_change = change.data_change and bool(change.drops or change.adds)
     removes = [
-        RemoveFile.of(snapshot.live[path], deletion_ms=timestamp_ms, data_change=data_change)
-        for path in change.drops
-        if path in snapshot.live
+        RemoveFile.of(file, deletion_ms=timestamp_ms, data_change=data_change)
+        for file in gone.values()
     ]
     adds = [replace(AddFile.from_json(add), data_change=data_change) for add in change.adds]
     feed: tuple[ChangeFile, ...] = ()
     # Records with different columns cannot be compared: a reader of changes reads the files.
     comparable = not adds or not _differs(snapshot.metadata, declared)
     if data_change and removes and comparable and feed_flow(snapshot.metadata.configuration):
-        gone = {path: snapshot.live[path] for path in change.drops if path in snapshot.live}
         new = {add.path: add for add in adds}
         feed = _difference(ChangeFeed(table.path, snapshot, epoch, files, limits), gone, new)
+    name = app_id.rpartition("/")[0]
     return table.publish(
         adds=adds,
         removes=removes,
@@ -416,9 +374,7 @@ def alter(
         intention_id=cause,
         timestamp_ms=timestamp_ms,
         operation="CBP CHANGE",
-        marks=horizon_mark(
-            app_id.rpartition("/")[0], change.below, shown_generation(snapshot.txns)
-        ),
+        marks=horizon_mark(name, change.below, shown_generation(snapshot.txns)),
     )
 
 
@@ -437,7 +393,6 @@ def _difference(
 
 
 def _differs(current: Metadata, declared: DeclaredTable) -> bool:
-    """Return whether a table differs from its stage's declaration."""
     wanted = _metadata(current, declared)
     same = json.loads(current.schema) == json.loads(wanted.schema)
     return not (same and dict(current.configuration) == dict(wanted.configuration))
@@ -452,11 +407,7 @@ def _metadata(current: Metadata, declared: DeclaredTable) -> Metadata:
 
 
 def _types_grew(path: str, current: Metadata, declared: DeclaredTable) -> bool:
-    """Return whether an existing column of an output has another type now.
-
-    Raises:
-        TableForeignError: If a column is gone: the table is from another stage of this name.
-    """
+    """Return whether a column has another type now; `TableForeignError` if one is gone."""
     new = {f["name"]: f["type"] for f in json.loads(_metadata(current, declared).schema)["fields"]}
     old = {f["name"]: f["type"] for f in json.loads(current.schema)["fields"]}
     if lost := sorted(old.keys() - new.keys()):
@@ -480,14 +431,16 @@ def _require_all(path: str, adds: Iterable[AddFile], snapshot: Snapshot) -> None
         raise InvariantError(message, table=path)
 
 
+def _change(
+    declared: DeclaredTable, adds: Iterable[AddFile], drops: Iterable[str], **more: Any
+) -> TableChange:
+    bodies = tuple(add.to_json() for add in adds)
+    return TableChange(declared.name, bodies, tuple(sorted(drops)), **more)
+
+
 def _output_schema(declared: DeclaredTable) -> pa.Schema:
     schema = arrow_schema(Schema(declared.schema.fields))
     return schema.append(pa.field(EPOCH[0], pa.int64()))
-
-
-def _state_schema(schema: Schema) -> pa.Schema:
-    wide = arrow_schema(schema, wide=True)
-    return wide.append(pa.field(HASH[0], pa.int64()))
 
 
 def _by_bucket(piece: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:

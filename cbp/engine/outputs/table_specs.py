@@ -22,11 +22,10 @@ HASH, BUCKET, EPOCH = ("_hash", "BIGINT"), ("_bucket", "INT"), ("_epoch", "BIGIN
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTable:
-    """One table of a stage.
+    """One table of a stage; `name` is its folder relative to the dataflow's.
 
     Attributes:
-        name: Folder relative to the dataflow's.
-        id: Id of the table; the same dataflow, stage and flow always give the same id.
+        id: The same dataflow, stage and flow always give the same id.
         extra: The engine's columns; they follow the author's.
         buckets: Number of buckets of a state; 0 for any other table.
     """

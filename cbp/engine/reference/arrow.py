@@ -40,14 +40,10 @@ def call_arrow(
     groups: Mapping[Row, Mapping[str, Sequence[Row]]],
     context: RunContext,
 ) -> tuple[Emitted, dict[Row, Emitted]]:
-    """Call the author once, with all groups.
+    """Call the author once, with all groups: key to flow to records, in order.
 
-    Args:
-        groups: Key to flow to records; in order.
-
-    Returns:
-        The records emitted to each output and state, and those of states by key; of kept states
-        with deletions among them.
+    Returns the records emitted to each output and state, and those of states by key; of kept states
+    with deletions among them.
     """
     assert spec.key is not None, "a vectorised translator has a key"
     schemas = {i.name: i.schema for i in spec.inputs} | {s.name: s.schema for s in spec.replaced}
@@ -57,7 +53,11 @@ def call_arrow(
         for one in spec.looked_up_whole
         if groups
     }
-    flows = {name: _flow(name, schema, groups) for name, schema in schemas.items()}
+    flows = {}
+    for name, schema in schemas.items():
+        records = [list(group[name]) for group in groups.values()]
+        offsets = np.array(list(accumulate(map(len, records), initial=0)), np.int64)
+        flows[name] = (table_of(list(chain(*records)), schema), offsets)
     shown = {name: list(chain(*(group[name] for group in groups.values()))) for name in schemas}
     emitter = _Emitter(spec, groups)
     with AuthorCall(stage, spec, inputs=shown):
@@ -67,14 +67,6 @@ def call_arrow(
         given = Groups.of_run(given, context, spec)
         refuse_returned(spec.translate(given, emitter.out))
     return emitter.emitted, emitter.by_key
-
-
-def _flow(
-    name: str, schema: Schema, groups: Mapping[Row, Mapping[str, Sequence[Row]]]
-) -> tuple[pa.Table, Any]:
-    records = [list(group[name]) for group in groups.values()]
-    offsets = np.array(list(accumulate(map(len, records), initial=0)), np.int64)
-    return table_of(list(chain(*records)), schema), offsets
 
 
 def table_of(rows: Sequence[Row], schema: Schema) -> pa.Table:
@@ -91,7 +83,6 @@ class _Kept:
         self._spec, self._groups = spec, groups
 
     def get(self, keys: pa.Table) -> pa.Table:
-        """Return the records with these keys, in their order; one that is missing is left out."""
         many = keys.num_columns - len(self._spec.second_key)
         rows: list[Any] = []
         for values in zip(*(column.to_pylist() for column in keys.columns), strict=True):
@@ -102,7 +93,6 @@ class _Kept:
         return table_of([row for row in rows if row is not None], self._spec.schema)
 
     def all(self) -> pa.Table:
-        """Return all records, group by group, in order of the second key."""
         return table_of(list(chain(*map(self._of, self._groups))), self._spec.schema)
 
     def _of(self, key: Row) -> Any:
@@ -146,7 +136,6 @@ class _Emitter:
             self._of_group(state.name, unify(values[:many])).append(Deletion(second))
 
     def _of_group(self, state: str, key: Row) -> list[Any]:
-        """Return the emissions of a group for a state."""
         if key not in self.by_key:
             message = f"state {state!r}: a record was emitted for the key {key!r}"
             message += ", but no group of this call has that key"

@@ -48,10 +48,9 @@ def record_type(flow: str, schema: Schema) -> Any:
     return record_class(flow, schema.names)
 
 
-def key_type(spec: TranslatorSpec) -> Any:
-    """Return the named tuple class of a groupwise translator's keys."""
-    assert spec.key is not None, "a record-wise translator has no key"
-    return record_type("key", spec.key)
+def author_record(flow: str, schema: Schema, row: Row) -> Any:
+    """Return a record as the author's code gets it: a copy, since an author may change a list."""
+    return record_type(flow, schema)(*own_row(row, schema))
 
 
 class _Namespace:
@@ -98,21 +97,15 @@ class Emitter:
         self.kept: dict[str, list[Row | Deletion]] = {state.name: [] for state in spec.kept}
         self.bindings: list[tuple[str | int, Row]] = []
         self._view_keys, self._output_keys = ViewKeys(spec), OutputKeys(spec)
-        functions = {o.name: self._emit_output(o) for o in spec.emitted}
-        for state in spec.replaced:
-            functions[state.name] = self._emit_state(state)
-        for state in spec.kept:
-            functions[state.name] = self._emit_kept(state)
+        functions = {one.name: self._emit_output(one) for one in spec.emitted}
+        functions |= {one.name: self._emit_state(one) for one in spec.replaced}
+        functions |= {one.name: self._emit_kept(one) for one in spec.kept}
         if spec.multicasts:
             functions["associate"] = self._associate
         self.out: Any = _Namespace("output", functions)
 
     def group(self, flows: Mapping[str, Iterable[Row]], context: RunContext) -> Any:
-        """Return the author's `group`, with an attribute per flow.
-
-        The records of an input or state can be read once. A kept state is given as its
-        `KeptRecords`. The run's context is there only if the translator is given its run.
-        """
+        """Return the author's `group`; an input or state can be read once, a kept state often."""
         given = {
             name: rows if isinstance(rows, KeptRecords | LookedUp) else Once(rows, name)
             for name, rows in flows.items()
@@ -134,11 +127,11 @@ class Emitter:
         return _emit(output.name, output.schema, take)
 
     def _emit_state(self, state: StateSpec) -> Callable[..., None]:
-        at = [state.schema.index(name) for name in self._spec.key_of(state).names]
+        key_of = self._keys_in(state)
         local, remote = self.states[state.name], self.remote[state.name]
 
         def take(row: Row) -> None:
-            key = unify([row[i] for i in at])
+            key = key_of(row)
             if self._key is None and state.changes:
                 refuse_view_row(state.name)
             elif self._key is None:  # a record that is a group of its own has no state of its own
@@ -148,24 +141,27 @@ class Emitter:
                 self._view_keys.take(state.name, row)
                 local.append(row)
 
+        def take_remote(row: Row) -> None:
+            remote.append((key_of(row), row))
+
         emit: Any = _emit(state.name, state.schema, take)
-        emit.remote = _emit(
-            f"{state.name}.remote",
-            state.schema,
-            lambda row: remote.append((unify([row[i] for i in at]), row)),
-        )
+        emit.remote = _emit(f"{state.name}.remote", state.schema, take_remote)
         if state.changes:
             emit.remote = partial(refuse_view_row, state.name)
         if state.expire_ms:
             emit.remote = partial(refuse_expiring_remote, state.name)
         return emit  # type: ignore[no-any-return]
 
-    def _emit_kept(self, state: StateSpec) -> Callable[..., None]:
+    def _keys_in(self, state: StateSpec) -> Callable[[Row], Row]:
+        """Return the function that finds the stage's key in a record of a state."""
         at = [state.schema.index(name) for name in self._spec.key_of(state).names]
-        shape, operations = kept_shape(state), self.kept[state.name]
+        return lambda row: unify([row[i] for i in at])
+
+    def _emit_kept(self, state: StateSpec) -> Callable[..., None]:
+        key_of, shape, operations = self._keys_in(state), kept_shape(state), self.kept[state.name]
 
         def take(row: Row) -> None:
-            refuse_foreign(state.name, unify([row[i] for i in at]), self._key)
+            refuse_foreign(state.name, key_of(row), self._key)
             operations.append(row)
 
         def delete(*args: Any, **named: Any) -> None:
@@ -181,7 +177,6 @@ class Emitter:
 
 
 def _emit(flow: str, schema: Schema, take: Callable[[Row], None]) -> Callable[..., None]:
-    """Return the function that an author calls to emit one record."""
     names = tuple(map(attribute, schema.names))
     renamed = names != schema.names
 
@@ -215,9 +210,8 @@ def _bound(flow: str, names: Sequence[str], args: Row, kwargs: Mapping[str, Any]
 class AuthorCall:
     """Context of a call of the author's code; turns exceptions into an `AuthorCodeError`.
 
-    Args:
-        place: `file.py:12` of the function; `spec.place` by default.
-        inputs: The group's records per flow, for the message.
+    `place` is `file.py:12` of the function, by default that of `translate`; the message shows
+    the group's records per flow, `inputs`.
     """
 
     def __init__(
@@ -232,11 +226,9 @@ class AuthorCall:
     ) -> None:
         self._stage, self._function = stage, f"{spec.name}.{function}"
         self._place, self._key, self._inputs = place or spec.place, key, inputs
-        self._spec = spec
-        self._decimals = author_decimals()
+        self._spec, self._decimals = spec, author_decimals()
 
     def __enter__(self) -> None:
-        """Begin the call."""
         self._decimals.__enter__()
 
     def __exit__(
@@ -266,10 +258,7 @@ def _shown(row: Row) -> str:
 
 
 class ListedRecords:
-    """The records of a kept state of one group before its call, as a sorted list.
-
-    A `KeptReader`; that of the other engines is in `cbp.engine.kernel.kept_groups`.
-    """
+    """The sorted records of a kept state of one group before its call; a `KeptReader`."""
 
     def __init__(self, spec: StateSpec, rows: Sequence[Row]) -> None:
         self._spec, shape = spec, kept_shape(spec)
@@ -293,8 +282,7 @@ class ListedRecords:
         return search(self._orders, bound.order, key=lambda order: order[: len(bound.order)])
 
     def _made(self, row: Row) -> Any:
-        schema = self._spec.schema
-        return record_type(self._spec.name, schema)(*own_row(row, schema))
+        return author_record(self._spec.name, self._spec.schema, row)
 
 
 def put_and_delete(

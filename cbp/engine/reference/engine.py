@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 from cbp.engine.columnar.values import Row, own_row, typed_row
-from cbp.engine.reference.call import record_type
+from cbp.engine.reference.call import author_record
 from cbp.engine.reference.routing import key_of
 from cbp.engine.reference.stage import ReferenceStage, ordered_rows, whole
 from cbp.engine.reference.views import read_changes
@@ -39,8 +39,7 @@ from cbp.model.schedule.timers import woken
 class ReferenceEngine:
     """Executes a whole dataflow in memory; not thread-safe.
 
-    Attributes:
-        time: The time of the next runs: aware, in UTC. 1970 unless it is set.
+    `time` is the time of the next runs: aware, in UTC. 1970 unless it is set.
 
     Example:
         engine = ReferenceEngine(dataflow)
@@ -88,12 +87,10 @@ class ReferenceEngine:
         self._order = list(chain.from_iterable(components(predecessors(read))))
 
     def feed(self, source: str, records: Iterable[Any], gone: Iterable[Any] = ()) -> None:
-        """Add one increment to a source.
+        """Add one increment to a source, which takes records `gone` of earlier ones back.
 
-        Args:
-            records: Each is a dict by column name (a missing column is null), a tuple by
-                position, or the bare value if the source has one column.
-            gone: Records of earlier increments that it takes back, in the same forms.
+        A record is a dict by column name (a missing column is null), a tuple by position, or the
+        bare value if the source has one column.
 
         Raises:
             NotFoundError: If there is no such source.
@@ -108,10 +105,8 @@ class ReferenceEngine:
             raise NotFoundError(kind="source", name=source)
         schema = self._schemas[source]
         if isinstance(records, str | bytes | Mapping):
-            message = (
-                f"expected a list of records as an increment of {source!r}, got "
-                f"{repr(records)[:200]}"
-            )
+            got = repr(records)[:200]
+            message = f"expected a list of records as an increment of {source!r}, got {got}"
             raise TypeError(message)
         return [typed_row(_by_position(r, schema), schema) for r in records]
 
@@ -123,28 +118,15 @@ class ReferenceEngine:
             self._close(consumer)
 
     def step(self, limits: Mapping[str, int] | None = None) -> int:
-        """Run each runnable stage once, upstream first; return the number of epochs.
-
-        Args:
-            limits: Maps a stage to the number of epochs after which it runs no more; `None` means
-                no limits.
-        """
-        most = limits or {}
-        return sum(
-            [
-                self._run(name)
-                for name in self._order
-                if len(self._figures[name]) < most.get(name, len(self._figures[name]) + 1)
-            ]
-        )
+        """Run each runnable stage once, upstream first, up to its limit; return the epochs."""
+        epochs = 0
+        for name in self._order:
+            done = len(self._figures[name])
+            epochs += done < (limits or {}).get(name, done + 1) and self._run(name)
+        return epochs
 
     def run_until_idle(self, limits: Mapping[str, int] | None = None) -> int:
-        """Run stages until none is runnable; return the number of epochs.
-
-        Raises:
-            AuthorCodeError: If the author's code failed; what it read stays queued.
-            DecisionInvalidError: If a Runnable returned a decision that cannot be carried out.
-        """
+        """Run stages until none is runnable; return how many epochs. Failed inputs stay."""
         epochs = 0
         while ran := self.step(limits):
             epochs += ran
@@ -167,9 +149,13 @@ class ReferenceEngine:
 
     def figures(self, stage: str) -> list[Mapping[str, int]]:
         """Return the figures of each epoch of a stage; see `ReferenceStage.figures`."""
-        if stage not in self._stages:
-            raise NotFoundError(kind="stage", name=stage)
+        self._stage(stage)
         return self._figures[stage]
+
+    def _stage(self, name: str) -> ReferenceStage:
+        if name not in self._stages:
+            raise NotFoundError(kind="stage", name=name)
+        return self._stages[name]
 
     def set_aside(self, stage: str) -> list[dict[str, Any]]:
         """Return the records that a stage set aside, in the order in which they are given back.
@@ -177,9 +163,7 @@ class ReferenceEngine:
         Each has `input`, `key`, `record` and `code`, as in the stage's table
         (`cbp.model.dataflow.set_aside`), with the values of key and record by column.
         """
-        if stage not in self._stages:
-            raise NotFoundError(kind="stage", name=stage)
-        spec = self._dataflow.stages[stage].translator
+        aside, spec = self._stage(stage).aside, self._dataflow.stages[stage].translator
         return [
             {
                 "input": one.input or None,
@@ -187,7 +171,7 @@ class ReferenceEngine:
                 "record": _as_dict(one.row, spec.input(one.input).schema) if one.input else None,
                 "code": one.code,
             }
-            for one in self._stages[stage].aside
+            for one in aside
         ]
 
     def take_over(self, dataflow: Dataflow) -> None:
@@ -199,9 +183,7 @@ class ReferenceEngine:
     def give_back(self, stage: str) -> None:
         """Read the set-aside records of a stage again, in an epoch of their own."""
         waiting: dict[str, list[Row]] = {}
-        if stage not in self._stages:
-            raise NotFoundError(kind="stage", name=stage)
-        for one in self._stages[stage].aside:
+        for one in self._stage(stage).aside:
             if one.input:
                 waiting.setdefault(one.input, []).append(one.row)
         inputs = {name: [rows] for name, rows in waiting.items()}
@@ -210,7 +192,6 @@ class ReferenceEngine:
             self._append(f"{stage}.{output}", rows)
 
     def _run(self, name: str) -> bool:
-        """Run one epoch of a stage if it may run."""
         runnable = self._dataflow.stages[name].runnable
         decision = call_runnable(name, runnable, self._connectors[name], self._memos[name])
         if not decision.runnable and self._stages[name].woken(self.time):
@@ -221,7 +202,6 @@ class ReferenceEngine:
         return True
 
     def _apply(self, name: str, decision: Decision) -> None:
-        """Run one epoch of a stage on the increments of a decision."""
         connectors, node = self._connectors[name], self._dataflow.stages[name]
         inputs: dict[str, list[list[Row]]] = {}
         read: dict[str, list[Increment]] = {}
@@ -254,11 +234,8 @@ class ReferenceEngine:
         anew: set[Row] | None = None,
         gives_back: bool = False,
     ) -> dict[str, list[Row]]:
-        """Execute one epoch of a stage; return its outputs, which nothing reads yet."""
-        translator = self._dataflow.stages[name].translator
-        context = context_of(
-            translator, epoch=len(self._figures[name]), time=self.time, inputs=read
-        )
+        translator, epoch = self._dataflow.stages[name].translator, len(self._figures[name])
+        context = context_of(translator, epoch=epoch, time=self.time, inputs=read)
         lookups = {spec.name: self._looked_up(name, spec) for spec in translator.lookups}
         outputs = self._stages[name].run(
             inputs,
@@ -275,19 +252,15 @@ class ReferenceEngine:
     def _compute_anew(
         self, name: str, inputs: dict[str, list[list[Row]]], read: Mapping[str, Sequence[Increment]]
     ) -> set[Row] | None:
-        """Give an epoch that reads a replacement all records that count of its groups.
-
-        Returns:
-            The keys of these groups; `None` for other epochs.
-        """
+        """Give an epoch that reads a replacement all records of its groups; return these."""
         if not any(one.gone for increments in read.values() for one in increments):
             return None
         node = self._dataflow.stages[name]
+        spec = node.translator
         gone = {
             one.name: self._gone_rows(node.wiring[one.name], one, read[one.name])
-            for one in node.translator.inputs
+            for one in spec.inputs
         }
-        spec = node.translator
         keys = {
             key
             for one in spec.inputs
@@ -298,9 +271,8 @@ class ReferenceEngine:
             flow, before = node.wiring[one.name], self._read.get((name, one.name), [])
             rows = [row for past in before for row in self._input_rows(flow, past, one)]
             rows += chain.from_iterable(inputs[one.name])
-            taken = Counter(
-                identity(row) for row in (*self._gone_rows(flow, one, before), *gone[one.name])
-            )
+            gone_before = self._gone_rows(flow, one, before)
+            taken = Counter(identity(row) for row in (*gone_before, *gone[one.name]))
             left = []
             for row in rows:
                 if taken[identity(row)]:
@@ -313,27 +285,19 @@ class ReferenceEngine:
     def _gone_rows(
         self, flow: str, input_: InputSpec, increments: Iterable[Increment]
     ) -> list[Row]:
-        """Return the records that increments of a source take back, in the form of an input."""
         rows = [row for one in increments for row in self._gone.get(one.name, ())]
         return _project(rows, self._schemas[flow], input_)
 
     def _looked_up(self, stage: str, spec: LookupSpec) -> dict[Row, list[Row]]:
-        """Return the records of a looked-up table, by key, with the columns of the look-up."""
         writer, _, state = self._dataflow.stages[stage].lookups[spec.name].partition(".")
         schema = self._dataflow.stages[writer].translator.state(state).schema
-        at = [schema.index(name) for name in spec.schema.names]
+        at, table = [schema.index(name) for name in spec.schema.names], self._stages[writer]
         return {
             key: [tuple([row[i] for i in at]) for row in rows]
-            for key, rows in self._table(stage, spec.name).items()
+            for key, rows in table.state[state].items()
         }
 
-    def _table(self, stage: str, lookup: str) -> Mapping[Row, list[Row]]:
-        """Return the records of a looked-up table as it is now, by key."""
-        writer, _, state = self._dataflow.stages[stage].lookups[lookup].partition(".")
-        return self._stages[writer].state[state]
-
     def _input_rows(self, flow: str, increment: Increment, input_: InputSpec) -> list[Row]:
-        """Return the records of an increment that an input reads."""
         schema = self._schemas[flow]
         return _project(read_changes(self._rows(flow, increment), schema, input_), schema, input_)
 
@@ -357,7 +321,6 @@ class ReferenceEngine:
                 self._close(consumer)
 
     def _close(self, consumer: tuple[str, str]) -> None:
-        """Close the open frame of an input, if it is framed."""
         if consumer in self._framings:
             self._framings[consumer], done = self._framings[consumer].close()
             self._enqueue(*consumer, done)
@@ -375,13 +338,11 @@ class ReferenceEngine:
             connectors[input_] = connectors[input_].append(increment)
 
     def _frames(self, stage: str, input_: str, increment: Increment) -> tuple[Increment, ...]:
-        """Return the frames that an output increment completes."""
         spec = self._dataflow.stages[stage].translator.input(input_)
         framing, frame_by = self._framings[stage, input_], spec.frame_by
         assert frame_by is not None, "only framed inputs have a framing"
         rows = _project(self._rows(increment.flow, increment), self._schemas[increment.flow], spec)
-        make = record_type(input_, spec.schema)
-        records = (make(*own_row(row, spec.schema)) for row in rows)
+        records = (author_record(input_, spec.schema, row) for row in rows)
         refuses = self._dataflow.stages[stage].sets_aside
         keys, memo = framing_keys(
             records, frame_by, framing.memo, stage=stage, input_=input_, refuses=refuses
@@ -393,10 +354,7 @@ class ReferenceEngine:
     def _refused(
         self, stage: str, read: Mapping[str, Sequence[Increment]]
     ) -> Iterator[tuple[str, list[tuple[Row, tuple[str, str]] | None]]]:
-        """Yield each framed input, and its records that have no framing key, with the error.
-
-        A record that has one is `None`.
-        """
+        """Yield each framed input, and for each record the error if it has no framing key."""
         node = self._dataflow.stages[stage]
         for input_ in node.translator.framed:
             flow = node.wiring[input_.name]
@@ -405,12 +363,11 @@ class ReferenceEngine:
                 for file in increment.files:
                     one = replace(increment, files=(replace(file, refused=None),))
                     error = file.refused
-                    for row in self._input_rows(flow, one, input_):
-                        every.append(None if error is None else (row, error))
+                    rows = self._input_rows(flow, one, input_)
+                    every += [None if error is None else (row, error) for row in rows]
             yield input_.name, every
 
     def _rows(self, flow: str, increment: Increment) -> list[Row]:
-        """Return the records of an increment, or of slices of several."""
         contents = self._contents[flow]
         return [
             row

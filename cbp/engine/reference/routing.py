@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cbp.engine.columnar.values import Row, order_key, own_row, typed_key, unify
-from cbp.engine.reference.call import AuthorCall, record_type
+from cbp.engine.columnar.values import Row, order_key, typed_key, unify
+from cbp.engine.reference.call import AuthorCall, author_record
 from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.call_rules import Watches
 from cbp.model.dataflow.routing import All, Targets, one_key, targets
@@ -66,17 +66,12 @@ def route_records(
     spec: TranslatorSpec,
     inputs: Mapping[str, Sequence[Part]],
     state: Mapping[str, Mapping[Key, Any]],
-    failed: Failed | None = None,
+    failed: Failed | None,
 ) -> Routed:
-    """Route every record of an epoch.
+    """Route every record of an epoch, given by input as increments in order.
 
-    Args:
-        inputs: Input name to the increments that are read, in order.
-        failed: Takes a record on which a route or order function fails, with its input, its place
-            there, and the error; `None` if the error is raised.
-
-    Raises:
-        AuthorCodeError: If a route or order function failed or returned an unusable value.
+    `failed` takes a record on which a route or order function fails, with its input, its place
+    there, and the error; without it the error is raised.
     """
     return _Router(stage, spec, state).route(inputs, failed)
 
@@ -119,11 +114,9 @@ class _Router:
         return self._routed
 
     def keys_of(self, input_: InputSpec, row: Row) -> list[Key]:
-        """Return the keys that a record names."""
         return [unify(key) for key in self._targets(input_, row).keys]
 
     def _name(self, input_: InputSpec, row: Row, arrival: int, bindings: Bindings) -> None:
-        """Deliver a record to the groups that it names by key or by address."""
         went = self._targets(input_, row)
         named = {unify(key) for key in went.keys}
         for address in went.addresses:
@@ -177,18 +170,8 @@ class _Router:
 
     def _ask(self, input_: InputSpec, option: str, row: Row, by: Computed) -> Any:
         function = self._watches.fresh(by.function, f"{input_.name}.{option}", by.place)
-        return function(_record(input_, row))
+        return function(author_record(input_.name, input_.schema, row))
 
     def _author(self, input_: InputSpec, option: str, row: Row, by: Computed) -> AuthorCall:
-        return AuthorCall(
-            self._stage,
-            self._spec,
-            function=f"{input_.name}.{option}",
-            place=by.place,
-            inputs={input_.name: [row]},
-        )
-
-
-def _record(input_: InputSpec, row: Row) -> Any:
-    """Return a copy of a record for a function; it shares no list with the groups' records."""
-    return record_type(input_.name, input_.schema)(*own_row(row, input_.schema))
+        function, rows = f"{input_.name}.{option}", {input_.name: [row]}
+        return AuthorCall(self._stage, self._spec, function=function, place=by.place, inputs=rows)

@@ -35,7 +35,6 @@ class SetAside:
 
     Attributes:
         most: How many records can be set aside; `None` if an error fails the epoch.
-        before: The records that are already set aside.
         given: Input name to records that are read again in this epoch, in their order.
     """
 
@@ -74,13 +73,9 @@ class SetAside:
     def take_refused(
         self, stage: str, input_: str, every: Sequence[tuple[Row, tuple[str, str]] | None]
     ) -> None:
-        """Set aside records without a framing key; other records are read in order.
-
-        Args:
-            every: One entry per record: code and message if it has no key, otherwise `None`.
-        """
+        """Set aside records without a framing key (code and message); read the others."""
         self._places[input_] = [place for place, one in enumerate(every) if one is None]
-        number = [one.name for one in self.spec.inputs].index(input_)
+        number = self._number(input_)
         for place, one in enumerate(every):
             if one is not None:
                 row, (code, message) = one
@@ -105,11 +100,13 @@ class SetAside:
         if self.given:
             place = self.given[one.input][arrival].place
         else:
-            numbers = [input_.name for input_ in self.spec.inputs]
             if one.input in self._places:
                 arrival = self._places[one.input][arrival]
-            place = (self.epoch, numbers.index(one.input), arrival)
+            place = (self.epoch, self._number(one.input), arrival)
         self.new.append(replace(one, place=place))
+
+    def _number(self, input_: str) -> int:
+        return [one.name for one in self.spec.inputs].index(input_)
 
 
 def by_input(records: Iterable[Aside]) -> dict[str, list[Aside]]:

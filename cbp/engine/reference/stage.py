@@ -1,11 +1,9 @@
 """One stage of the reference engine: runs one epoch of groups or of single records.
 
-A groupwise stage does what `cbp.model.dataflow.routing` specifies: `cbp.engine.reference.routing`
-finds the groups; this module calls them in order and settles their state. Every output gets one
-increment per epoch, in visiting order, even if it is empty.
-
-After the groups, the records of inputs without `route_by` follow, one call for each, in the order
-of arrival. A vectorised stage is called once, with the tables of all groups in their order.
+`cbp.engine.reference.routing` finds the groups; this module calls them in order and settles their
+state. Every output gets one increment per epoch, in visiting order, even if it is empty. After the
+groups, the records of inputs without `route_by` follow, one call for each, in the order of arrival.
+A vectorised stage is called once, with the tables of all groups in their order.
 
 Guarantee: an epoch that fails changes nothing, so it can be run again
 (tests/cbp/engine/reference/test_engine.py).
@@ -24,14 +22,14 @@ from typing import Any
 from cbp.engine.columnar.kept_records import Deletion, KeptRecords, changes_of, kept_shape
 from cbp.engine.columnar.key_hash import key_hash
 from cbp.engine.columnar.looked_up import LookedUp
-from cbp.engine.columnar.values import Row, own_row, row_order, typed_row
+from cbp.engine.columnar.values import Row, row_order, typed_row
 from cbp.engine.interface.runs import require_no_spark
 from cbp.engine.reference.arrow import call_arrow
 from cbp.engine.reference.call import (
     AuthorCall,
     Emitter,
     ListedRecords,
-    key_type,
+    author_record,
     put_and_delete,
     record_type,
 )
@@ -99,7 +97,7 @@ class ReferenceStage:
         gives_back: bool = False,
         refused: Mapping[str, Sequence[tuple[Row, tuple[str, str]] | None]] = MappingProxyType({}),
     ) -> dict[str, list[Row]]:
-        """Execute one epoch.
+        """Execute one epoch; return the records of each output, in the order of emission.
 
         Args:
             inputs: Input name to increments to records, as tuples of the input's columns.
@@ -110,12 +108,6 @@ class ReferenceStage:
             gives_back: Whether the inputs are the set-aside records (`aside`).
             refused: Framed input to one entry per record: code and message if it has no framing
                 key, and so is not among `inputs`; otherwise `None`.
-
-        Returns:
-            Output name to its records, in the order in which they were emitted.
-
-        Raises:
-            AuthorCodeError: If the author's code failed; state and bindings are unchanged.
         """
         require_no_spark(self.name, self.spec)
         self._fresh = Fresh(self.spec, stage=self.name)
@@ -137,11 +129,6 @@ class ReferenceStage:
         self.figures = done.figures
         return done.outputs
 
-    def _check_author(self) -> None:
-        """Refuse a translator that kept something between its calls."""
-        self._fresh.check()
-        self._watches.check()
-
     def _superstep(
         self,
         epochs: Mapping[str, Sequence[int]],
@@ -149,7 +136,6 @@ class ReferenceStage:
         first: bool,
         aggregates: Aggregates,
     ) -> Superstep:
-        """Call the groups that the inputs reach, and settle their states."""
         self._context = replace(self._context, aggregates=aggregates)
         done = _Epoch(self._no_outputs(), timers=first)
         done.figures["records_in"] = sum(len(rows) for many in inputs.values() for rows in many)
@@ -160,14 +146,14 @@ class ReferenceStage:
                     self._run_records(part, inputs, done)
                 else:
                     self._run_groups(part, self._parts(inputs, epochs if first else {}), done)
-        self._check_author()
+        self._fresh.check()
+        self._watches.check()
         for state in self.spec.replaced if self._anew is not None else ():
             written = done.local.get(state.name, {})
             keys = sorted(self._anew or (), key=self._visiting_order)
             done.local[state.name] = {key: written.get(key, []) for key in keys}
-        after = self._aside.after()
         # State changes only now, so that an epoch that fails half-way changes nothing.
-        self.aside = after
+        self.aside = self._aside.after()
         self._bound = done.bindings
         self._settle_states(done)
         figures = {
@@ -183,7 +169,6 @@ class ReferenceStage:
         return {one.name: [] for one in (*self.spec.outputs, *aggregates)}
 
     def _settle_states(self, done: _Epoch) -> None:
-        """Change the states, and add the changes of views to the outputs."""
         for view in self.spec.views:
             records = self.state[view.name]
             for key, rows in done.local.get(view.name, {}).items():
@@ -235,9 +220,7 @@ class ReferenceStage:
                     self._aside.take_record(input_.name, row, arrival, error)
 
     def _call_for(self, input_: InputSpec, row: Row) -> Emitter:
-        """Call the author for one record, and return the emissions."""
-        # A copy, as for a group: an author may change a list.
-        record = record_type(input_.name, input_.schema)(*own_row(row, input_.schema))
+        record = author_record(input_.name, input_.schema, row)
         flows: dict[str, list[Row]] = {each.name: [] for each in self.spec.inputs}
         flows |= {state.name: [] for state in self.spec.states}
         emitter = Emitter(self.spec)
@@ -268,8 +251,7 @@ class ReferenceStage:
         if self.spec.form == "run":
             self._call_run(routed.groups, visited, done)
         elif self.spec.form == "arrow":
-            called = [key for key in visited if key in routed.groups]
-            if called:
+            if called := [key for key in visited if key in routed.groups]:
                 given = {key: self._flows(key, routed.groups[key]) for key in called}
                 self._call_vectorised(given, done)
         else:
@@ -285,7 +267,6 @@ class ReferenceStage:
 
     @staticmethod
     def _without(key: Key, groups: dict[Key, Group], expired: Mapping[str, set[Key]]) -> Group:
-        """Leave a group out of an epoch; return its new records."""
         for keys in expired.values():
             keys.discard(key)
         return groups.pop(key, {})
@@ -315,9 +296,7 @@ class ReferenceStage:
     ) -> None:
         """Drop expired records of uncalled groups, and set the timers of called groups.
 
-        Args:
-            visited: All keys that are called, or of which anything expired, in visiting order.
-            expired: State to the keys whose hidden timer is due.
+        `visited` are all keys that are called, or of which anything `expired`, by state.
         """
         for timers in self.spec.expiries:
             state = self.spec.state(timers.expires)
@@ -332,15 +311,10 @@ class ReferenceStage:
                     had = state.keep and key in self.state[timers.name]
                     new[key] = [(*key, at)] if rows or had else []
                 elif key in expired[state.name]:
-                    written[key] = self._dropped(state, key)
+                    known = self.state[state.name].get(key, ()) if state.keep else ()
+                    gone: list[Any] = [Deletion(kept_shape(state).second_of(row)) for row in known]
+                    written[key] = gone
                     new[key] = []
-
-    def _dropped(self, state: StateSpec, key: Key) -> list[Any]:
-        """Return the emissions for a group whose records of a state are removed."""
-        if not state.keep:
-            return []
-        second_of = kept_shape(state).second_of
-        return [Deletion(second_of(row)) for row in self.state[state.name].get(key, ())]
 
     def _visiting_order(self, key: Key) -> _Order:
         assert self.spec.key is not None, "a record-wise stage has no groups"
@@ -348,20 +322,19 @@ class ReferenceStage:
         return key_hash(key, types) & (2**64 - 1), row_order(key, types)
 
     def _call(self, key: Key, group: Group) -> Emitter:
-        """Call the author for one group, and return the emissions."""
         flows = self._flows(key, group)
         emitter = Emitter(self.spec, key)
+        assert self.spec.key is not None, "a record-wise translator has no key"
         with AuthorCall(self.name, self.spec, key=key, inputs=flows):
             group = emitter.group(flows, self._context)
-            refuse_returned(self._translate(key_type(self.spec)(*key), group, emitter.out))
+            key_class = record_type("key", self.spec.key)
+            refuse_returned(self._translate(key_class(*key), group, emitter.out))
         return emitter
 
     def _call_vectorised(self, groups: Mapping[Key, dict[str, list[Any]]], done: _Epoch) -> None:
-        """Call the author once for all groups."""
         spec = authored(self.spec)
-        emitted, written = call_arrow(
-            self.name, replace(spec, translate=self._translate), groups, self._context
-        )
+        spec_now = replace(spec, translate=self._translate)
+        emitted, written = call_arrow(self.name, spec_now, groups, self._context)
         for output in self.spec.emitted:
             done.outputs[output.name].extend(emitted[output.name])
         for state in spec.states:
@@ -369,7 +342,6 @@ class ReferenceStage:
             (done.kept if state.keep else done.local)[state.name] = by_key
 
     def _call_run(self, groups: Mapping[Key, Group], visited: Sequence[Key], done: _Epoch) -> None:
-        """Call the author once, with all records and all state."""
         records = {
             one.name: [
                 row
@@ -385,49 +357,34 @@ class ReferenceStage:
             done.kept[name] = {key: by_key[key] for key in keys}
 
     def _flows(self, key: Key, group: Group) -> dict[str, Any]:
-        """Return the records of one group, in the order in which the author reads them."""
         flows: dict[str, Any] = {}
         for input_ in self.spec.inputs:
             records = sorted(group.get(input_.name, ()), key=lambda record: record[0])
-            make = record_type(input_.name, input_.schema)
-            # A copy for every group: an author may change a list.
-            rows = [make(*own_row(row, input_.schema)) for _, row in records]
+            rows = [author_record(input_.name, input_.schema, row) for _, row in records]
             flows[input_.name] = self._combined(input_, rows, key)
         for state in authored(self.spec).replaced:
-            make = record_type(state.name, state.schema)
-            flows[state.name] = [
-                make(*own_row(row, state.schema))
-                for row in _in_order(state, self._known(state, key))
-            ]
+            known = () if self._anew is not None else self.state[state.name].get(key, ())
+            rows = _in_order(state, known)
+            flows[state.name] = [author_record(state.name, state.schema, row) for row in rows]
         for state in self.spec.kept:
             rows = self.state[state.name].get(key, [])
             flows[state.name] = KeptRecords(kept_shape(state), ListedRecords(state, rows))
         return flows | self._looked_up(key)
 
-    def _known(self, state: StateSpec, key: Key) -> Sequence[Row]:
-        """Return the state that a group can read."""
-        return () if self._anew is not None else self.state[state.name].get(key, ())
-
     def _looked_up(self, key: Key) -> dict[str, Any]:
-        """Return the records of looked-up tables that a group can read."""
         flows: dict[str, Any] = {}
-        for lookup in self.spec.lookups:
-            table, records = self._lookups[lookup.name], lookup.records
-            rows = table.get(key, ()) if lookup.by else chain.from_iterable(table.values())
-            if lookup.key:
-                flows[lookup.name] = KeptRecords(
-                    kept_shape(records), ListedRecords(records, list(rows))
-                )
-                continue
-            make = record_type(lookup.name, lookup.schema)
-            flows[lookup.name] = LookedUp(
-                [make(*own_row(row, lookup.schema)) for row in _in_order(records, rows)],
-                lookup.name,
-            )
+        for one in self.spec.lookups:
+            table, records = self._lookups[one.name], one.records
+            rows = table.get(key, ()) if one.by else chain.from_iterable(table.values())
+            if one.key:
+                reader = ListedRecords(records, list(rows))
+                flows[one.name] = KeptRecords(kept_shape(records), reader)
+            else:
+                made = [author_record(one.name, one.schema, r) for r in _in_order(records, rows)]
+                flows[one.name] = LookedUp(made, one.name)
         return flows
 
     def _combined(self, input_: InputSpec, rows: list[Any], key: Key) -> list[Any]:
-        """Return the records of a group after its combiner, part by part."""
         if input_.combine is None:
             return rows
         make, combined = record_type(input_.name, input_.schema), []
@@ -444,23 +401,17 @@ class ReferenceStage:
                     combine = self._watches.fresh(input_.combine.function, function, place)
                 fewer = list(combine(list(part)))
                 if not 0 < len(fewer) <= len(part):
-                    message = (
-                        f"returned {len(fewer)} records when combining {len(part)}; expected 1 to "
-                        f"{len(part)}"
-                    )
+                    message = f"returned {len(fewer)} records when combining {len(part)}"
+                    message += f"; expected 1 to {len(part)}"
                     raise ValueError(message)
                 made = [make(*typed_row(tuple(row), input_.schema)) for row in fewer]
-                self._require_key(input_, key, made)
+                for row in made:
+                    (own_key,) = key_of(self.name, self.spec, input_, row)
+                    if own_key != key:
+                        message = f"returned key {own_key!r} when combining records of key {key!r}"
+                        raise ValueError(message)
                 combined += made
         return combined
-
-    def _require_key(self, input_: InputSpec, key: Key, rows: Sequence[Row]) -> None:
-        """Refuse records that a combiner returned for another group."""
-        for row in rows:
-            (own_key,) = key_of(self.name, self.spec, input_, row)
-            if own_key != key:
-                message = f"returned key {own_key!r} when combining records of key {key!r}"
-                raise ValueError(message)
 
 
 def whole(rows: list[Any]) -> list[list[Any]]:
@@ -491,7 +442,6 @@ class _Epoch:
     figures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED, 0))
 
     def take(self, emitter: Emitter, key: Key | None = None) -> None:
-        """Add the emissions of one call; a record that is a group of its own has no key."""
         for name, rows in emitter.outputs.items():
             self.outputs[name].extend(rows)
         for name, rows in emitter.states.items():

@@ -1,8 +1,5 @@
 """Supersteps of the reference engine: one epoch calls groups until no message is left.
 
-    inputs -> superstep 0 -> messages -> superstep 1 -> ... -> messages that are left
-                '-> state ------------------'-> state ...
-
 The state of a superstep is settled before the next one begins. The changes of a view are what
 became of its records from the first superstep to the last. If an aggregate ends a loop, the
 messages of that loop are dropped, and those of the loops inside it.
@@ -10,14 +7,13 @@ messages of that loop are dropped, and those of the loops inside it.
 A superstep reads the messages of those loopbacks that have no loopback with waiting messages inside
 them (`cbp.model.graph.loop_nesting`); the others wait, behind those that waited before. The first
 superstep reads all inputs, and chooses in the same way among the messages that earlier epochs left.
-
-Guarantee: an epoch that fails changes nothing (tests/cbp/engine/reference/test_engine.py).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -37,11 +33,7 @@ _FIRST = ("records_in",)
 
 @dataclass
 class Superstep:
-    """The records that one superstep emitted; its states are settled.
-
-    Attributes:
-        outputs: Output name to its records, and aggregate name to the numbers that groups emitted.
-    """
+    """The records that one superstep emitted to outputs and aggregates; its states are settled."""
 
     outputs: dict[str, list[Row]]
     keys: Sequence[Key] = ()
@@ -55,63 +47,54 @@ def run_supersteps(
     run: Callable[[Inputs, bool, Aggregates], Superstep],
     order: Callable[[Key], Any],
 ) -> Superstep:
-    """Run the supersteps of one epoch; if one fails, restore the states.
+    """Run the supersteps of one epoch; if one fails, restore the states."""
+    with _restoring(state) as before:
+        aggregates: Aggregates = {one.name: None for one in spec.aggregates}
+        loopbacks = [one.name for one in spec.loopbacks]
+        outputs: dict[str, list[Row]] = {one.name: [] for one in spec.outputs}
+        keys: set[Key] = set()
+        inputs, waiting = _first(spec, inputs)
+        figures = Counter({"records_in": sum(map(len, waiting.values()))})
+        read: Collection[str] = ()
+        for number in range(spec.supersteps):
+            done = run(inputs, number == 0, aggregates)
+            keys.update(done.keys)
+            more = Counter(done.figures)
+            figures.update(
+                more if number == 0 else {n: c for n, c in more.items() if n not in _FIRST}
+            )
+            for output in spec.outputs:
+                if not output.view and output.name not in loopbacks:
+                    outputs[output.name] += done.outputs[output.name]
+            figures["supersteps"] += 1
+            numbers = {one.name: [n for (n,) in done.outputs[one.name]] for one in spec.aggregates}
+            aggregates = spec.aggregated(numbers)
+            waiting = {name: rows + done.outputs[name] for name, rows in waiting.items()}
+            waiting |= {name: [] for name in spec.ended(aggregates, read)}
+            if number + 1 == spec.supersteps or not any(waiting.values()):
+                break
+            read = spec.loops.next_of([name for name, rows in waiting.items() if rows])
+            inputs = {o.name: [waiting[o.name] if o.name in read else []] for o in spec.inputs}
+            waiting |= {name: [] for name in read}
+        outputs |= waiting
+        for view in spec.views:
+            olds, news = before[view.name], state[view.name]
+            for key in sorted(keys, key=order):
+                outputs[view.changes] += group_changes(view, olds.get(key, ()), news.get(key, ()))
+        figures["records_out"] = sum(map(len, outputs.values()))
+        return Superstep(outputs, sorted(keys, key=order), dict(figures))
 
-    Args:
-        run: Runs a superstep on inputs; the flag says whether it is the first, and the aggregates
-            are those of the one before.
-        order: Returns the order in which groups are visited.
-    """
+
+@contextmanager
+def _restoring(state: States) -> Iterator[States]:
     before = {name: {key: [*rows] for key, rows in by.items()} for name, by in state.items()}
     try:
-        return _run(spec, state, before, inputs, run, order)
+        yield before
     except BaseException:
         for name, records in before.items():
             state[name].clear()
             state[name].update(records)
         raise
-
-
-def _run(
-    spec: TranslatorSpec,
-    state: States,
-    before: States,
-    inputs: Inputs,
-    run: Callable[[Inputs, bool, Aggregates], Superstep],
-    order: Callable[[Key], Any],
-) -> Superstep:
-    aggregates: Aggregates = {one.name: None for one in spec.aggregates}
-    loopbacks = [one.name for one in spec.loopbacks]
-    outputs: dict[str, list[Row]] = {one.name: [] for one in spec.outputs}
-    keys: set[Key] = set()
-    inputs, waiting = _first(spec, inputs)
-    figures = Counter({"records_in": sum(map(len, waiting.values()))})
-    read: Collection[str] = ()
-    for number in range(spec.supersteps):
-        done = run(inputs, number == 0, aggregates)
-        keys.update(done.keys)
-        more = Counter(done.figures)
-        figures.update(more if number == 0 else {n: c for n, c in more.items() if n not in _FIRST})
-        for output in spec.outputs:
-            if not output.view and output.name not in loopbacks:
-                outputs[output.name] += done.outputs[output.name]
-        figures["supersteps"] += 1
-        numbers = {one.name: [n for (n,) in done.outputs[one.name]] for one in spec.aggregates}
-        aggregates = spec.aggregated(numbers)
-        waiting = {name: rows + done.outputs[name] for name, rows in waiting.items()}
-        waiting |= {name: [] for name in spec.ended(aggregates, read)}
-        if number + 1 == spec.supersteps or not any(waiting.values()):
-            break
-        read = spec.loops.next_of([name for name, rows in waiting.items() if rows])
-        inputs = {o.name: [waiting[o.name] if o.name in read else []] for o in spec.inputs}
-        waiting |= {name: [] for name in read}
-    outputs |= waiting
-    for view in spec.views:
-        olds, news = before[view.name], state[view.name]
-        for key in sorted(keys, key=order):
-            outputs[view.changes] += group_changes(view, olds.get(key, ()), news.get(key, ()))
-    figures["records_out"] = sum(map(len, outputs.values()))
-    return Superstep(outputs, sorted(keys, key=order), dict(figures))
 
 
 def _first(spec: TranslatorSpec, inputs: Inputs) -> tuple[Inputs, dict[str, list[Row]]]:

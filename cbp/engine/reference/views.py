@@ -1,12 +1,9 @@
-"""Views in the reference engine: the changes of a group's records, one by one.
-
-In the other engines: `cbp.engine.kernel.view_changes`.
-"""
+"""Views in the reference engine: the changes of a group's records, one by one."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 
 from cbp.engine.columnar.values import Row, row_order, unify
 from cbp.model.dataflow.call_rules import refuse_output_foreign, refuse_output_twice, refuse_twice
@@ -25,12 +22,7 @@ from cbp.model.flow.signed_changes import (
 
 
 def group_changes(view: StateSpec, before: Sequence[Row], after: Sequence[Row]) -> Iterator[Row]:
-    """Yield the changes of one group, ordered by the second key; of a bag, by all columns.
-
-    Args:
-        before, after: The group's records before and after an epoch; at most one per second key,
-            unless the view is a bag.
-    """
+    """Yield the changes of one group, ordered by the second key; of a bag, by all columns."""
     if view.bag:
         yield from _bag_changes(view, before, after)
         return
@@ -58,8 +50,7 @@ def _bag_changes(view: StateSpec, before: Sequence[Row], after: Sequence[Row]) -
         for row in rows:
             surplus[identity(row)] += sign
             records[identity(row)] = tuple(v + 0.0 if isinstance(v, float) else v for v in row)
-    names = sorted(records, key=lambda name: row_order([records[name][i] for i in at], types))
-    for name in names:
+    for name in sorted(records, key=lambda name: row_order([records[name][i] for i in at], types)):
         kind = INSERT if surplus[name] > 0 else DELETE
         yield from [_change(records[name], kind)] * abs(surplus[name])
 
@@ -69,11 +60,7 @@ def _change(row: Row, type_: str) -> Row:
 
 
 def read_changes(rows: Sequence[Row], flow: Schema, input_: InputSpec) -> Sequence[Row]:
-    """Return the records of a flow that an input reads.
-
-    With `changes="after"` these are the records that were inserted or updated. Tests also feed
-    a flow without types of changes; all its records are read.
-    """
+    """Return a flow's records that an input reads; of changes, the inserted and updated ones."""
     if input_.changes != "after" or CHANGE_TYPE not in flow:
         return rows
     at = flow.index(CHANGE_TYPE)
@@ -84,12 +71,10 @@ class ViewKeys:
     """The keys of the records that one group has emitted to each view."""
 
     def __init__(self, spec: TranslatorSpec) -> None:
-        self._places: Mapping[str, list[int]] = {
-            view.name: [
-                view.schema.index(name) for name in (*spec.key_of(view).names, *view.second_key)
-            ]
-            for view in spec.keyed_views
-        }
+        self._places: dict[str, list[int]] = {}
+        for view in spec.keyed_views:
+            key = (*spec.key_of(view).names, *view.second_key)
+            self._places[view.name] = [view.schema.index(name) for name in key]
         self._seen: dict[str, set[Row]] = {name: set() for name in self._places}
 
     def take(self, view: str, row: Row) -> None:
@@ -109,17 +94,13 @@ class OutputKeys:
         self._places: dict[str, tuple[list[int], list[int]]] = {}
         for output in spec.outputs if spec.key is not None else ():
             if output.single and spec.key is not None:
-                group = [output.schema.index(name) for name in spec.key.names]
-                key = [output.schema.index(name) for name in output.key]
+                names = (spec.key.names, output.key)
+                group, key = ([output.schema.index(name) for name in each] for each in names)
                 self._places[output.name] = group, key
         self._seen: dict[str, set[Row]] = {name: set() for name in self._places}
 
     def take(self, output: str, row: Row, called: Collection[Row]) -> None:
-        """Note a record that was emitted.
-
-        Raises:
-            AuthorMisuse: Its key belongs to no called group, or was emitted before.
-        """
+        """Note a record that was emitted; its key must be new, and belong to a called group."""
         if output not in self._places:
             return
         group, key = (unify([row[at] for at in places]) for places in self._places[output])

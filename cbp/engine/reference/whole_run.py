@@ -33,11 +33,7 @@ def call_run(
     states: Mapping[str, Mapping[Row, Sequence[Row]]],
     context: RunContext,
 ) -> dict[str, ByKey]:
-    """Call the author once.
-
-    Returns:
-        State to key to the records that were put, with deletions among them, in order.
-    """
+    """Call the author once; return the puts and deletions of each state, by key, in order."""
     tables = {one.name: table_of(inputs[one.name], one.schema) for one in spec.inputs}
     readers = {one.name: _Reached(one, spec, states[one.name]) for one in spec.kept}
     called = call_once(stage, spec, tables, readers, context, Room(stage, sys.maxsize))
@@ -55,7 +51,6 @@ class _Reached:
 
     @property
     def size(self) -> int:
-        """Number of records."""
         return sum(map(len, self._records.values()))
 
     def find(self, keys: pa.Table) -> tuple[Any, pa.Table]:
@@ -69,19 +64,16 @@ class _Reached:
         return np.array([*found], np.int64), table_of([*found.values()], self._state.schema)
 
     def of(self, keys: pa.Table) -> pa.Table:
-        """Return all records with these keys of the stage."""
         rows = chain(*(self._records.get(unify(values), ()) for values in _rows(keys)))
         return table_of(list(rows), self._state.schema)
 
     def all(self) -> pa.Table:
-        """Return all records."""
         return table_of(list(chain(*self._records.values())), self._state.schema)
 
 
 def _by_key(
     state: StateSpec, spec: TranslatorSpec, operations: Sequence[ReachedOperation]
 ) -> ByKey:
-    """Return the puts and deletions, by the stage's key."""
     by_key: ByKey = {}
     many = len(spec.key_of(state))
     for one in operations:

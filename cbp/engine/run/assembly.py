@@ -1,24 +1,22 @@
-"""Assembly of a prepared run from the reports of its tasks; pure.
-
-    TaskReport (`cbp.engine.task.reports`) -> PreparedRun (`cbp.engine.interface.runs`)
+"""Assembly of a prepared run (`PreparedRun`) from the reports of its tasks (`TaskReport`); pure.
 
 Not guaranteed: that the reports stay few. There is one per file, and the driver collects all
-of a run's. So their number grows with the files that the run writes and touches, that is, with
-the buckets and bytes that it changes. For more than some ten thousand files, tasks should write
-shards of actions beside the tables instead; that does not exist.
+of a run's. For more than some ten thousand files, tasks should write shards of actions beside the
+tables instead; that does not exist.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from cbp.engine.columnar.file_slices import records_expected, share_of
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.interface.runs import PreparedRun, RunPlan
-from cbp.engine.run.framing import place_in_increment
+from cbp.engine.run.framing import brought_by, named_record
 from cbp.engine.shuffle.broadcast import ALL_NAMED, ALL_REACHED
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.engine.task.reports import (
@@ -45,11 +43,10 @@ from cbp.model.run.intention import TableChange
 
 def empty_outputs(plan: RunPlan) -> dict[str, Increment]:
     """Return the empty increments of an epoch whose inputs are all empty: no files, no job."""
-    flows = {
-        output.name: f"{plan.node.name}.{output.name}" for output in plan.node.translator.outputs
-    }
+    node = plan.node
+    flows = {one.name: f"{node.name}.{one.name}" for one in node.translator.outputs}
     fused = [f"{node.name}.{o.name}" for node in plan.fused for o in node.translator.outputs]
-    flows.update(zip(fused, fused, strict=True))
+    flows |= dict(zip(fused, fused, strict=True))
     return {key: Increment(flow, plan.epoch, plan.epoch) for key, flow in flows.items()}
 
 
@@ -60,11 +57,7 @@ T = TypeVar("T")
 
 
 class Reported:
-    """The reports of a phase's tasks, by kind.
-
-    Attributes:
-        next_phase: Reports of the next phase, if tasks also ran it.
-    """
+    """The reports of a phase's tasks, by kind, and of the next phase, if tasks also ran it."""
 
     def __init__(self, reports: Iterable[TaskReport]) -> None:
         self._by_kind: dict[type, list[Any]] = defaultdict(list)
@@ -74,7 +67,7 @@ class Reported:
                 self.next_phase += report.reports
                 behind = Reported(report.reports)
                 for kind in _OF_BOTH_PHASES:
-                    self._by_kind[kind] += behind._by_kind[kind]
+                    self._by_kind[kind] += behind.all(kind)
             else:
                 self._by_kind[type(report)].append(report)
 
@@ -94,10 +87,7 @@ class Reported:
 
 
 def raise_first_error(reported: Reported) -> None:
-    """Raise the error that a task reported, if any.
-
-    Of several errors it raises the one with the smallest text, so the choice is deterministic.
-    """
+    """Raise the error that a task reported, if any: of several, the one with the smallest text."""
     if failed := reported.all(Failed):
         raise min(failed, key=lambda one: one.message).error()
 
@@ -106,19 +96,8 @@ def located(error: AuthorCodeError, plan: RunPlan) -> AuthorCodeError:
     """Return the error, with the increments that hold the records of the failed call."""
     records = {}
     for name, place in error.details.get("records", {}).items():
-        for increment in plan.inputs.get(name, ()):
-            if place < increment.records:
-                input_ = plan.node.translator.input(name)
-                before = plan.origins.before
-                where = place_in_increment(increment, place, input_, before)
-                if where is not None:
-                    records[name] = {
-                        "flow": where[0].flow,
-                        "increment": where[0].index,
-                        "record": where[1],
-                    }
-                break
-            place -= increment.records
+        if (where := brought_by(plan, name, place)) is not None:
+            records[name] = named_record(*where)
     error.details = {key: value for key, value in error.details.items() if key != "records"}
     if records:
         error.details = {**error.details, "records": records}
@@ -126,11 +105,7 @@ def located(error: AuthorCodeError, plan: RunPlan) -> AuthorCodeError:
 
 
 def assemble(plan: RunPlan, reported: Reported, *, now_ms: int) -> PreparedRun:
-    """Put together increments, table changes and figures.
-
-    Raises:
-        IncrementDamagedError: If an input had another number of records than recorded.
-    """
+    """Assemble what a run did; `IncrementDamagedError` if an input's count of records differs."""
     figures = _figures(reported)
     figures.setdefault("records_in", 0)
     for name, increments in plan.inputs.items():
@@ -149,15 +124,16 @@ def assemble(plan: RunPlan, reported: Reported, *, now_ms: int) -> PreparedRun:
     changes: list[TableChange] = []
     for state in plan.node.translator.states:
         table = state_table(plan.node.name, state.name)
-        changes.extend(_state_changes(table, state.name, reported, now_ms))
-    changes.extend(_output_changes(plan, outputs, now_ms))
-    _count_dead_letters(figures)
+        changes += _state_changes(table, state.name, reported, now_ms)
+    changes += _output_changes(plan, outputs, now_ms)
+    # Records to `ALL` that found no group in any task are dead letters; see `Shared.counts`.
+    for name in [name for name in figures if name.startswith(ALL_NAMED)]:
+        named = figures.pop(name)
+        if not figures.pop(ALL_REACHED + name.removeprefix(ALL_NAMED)):
+            figures["dead_letters"] += named
     figures["bytes_written"] = _bytes_written(reported)
-    figures["bytes_dropped"] = sum(
-        file.bytes_dropped
-        for files in (reported.all(DroppedFile), reported.all(MergedFile))
-        for file in files
-    )
+    figures["bytes_dropped"] = sum(file.bytes_dropped for file in reported.all(DroppedFile))
+    figures["bytes_dropped"] += sum(file.bytes_dropped for file in reported.all(MergedFile))
     figures["bytes_in"] = sum(i.bytes for increments in plan.inputs.values() for i in increments)
     return PreparedRun(outputs, tuple(changes), figures, next_timer(plan, reported.all(NextTimer)))
 
@@ -173,17 +149,6 @@ def next_timer(plan: RunPlan, reported: Iterable[NextTimer]) -> int | None:
     if plan.due_ms is not None and not plan.wakes:
         times.append(plan.due_ms)
     return min(times, default=None)
-
-
-def _count_dead_letters(figures: dict[str, float]) -> None:
-    """Count records to `ALL` that found no group in any task as dead letters.
-
-    See `Shared.counts`.
-    """
-    for name in [name for name in figures if name.startswith(ALL_NAMED)]:
-        named = figures.pop(name)
-        if not figures.pop(ALL_REACHED + name.removeprefix(ALL_NAMED)):
-            figures["dead_letters"] += named
 
 
 def _bytes_written(reported: Reported) -> int:
@@ -214,26 +179,20 @@ def _figures(reported: Reported) -> dict[str, float]:
 def _outputs(plan: RunPlan, reported: Reported) -> dict[str, Increment]:
     outputs = empty_outputs(plan)
     addressed = [spec.name for spec in plan.node.translator.addressed]
+    # These decide which groups get this epoch's messages.
+    bindings = tuple(
+        DataFile(file.path, file.rows, file.size)
+        for file in sorted(reported.all(BindingsFile), key=attrgetter("path"))
+    )
     for name, increment in outputs.items():
         mine = [file for file in reported.all(OutputFile) if file.flow == increment.flow]
         files = tuple(
             DataFile(file.path, file.rows, file.size, buckets=file.buckets)
             for file in sorted(mine, key=attrgetter("path"))
         )
-        outputs[name] = Increment(
-            increment.flow,
-            increment.index,
-            increment.framing_key,
-            files,
-            _bindings(reported) if files and name in addressed else (),
-        )
+        bound = bindings if files and name in addressed else ()
+        outputs[name] = replace(increment, files=files, bindings=bound)
     return outputs
-
-
-def _bindings(reported: Reported) -> tuple[DataFile, ...]:
-    """Return the files of bindings, which decide the groups that get this epoch's messages."""
-    files = sorted(reported.all(BindingsFile), key=attrgetter("path"))
-    return tuple(DataFile(file.path, file.rows, file.size) for file in files)
 
 
 def _state_changes(table: str, state: str, reported: Reported, now_ms: int) -> list[TableChange]:
@@ -262,31 +221,21 @@ def _output_changes(
     plan: RunPlan, outputs: Mapping[str, Increment], now_ms: int
 ) -> list[TableChange]:
     changes = []
+    epoch = {"_epoch": plan.epoch}
     for increment in outputs.values():
-        stage, _, output = increment.flow.partition(".")
-        table = flow_table(stage, output)
-        adds = [
-            AddFile(
-                path=file.path.removeprefix(f"{table}/"),
-                partition_values={},
-                size=file.bytes,
-                rows=file.records,
-                modified_ms=now_ms,
-                min_values={"_epoch": plan.epoch},
-                max_values={"_epoch": plan.epoch},
+        table = flow_table(*increment.flow.split(".", 1))
+        adds = []
+        for file in increment.files:
+            path = file.path.removeprefix(f"{table}/")
+            add = AddFile(
+                path, {}, file.bytes, file.records, now_ms, min_values=epoch, max_values=epoch
             )
-            for file in increment.files
-        ]
+            adds.append(add.to_json())
         if adds:
-            changes.append(TableChange(table, tuple(add.to_json() for add in adds)))
+            changes.append(TableChange(table, tuple(adds)))
     return changes
 
 
 def _add(file: NewStateFile | MergedFile, now_ms: int) -> dict[str, Any]:
-    return AddFile(
-        path=file.path,
-        partition_values={"_bucket": str(file.bucket)},
-        size=file.size,
-        rows=file.rows,
-        modified_ms=now_ms,
-    ).to_json()
+    partition = {"_bucket": str(file.bucket)}
+    return AddFile(file.path, partition, file.size, file.rows, now_ms).to_json()

@@ -8,17 +8,15 @@ with the run's note, it documents what an operator changed.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.row_codec import encode_rows
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.storage.checked_parquet import CHECKED, sealed
+from cbp.engine.storage.checked_parquet import parquet_file
 from cbp.engine.storage.files import Files
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.run_context import time_of
@@ -34,10 +32,8 @@ def write_corrections(
     """Make corrections of a state durable, and return their increment."""
     schema, rows = correction_rows(node.translator.state(state).schema, corrections)
     table = pa.table(encode_rows(rows, schema), schema=arrow_schema(schema))
-    data = io.BytesIO()
-    pq.write_table(table, data, **CHECKED)
     path = f"{FOLDER}/{node.name}/{plan.epoch:012d}-00000-{plan.run}.parquet"
-    whole = sealed(data.getvalue(), f"{plan.folder}/{path}")
+    whole = parquet_file(table, f"{plan.folder}/{path}")
     files.write_durable(f"{plan.folder}/{path}", whole, what="correction")
     file = DataFile(path, len(rows), len(whole))
     return Increment(f"{node.name}.{state}", plan.epoch, plan.epoch, (file,))
@@ -59,6 +55,5 @@ def correcting_plan(plan: RunPlan, node: StageNode, state: str, increment: Incre
             behind.append(member)
             flows |= {f"{member.name}.{output.name}" for output in member.translator.outputs}
     # No group is called for its timer.
-    return replace(
-        plan, node=corrector, inputs={input_.name: (increment,)}, fused=tuple(behind), time_ms=0
-    )
+    inputs = {input_.name: (increment,)}
+    return replace(plan, node=corrector, inputs=inputs, fused=tuple(behind), time_ms=0)

@@ -2,9 +2,7 @@
 
 Guaranteed: every executor runs the same task code (`cbp.engine.task.stage_task`) on the same files,
 so that results do not depend on the executor (tests/cbp/engine/test_direct.py,
-tests/spark/test_spark_engine.py).
-Absent on purpose: how tasks are planned (`cbp.engine.run.task_planner`), and how their reports
-are used (`cbp.engine.run.preparer`). The executor on Spark is in `cbp.engine.spark`, the one that
+tests/spark/test_spark_engine.py). The executor on Spark is in `cbp.engine.spark`, the one that
 a service without Spark uses in `cbp.engine.workers`.
 """
 
@@ -31,10 +29,7 @@ from cbp.model.plan.spark_or_worker import Bypass, Lane
 
 
 class Executor(RunControl, Protocol):
-    """Carries out the tasks of runs; cancels and watches runs.
-
-    Safe to call from several threads.
-    """
+    """Carries out the tasks of runs; cancels and watches runs; for several threads."""
 
     @property
     def slots(self) -> int:
@@ -61,10 +56,7 @@ class Executor(RunControl, Protocol):
         ...
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
-        """Run every task of a plan; return all their reports and one of the job's lane.
-
-        The reports of a task are returned once, even if Spark retries or speculates.
-        """
+        """Run all tasks; return one task's reports once, and one report of the job's lane."""
         ...
 
     def forget(self, folder: str) -> None:
@@ -97,9 +89,8 @@ class LocalExecutor:
     def work(self, plan: RunPlan, task: TaskPlan) -> Callable[[], list[TaskReport]]:
         """Return the function, to be called in any process, that runs every task of a plan."""
         require_no_spark(plan.node.name, task.spec)
-        shares = None
-        if task.spec.record_wise:
-            shares = record_shares(plan, plan.slots_of(self.slots), task.limits)
+        slots = plan.slots_of(self.slots)
+        shares = record_shares(plan, slots, task.limits) if task.spec.record_wise else None
         return partial(_run_tasks, self._kind, task, shares)
 
     def loop_slots(self) -> int:
@@ -118,12 +109,10 @@ class LocalExecutor:
 
     def stacks(self, run: str) -> Sequence[ProcessStack]:
         """Return none: a run uses its caller's thread."""
-        del run
         return ()
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
         """Return no runs: a run never waits, since it uses its caller's thread."""
-        del runs
         return ()
 
     def forget(self, folder: str) -> None:
@@ -136,7 +125,6 @@ class LocalExecutor:
 def _run_tasks(
     kind: type[StageTask], task: TaskPlan, shares: Sequence[list[InputShare]] | None
 ) -> list[TaskReport]:
-    """Run all tasks, one after the other; `shares` are those of a record-wise stage."""
     if shares is not None:
         runs = (kind(task, i, "0").run_shares(share) for i, share in enumerate(shares))
     else:
@@ -156,16 +144,13 @@ def run_together(
 ) -> list[TaskReport]:
     """Run one of several tasks that exchange messages; return its reports.
 
+    There are none if another task has failed, which has the error; `PeerGoneError` if its process
+    is gone.
+
     Args:
         gather: Gives a text to all tasks and returns those of all; called once.
         host: An address of this machine at which all other tasks reach it.
         batches: The shuffled records of the task; `None` if it reads the increment itself.
-
-    Returns:
-        The reports; none if another task has failed, which has the error.
-
-    Raises:
-        PeerGoneError: The process of another task is gone.
     """
     # Imported here: most workers never run a loop in several tasks.
     from cbp.engine.shuffle.flight_exchange import connected
@@ -188,12 +173,8 @@ def joined_reports(by_task: Sequence[list[TaskReport]]) -> list[TaskReport]:
     All tasks end in the superstep in which one fails, and their groups are in order. So the first
     task that failed has the error that a single task would have; with microsteps, another task may
     have failed in an earlier microstep.
-
-    Raises:
-        InvariantError: A task ended because another one had failed, but none reports a failure.
     """
-    failed = [one for one in by_task if one and not has_succeeded(one)]
-    if failed:
+    if failed := [one for one in by_task if one and not has_succeeded(one)]:
         return failed[0]
     if not all(by_task):
         message = "a task of a loop ended because another task had failed, but none reports it"

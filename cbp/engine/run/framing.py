@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -32,13 +32,10 @@ from cbp.model.flow.framing import Keyed, Refused, Segment, extend_runs, framing
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
 
 SLICES_MAX = 50_000
-"""Maximum number of slices of one increment.
-
-Each is a line in its consumer's queue, some 60 bytes of JSON.
-"""
+"""Maximum number of slices of one increment. Each is a line in its consumer's queue, some 60 bytes
+of JSON."""
 
 _WINDOW_ROWS = 65_536
-NOTHING_BEFORE: Mapping[str, int] = MappingProxyType({})
 
 
 def frame_increment(
@@ -48,12 +45,9 @@ def frame_increment(
     memo: Any,
     *,
     stage: str,
-    set_aside_max: int | None = None,
+    set_aside_max: int | None,
 ) -> tuple[list[Segment], Any]:
     """Return the segments of an output increment, and the memo after it.
-
-    Args:
-        set_aside_max: As in `IncrementReader.frame`.
 
     Raises:
         IncrementDamagedError: If a file is missing, damaged, or has other records.
@@ -71,7 +65,7 @@ def frame_increment(
                 keys, memo = _keys(window, spec, memo, stage, refuses=set_aside_max is not None)
             except AuthorCodeError as error:
                 for name, row in error.places.items():
-                    place = _named(increment, before + rows + row)
+                    place = named_record(increment, before + rows + row)
                     error.details = {**error.details, "records": {name: place}}
                 raise
             failed = [key for key in keys if isinstance(key, Refused)]
@@ -98,23 +92,26 @@ def frame_increment(
     return segments(keyed, ordered=spec.frame_by.memo), memo
 
 
-def _named(increment: Increment, place: int) -> dict[str, Any]:
+def named_record(increment: Increment, place: int) -> dict[str, Any]:
+    """Return a record's place as errors have it."""
     return {"flow": increment.flow, "increment": increment.index, "record": place}
 
 
-def place_in_increment(
-    increment: Increment, place: int, input_: InputSpec, before: Mapping[str, int] = NOTHING_BEFORE
+def brought_by(plan: RunPlan, name: str, place: int) -> tuple[Increment, int] | None:
+    """Return the increment that brought the n-th record of an input, and its place there."""
+    for increment in plan.inputs.get(name, ()):
+        if place < increment.records:
+            input_ = plan.node.translator.input(name)
+            return _place_in_flow(increment, place, input_, plan.origins.before)
+        place -= increment.records
+    return None
+
+
+def _place_in_flow(
+    increment: Increment, place: int, input_: InputSpec, before: Mapping[str, int]
 ) -> tuple[Increment, int] | None:
-    """Return the increment of a flow that brought a record, and its place there.
-
-    Args:
-        increment: An increment that an input reads; a frame if the input is framed.
-        before: As in `Origins`; needed since a file's name in a frame has the increment's
-            number, but not the number of records before the file.
-
-    Returns:
-        `None` if unknown.
-    """
+    # A file's name in a frame has the number of its increment, but not that of the records before
+    # the file.
     if input_.frame_by is None:
         return increment, place
     for file in increment.files:
@@ -148,9 +145,7 @@ def increments_of(increment: Increment, input_: InputSpec) -> list[Increment]:
 
 def without_refused(plan: RunPlan) -> RunPlan:
     """Return the run without records that have no framing key."""
-    inputs = {
-        name: tuple(one.without_refused() for one in many) for name, many in plan.inputs.items()
-    }
+    inputs = {name: tuple(i.without_refused() for i in many) for name, many in plan.inputs.items()}
     return replace(plan, inputs=inputs)
 
 
@@ -162,16 +157,12 @@ def _keys(
     names = window.schema.names
     columns = decode_columns(window, names, [spec.schema[name].type for name in names])
     make = record_class(spec.name, tuple(names))._make
+    keys_of = partial(framing_keys, stage=stage, input_=spec.name, refuses=refuses)
     if not frame_by.column:
-        return framing_keys(
-            map(make, columns), frame_by, memo, stage=stage, input_=spec.name, refuses=refuses
-        )
+        return keys_of(map(make, columns), frame_by, memo)
     runs = [(value, len(list(run))) for value, run in groupby(columns)]
-    records = (make(value) for value, _ in runs)
     try:
-        keys, memo = framing_keys(
-            records, frame_by, memo, stage=stage, input_=spec.name, refuses=refuses
-        )
+        keys, memo = keys_of((make(value) for value, _ in runs), frame_by, memo)
     except AuthorCodeError as error:
         error.places = {name: sum(n for _, n in runs[:at]) for name, at in error.places.items()}
         raise

@@ -8,7 +8,6 @@ first stage (`cbp.engine.task.writers`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from cbp.engine.interface.runs import PreparedRun, RunPlan
@@ -69,17 +68,12 @@ def joined(plan: RunPlan, first: PreparedRun, second: PreparedRun) -> PreparedRu
     increments = [*first.outputs.values(), *second.outputs.values()]
     by_flow = {increment.flow: increment for increment in increments}
     outputs = {key: by_flow[empty.flow] for key, empty in empty_outputs(plan).items()}
-    figures = _sums(first.figures, second.figures)
+    figures = {**first.figures}
+    for name, value in second.figures.items():
+        before = figures.get(name, 0)
+        figures[name] = max(before, value) if name in _LARGEST else before + value
     # The second phase reads what the first one wrote, which is not an input of the run.
     figures |= {name: first.figures.get(name, 0) for name in ("records_in", "bytes_in")}
     due = (one.due_ms for one in (first, second) if one.due_ms is not None)
     changes = (*second.changes, *first.changes)
     return PreparedRun(outputs, changes, figures, min(due, default=None))
-
-
-def _sums(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
-    figures = dict(first)
-    for name, value in second.items():
-        before = figures.get(name, 0)
-        figures[name] = max(before, value) if name in _LARGEST else before + value
-    return figures

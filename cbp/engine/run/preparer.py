@@ -2,8 +2,6 @@
 
 Guaranteed: nothing is published. No record names the files of a run that failed, so `collect`
 finds them.
-Absent on purpose: where tasks run (`cbp.engine.run.executor`), and what they do
-(`cbp.engine.task.stage_task`).
 """
 
 from __future__ import annotations
@@ -67,9 +65,8 @@ class Preparer:
         """Return the limits that decide how a run is executed; see `RunPreparer.limits`."""
         limits, bypass = self.planner.limits, self.executor.bypass
         rows = {form: limits.rows_per_task_of(form) for form in get_args(Form)}
-        if not self.executor.shuffles:
-            most: tuple[int | None, int | None] = (None, None)
-        else:
+        most: tuple[int | None, int | None] = (None, None)
+        if self.executor.shuffles:
             most = limits.arranged_reads, limits.arranged_bytes
         return PhysicalLimits(
             self.executor.slots,
@@ -155,11 +152,10 @@ class Preparer:
         prepared, more = self._phase(first, enter, behind)
         behind = reading(behind, prepared)
         # A single task may have done both phases; otherwise the second is a job of its own.
-        rest = (
-            assemble(behind, Reported(more), now_ms=self.now_ms())
-            if more
-            else self._phase(behind, enter)[0]
-        )
+        if more:
+            rest = assemble(behind, Reported(more), now_ms=self.now_ms())
+        else:
+            rest, _ = self._phase(behind, enter)
         return joined(plan, with_members(first, prepared), with_members(behind, rest))
 
     def _phase(
@@ -195,7 +191,7 @@ class Preparer:
             prepared = self._with_set_aside(prepared, aside, reported.all(SetAside))
         figures = {
             **prepared.figures,
-            **_tasks([task for _, task in jobs], reported),
+            **_task_figures([task for _, task in jobs], reported),
             "seconds_plan": ready - started,
             "seconds_job": done - ready,
             "seconds_assemble": time.perf_counter() - done,
@@ -210,10 +206,8 @@ class Preparer:
                 # Under another name: files of an earlier try are garbage.
                 run = f"{task.run}s{tries}" if tries else task.run
                 # Messages are routed like other records, so that one without a key is found.
-                apart: frozenset[str] = frozenset()
-                task = replace(
-                    task, run=run, set_aside=aside.left_out, in_place=apart, by_bucket=apart
-                )
+                apart, left = frozenset[str](), aside.left_out
+                task = replace(task, run=run, set_aside=left, in_place=apart, by_bucket=apart)
             reports = self._executed(part, task)
             reported = Reported(reports)
             try:
@@ -231,8 +225,7 @@ class Preparer:
     def _with_set_aside(
         self, prepared: PreparedRun, aside: SettingAside, reports: Sequence[SetAside]
     ) -> PreparedRun:
-        now_ms = self.now_ms()
-        change, figures = aside.change(reports, files=self.files, now_ms=now_ms)
+        change, figures = aside.change(reports, files=self.files, now_ms=self.now_ms())
         changes = prepared.changes if change is None else (*prepared.changes, change)
         figures = {**prepared.figures, **figures}
         figures["records_in"] = figures.get("records_in", 0) + len(aside.refused)
@@ -299,7 +292,7 @@ class Preparer:
         return changes
 
 
-def _tasks(jobs: Sequence[TaskPlan], reported: Reported) -> dict[str, float]:
+def _task_figures(jobs: Sequence[TaskPlan], reported: Reported) -> dict[str, float]:
     """Return how many tasks ran, and how many a loop would have had if slots had been free."""
     if not jobs or jobs[0].spec.supersteps == 1:
         return {"tasks": max((job.tasks for job in jobs), default=0)}

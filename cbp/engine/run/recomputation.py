@@ -5,13 +5,10 @@ r"""Recomputation: the groups of a run that reads a replacement are recomputed.
                                                               |
                                               the run, on groups without state
 
-Every group of the run is given all of its records that count: those from before, those that came
-now, and none that is gone. Its state is replaced by what it emits, so the run writes what an
-ordinary one writes, and views change by their difference. A group that no longer has a record is
-not called, and loses its state (`TranslatorSpec.anew`).
-
-Groups are found by the hash of their key. Keys of one hash are all recomputed, so none needs
-to be distinguished from another.
+Every group of the run is given all of its records that count. Its state is replaced by what it
+emits, so the run writes what an ordinary one writes, and views change by their difference. A group
+that no longer has a record is not called, and loses its state (`TranslatorSpec.anew`). Groups are
+found by the hash of their key; keys of one hash are all recomputed.
 
 Several threads read the retained files, and their records come in the order of the files. The index
 of a file says which of its records can belong to the groups: only these are decoded
@@ -19,9 +16,8 @@ of a file says which of its records can belong to the groups: only these are dec
 that it lets pass; then all is read again, without any index. A verification and a build read none.
 
 The records from before are written to one file an input, below a state's table, where the files of
-attempts are collected. It is removed when the run is prepared: no record names it.
-
-Memory: the records that are gone, and some hundred thousand others at a time and thread.
+attempts are collected. It is removed when the run is prepared: no record names it. Memory: the
+records that are gone, and some hundred thousand others at a time and thread.
 
 Invariant: the state of each group is that of a stage that read what counts in one increment
 (tests/controller/loop/recovery/test_replacement.py).
@@ -86,14 +82,7 @@ _logger = logging.getLogger(__name__)
 def recomputing_groups(plan: RunPlan, *, files: Files, faults: Faults) -> Iterator[RunPlan]:
     """Yield the plan of a run; for a replacement, a plan that recomputes its groups.
 
-    Args:
-        plan: The run, with `retained` if it reads a replacement.
-        files: Removes temporary files at the end.
-        faults: Failpoints, called for each file that is written.
-
-    Raises:
-        IncrementDamagedError: A file is missing or damaged.
-        RecordsAbsentError: Records that are taken back are in no increment.
+    `RecordsAbsentError` if records that are taken back are in no increment.
     """
     if not plan.replaces:
         yield plan
@@ -117,12 +106,7 @@ def recomputing_groups(plan: RunPlan, *, files: Files, faults: Faults) -> Iterat
 
 @dataclass
 class _Recomputation:
-    """Makes the plan of one run; see the module header.
-
-    Attributes:
-        uses_index: Whether it believes indexes.
-        written: Full paths of the files that were written.
-    """
+    """Makes a run's plan (module header); `uses_index`: believes indexes; `written`: full paths."""
 
     plan: RunPlan
     faults: Faults
@@ -137,7 +121,6 @@ class _Recomputation:
         return self.plan.node.translator
 
     def plan_anew(self) -> RunPlan:
-        """Write the earlier input of the groups, and return the plan that reads it."""
         assert self._spec.key is not None, "only groups are recomputed"
         self._range = KeyRange()
         self._groups = GroupHashes(self._hashes_of_run())
@@ -145,22 +128,24 @@ class _Recomputation:
         # Keys without a record so far; those that remain at the end have none.
         keys = [self._key(spec).keys(gone[spec.name]) for spec in self._spec.inputs]
         self._left = pa.concat_tables(keys)
-        inputs = {}
-        for number, spec in enumerate(self._spec.inputs):
-            inputs[spec.name] = (self._given(spec, gone[spec.name], number),)
-        hidden = self._unused_name()
+        inputs = {
+            spec.name: (self._given(spec, gone[spec.name], number),)
+            for number, spec in enumerate(self._spec.inputs)
+        }
+        used = {one.name for one in self._spec.inputs} | {one.name for one in self._spec.outputs}
+        used |= {one.name for one in self._spec.states}
+        hidden = "emptied"
+        while hidden in used:
+            hidden += "_"
         flow, epoch = f"{self.plan.node.name}.{hidden}", self.plan.epoch
         sink = self._sink(len(inputs), arrow_schema(self._spec.key))
         if self._left.num_rows:
             sink.write(self._left)
         inputs[hidden] = (Increment(flow, epoch, epoch, self._closed(sink)),)
-        key = self._spec.key
-        anew = replace(
-            self._spec, inputs=(*self._spec.inputs, InputSpec(hidden, key, key.names)), anew=hidden
-        )
-        node = replace(
-            self.plan.node, translator=anew, wiring={**self.plan.node.wiring, hidden: flow}
-        )
+        node, key = self.plan.node, self._spec.key
+        every = (*self._spec.inputs, InputSpec(hidden, key, key.names))
+        anew = replace(self._spec, inputs=every, anew=hidden)
+        node = replace(node, translator=anew, wiring={**node.wiring, hidden: flow})
         return replace(self.plan, node=node, inputs=inputs, retained={})
 
     def _hashes_of_run(self) -> Int64s:
@@ -175,14 +160,11 @@ class _Recomputation:
         return np.concatenate(found)
 
     def _gone(self, spec: InputSpec) -> pa.Table:
-        """Return records of the run's groups that this run or an earlier one took back."""
         name = spec.name
         increments = (*self.plan.retained.get(name, ()), *self.plan.inputs.get(name, ()))
-        gone = [file for one in increments for file in one.gone]
-        return pa.concat_tables([file_columns(spec).empty_table(), *self._records(gone, spec)])
+        return self._all_records([file for one in increments for file in one.gone], spec)
 
     def _given(self, spec: InputSpec, gone: pa.Table, number: int) -> Increment:
-        """Return the records of an input that were not taken back, as one increment."""
         own = self.plan.inputs.get(spec.name, ())
         sink = self._sink(number, file_columns(spec))
         before = [file for one in self.plan.retained.get(spec.name, ()) for file in one.files]
@@ -195,9 +177,7 @@ class _Recomputation:
             if not gone.num_rows:
                 as_they_are.append(file)
                 continue
-            records = pa.concat_tables(
-                [file_columns(spec).empty_table(), *self._records([file], spec)]
-            )
+            records = self._all_records([file], spec)
             if subtract_rows(records, gone)[0].num_rows == records.num_rows:
                 as_they_are.append(file)
             else:
@@ -223,18 +203,16 @@ class _Recomputation:
         return still
 
     def _found(self, keys: pa.Table) -> None:
-        """Note that groups have a record."""
         if self._left.num_rows and keys.num_rows:
             left, there = row_codes([self._left, keys])
             self._left = self._left.filter(pa.array(~np.isin(left, there)))
 
-    def _records(self, files: Sequence[DataFile], spec: InputSpec) -> Iterator[pa.Table]:
-        """Yield the records of the run's groups, in the order of the files."""
-        for parts in _gathered(self._likely_records(files, spec), _ROWS):
-            yield from self._exact(parts, spec)
+    def _all_records(self, files: Sequence[DataFile], spec: InputSpec) -> pa.Table:
+        parts = _gathered(self._likely_records(files, spec), _ROWS)
+        records = itertools.chain.from_iterable(self._exact(some, spec) for some in parts)
+        return pa.concat_tables([file_columns(spec).empty_table(), *records])
 
     def _exact(self, parts: Sequence[_Part], spec: InputSpec) -> Iterator[pa.Table]:
-        """Yield the records that belong to the run's groups; raises as `_of_groups`."""
         for exact, alike in itertools.groupby(parts, key=lambda part: part.is_exact):
             some = list(alike)
             if exact:
@@ -243,11 +221,7 @@ class _Recomputation:
                 yield self._of_groups(some, spec).records
 
     def _of_groups(self, parts: Sequence[_Part], spec: InputSpec) -> _Part:
-        """Return the records that belong to the run's groups.
-
-        Raises:
-            _IndexWrongError: The index of one has other bits than the hashes of its keys.
-        """
+        """Return the records of the run's groups (`_IndexWrongError`: an index is wrong)."""
         records, key = pa.concat_tables([part.records for part in parts]), self._key(spec)
         keys, at = key.keys(records), 0
         hashes = key.hashes(keys)
@@ -259,7 +233,6 @@ class _Recomputation:
         return _Part(parts[0].path, records.take(chosen), is_exact=True)
 
     def _chosen(self, keys: pa.Table, hashes: Int64s) -> Positions:
-        """Return which keys belong to the run's groups."""
         chosen = self._groups.among(hashes)
         # A key that only shares a group's hash, and is out of range, causes no further search.
         return chosen[self._range.inside(keys.take(pa.array(chosen)))] if chosen.size else chosen
@@ -285,10 +258,7 @@ class _Recomputation:
         return list(found) if file.records <= _ROWS and file.bytes <= _SMALL_BYTES else found
 
     def _selected(self, share: Share, spec: InputSpec) -> Iterator[_Part]:
-        """Yield the records of a file that can belong to the run's groups.
-
-        Where it has no index, they do. It decodes what the index leaves.
-        """
+        """Yield the records of a file that belong to the run's groups, or can by its index."""
         columns, key = file_columns(spec), self._key(spec)
         found = False
         for group in row_groups(share):
@@ -319,7 +289,6 @@ class _Recomputation:
             found = bool(chosen.size)
 
     def _key_parts(self, share: Share, spec: InputSpec) -> Iterator[tuple[pa.Table, Int64s]]:
-        """Yield the keys of a file's records, and their hashes."""
         key = self._key(spec)
         for group in row_groups(share):
             keys = key.keys(group.read(key.columns.names))
@@ -345,15 +314,6 @@ class _Recomputation:
         path = done.path.removeprefix(f"{self.plan.folder}/")
         return (DataFile(path, done.rows, done.bytes),)
 
-    def _unused_name(self) -> str:
-        """Return the name of an input that no flow of the stage has."""
-        spec, name = self._spec, "emptied"
-        used = {one.name for one in spec.inputs} | {one.name for one in spec.outputs}
-        used |= {one.name for one in spec.states}
-        while name in used:
-            name += "_"
-        return name
-
 
 class _IndexWrongError(Exception):
     """The index of the file at the given path does not fit its keys."""
@@ -361,12 +321,7 @@ class _IndexWrongError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some records of a file.
-
-    Attributes:
-        bits: What the index has of each; `None`: they were chosen without it.
-        is_exact: Whether all of them belong to the run's groups.
-    """
+    """Records of a file, all of the run's groups if exact, with their bits of the index if used."""
 
     path: str
     records: pa.Table

@@ -7,9 +7,8 @@ A job in which groups fail counts for nothing: it is done again without them, un
 until none fails. Tasks look for all groups that fail, so twice is the rule.
 
 The table is small (`SET_ASIDE_MAX`), and read whole at the start of every run of its stage. A run
-adds a file. What is given back is what is there: such a run drops all files, and adds one with what
-failed again. Both are changes of the run's record, so that the table is published, rolled back and
-redone as states are.
+adds a file. A run that gives back drops all files, and adds one with what failed again. Both are
+changes of the run's record, so that the table is published, rolled back and redone as states are.
 
 Invariant: at any epoch, the table has exactly the records of the stage's input that no call has
 seen, in the order in which they came (tests/cbp/engine/test_set_aside.py).
@@ -17,7 +16,6 @@ seen, in the order in which they came (tests/cbp/engine/test_set_aside.py).
 
 from __future__ import annotations
 
-import io
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +23,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.file_slices import share_of, windows
@@ -34,9 +31,9 @@ from cbp.engine.columnar.row_codec import decode_columns, encode_rows
 from cbp.engine.commit.table_entries import live_adds
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.run.framing import place_in_increment
+from cbp.engine.run.framing import brought_by
 from cbp.engine.run.table_cache import OpenTables
-from cbp.engine.storage.checked_parquet import CHECKED, open_parquet, sealed
+from cbp.engine.storage.checked_parquet import open_parquet, parquet_file
 from cbp.engine.storage.file_names import flow_file
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import set_aside_table
@@ -68,22 +65,16 @@ def read_set_aside(path: str, live: Iterable[AddFile]) -> list[Record]:
 
 
 def refused_records(plan: RunPlan) -> Iterator[SetAside]:
-    """Yield the records of a run's frames that have no framing key.
-
-    Ends one record beyond the limit of the stage, which is enough to refuse the run.
-    """
-    most = plan.node.set_aside_max or 0
-    left = most + 1
+    """Yield a run's records without a framing key, up to one beyond the limit of the stage."""
+    left = (plan.node.set_aside_max or 0) + 1
     for input_ in plan.node.translator.framed:
         types = [column.type for column in input_.schema.fields]
+        details = {"stage": plan.node.name, "function": f"{input_.name}.frame_by"}
+        details["place"] = input_.frame_by.place if input_.frame_by is not None else ""
         place = 0
         for file in (file for one in plan.inputs.get(input_.name, ()) for file in one.files):
             if file.refused is not None and left > 0:
                 code, message = file.refused
-                function, where = f"{input_.name}.frame_by", ""
-                if input_.frame_by is not None:
-                    where = input_.frame_by.place
-                details = {"stage": plan.node.name, "function": function, "place": where}
                 error = Failed("AuthorCodeError", message, {**details, "code": code})
                 at = place
                 for table in windows(share_of(plan.folder, file), input_, _WINDOW_ROWS):
@@ -113,8 +104,7 @@ class SetAsideTable:
     def given_back(self, plan: RunPlan, files: Files) -> dict[str, tuple[Increment, ...]]:
         """Write the records as increments of the stage's inputs, in their order; durable.
 
-        Raises:
-            TypeError, ValueError, ArithmeticError: A record no longer fits its input.
+        `TypeError`, `ValueError` or `ArithmeticError` if a record no longer fits its input.
         """
         increments: dict[str, tuple[Increment, ...]] = {}
         names = [input_.name for input_ in plan.node.translator.inputs]
@@ -132,7 +122,7 @@ class SetAsideTable:
             rows = [read_record(text, input_.schema) for text in texts]
             path = f"{GIVEN_BACK}/{plan.node.name}/{flow_file(plan.epoch, 0, plan.run)}"
             path = path.replace(".parquet", f"-{input_.name}.parquet")
-            data = _parquet(rows, input_.schema, f"{plan.folder}/{path}")
+            data = _encoded(rows, input_.schema, f"{plan.folder}/{path}")
             files.write_durable(f"{plan.folder}/{path}", data, what="given_back")
             file = DataFile(path, len(rows), len(data))
             flow = plan.node.wiring[input_.name]
@@ -146,8 +136,7 @@ class SettingAside:
 
     Attributes:
         gives_back: Whether the run reads the records of the table instead of new ones.
-        refused: Records of its frames on which the author's framing function failed; no task
-            reads them.
+        refused: Records without a framing key, which no task reads.
         again: Called when the job is repeated without the groups that failed.
         failed: Maps the key of each group that failed in this run to its error.
     """
@@ -182,13 +171,12 @@ class SettingAside:
     def change(
         self, reports: Sequence[SetAside], *, files: Files, now_ms: int
     ) -> tuple[TableChange | None, dict[str, float]]:
-        """Return the change of the table, whose file is durable, and figures.
-
-        Raises:
-            SetAsideFullError: There are more records than can be set aside.
-        """
+        """Return figures and the table's change, durable; may raise `SetAsideFullError`."""
         reports = [replace(one, sequence=self._place(one)) for one in reports]
-        ordered = sorted([*self.refused, *reports], key=self._order)
+        names = [input_.name for input_ in self.plan.node.translator.inputs]
+        ordered = sorted(
+            [*self.refused, *reports], key=lambda one: (names.index(one.input), one.sequence)
+        )
         new = self._given_again(ordered) if self.gives_back else self._new(ordered, now_ms)
         before = () if self.gives_back else self.table.records
         self._require_room(len(before) + len(new), ordered)
@@ -204,22 +192,12 @@ class SettingAside:
         name = set_aside_table(self.plan.node.name)
         return TableChange(name, tuple(add.to_json() for add in adds), drops), figures
 
-    def _order(self, report: SetAside) -> tuple[int, int]:
-        names = [input_.name for input_ in self.plan.node.translator.inputs]
-        return names.index(report.input), report.sequence
-
     def _new(self, reports: Sequence[SetAside], now_ms: int) -> list[Record]:
         at = datetime.fromtimestamp(now_ms / 1000, UTC)
-        records = [
-            {
-                "input": one.input,
-                "key": one.key,
-                "record": one.record,
-                **self._error_of(one.key, one.error),
-                **self._origin(one),
-            }
-            for one in reports
-        ]
+        records: list[Record] = []
+        for one in reports:
+            values = {"input": one.input, "key": one.key, "record": one.record}
+            records.append({**values, **self._error_of(one.key, one.error), **self._origin(one)})
         with_records = {one.key for one in reports}
         records += [
             {"input": None, "key": key, "record": None, **self._error_of(key), **_NO_ORIGIN}
@@ -231,25 +209,16 @@ class SettingAside:
         ]
 
     def _given_again(self, reports: Sequence[SetAside]) -> list[Record]:
-        """Return the records of the table that failed again, with their error.
-
-        A record that had no frame, key or order may have a group by now, and fail with it.
-        """
+        """Return the records that failed again, with errors; they may have a group by now."""
         of_input: dict[str, list[Record]] = {}
         for record in self.table.records:
             of_input.setdefault(record["input"], []).append(record)
-        again = [
-            {
-                **of_input[one.input][one.sequence],
-                "key": one.key,
-                **self._error_of(one.key, one.error),
-            }
-            for one in reports
-        ]
+        again = []
+        for one in reports:
+            record = {**of_input[one.input][one.sequence], "key": one.key}
+            again.append(record | self._error_of(one.key, one.error))
         calls = [one for one in self.table.records if one["input"] is None]
-        again += [
-            {**one, **self._error_of(one["key"])} for one in calls if one["key"] in self.failed
-        ]
+        again += [one | self._error_of(one["key"]) for one in calls if one["key"] in self.failed]
         return sorted(again, key=lambda record: (record["epoch"], record["number"]))
 
     def _error_of(self, key: str | None, own: Failed | None = None) -> dict[str, str]:
@@ -283,17 +252,10 @@ class SettingAside:
         return whole + one.sequence - read
 
     def _origin(self, one: SetAside) -> dict[str, Any]:
-        place = one.sequence
-        input_ = self.plan.node.translator.input(one.input)
-        for increment in self.plan.inputs.get(one.input, ()):
-            if place < increment.records:
-                origins = self.plan.origins
-                where = place_in_increment(increment, place, input_, origins.before)
-                if where is None:
-                    break
-                return {"increment": where[0].index, **origins.place(*where)}
-            place -= increment.records
-        return dict(_NO_ORIGIN)
+        where = brought_by(self.plan, one.input, one.sequence)
+        if where is None:
+            return dict(_NO_ORIGIN)
+        return {"increment": where[0].index, **self.plan.origins.place(*where)}
 
     def _require_room(self, records: int, reports: Sequence[SetAside] = ()) -> None:
         if records <= self._most or self.gives_back:
@@ -321,7 +283,7 @@ class SettingAside:
     def _write(self, records: Sequence[Record], files: Files, now_ms: int) -> AddFile:
         path = f"_runs/{flow_file(self.plan.epoch, 0, self.plan.run)}"
         rows = [tuple(record[name] for name in SET_ASIDE.names) for record in records]
-        data = _parquet(rows, SET_ASIDE, f"{self.table.path}/{path}")
+        data = _encoded(rows, SET_ASIDE, f"{self.table.path}/{path}")
         files.write_durable(f"{self.table.path}/{path}", data, what="set_aside")
         return AddFile(path, {}, len(data), len(rows), now_ms)
 
@@ -329,8 +291,5 @@ class SettingAside:
 _NO_ORIGIN = {"increment": None, "file": None, "line": None}
 
 
-def _parquet(rows: Sequence[tuple[Any, ...]], schema: Any, path: str) -> bytes:
-    sink = io.BytesIO()
-    table = pa.table(encode_rows(rows, schema), schema=arrow_schema(schema))
-    pq.write_table(table, sink, **CHECKED)
-    return sealed(sink.getvalue(), path)
+def _encoded(rows: Sequence[tuple[Any, ...]], schema: Any, path: str) -> bytes:
+    return parquet_file(pa.table(encode_rows(rows, schema), schema=arrow_schema(schema)), path)

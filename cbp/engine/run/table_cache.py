@@ -3,8 +3,7 @@
 Guaranteed: a state whose records are placed by another hash or number of buckets than the stage
 declares is refused here, before any look-up. A looked-up table is read as of one moment, chosen by
 `pinned`; the run's record has it (`cbp.model.run.intention.LookupMoment`).
-Not guaranteed: that a table is as new as its log; call `refresh` where that matters. A table that
-was dropped from the cache is read again.
+Not guaranteed: that a table is as new as its log; call `refresh` where that matters.
 """
 
 from __future__ import annotations
@@ -74,23 +73,18 @@ class OpenTables:
         """Return a looked-up table with the moment at which to read it; by default, now."""
         if one.moment is not None:
             return one
-        table = self.table(f"{one.folder}/{state_table(one.node.name, one.state)}")
-        snapshot = table.refresh()
+        snapshot = self._table_of(one).refresh()
         shown = shown_epoch(snapshot.txns, shown_generation(snapshot.txns))
         newest = one.unpublished[-1].epoch if one.unpublished else shown
         return replace(one, moment=LookupMoment(max(shown, newest), snapshot.version))
 
     def looked_up(self, one: LookedUp) -> StateTable:
-        """Return the live files of a looked-up table as of its moment; see `pinned`.
-
-        Raises:
-            VersionGoneError: The version of that moment is no longer kept.
-        """
+        """Return the live files of a looked-up table at its moment (`VersionGoneError`)."""
         assert one.moment is not None, "the table is pinned"
         with self._lock:
             if (known := self._in_use.get(_use_of(one))) is not None:
                 return known[0]
-        table = self.table(f"{one.folder}/{state_table(one.node.name, one.state)}")
+        table = self._table_of(one)
         snapshot, version = table.snapshot, one.moment.version
         if snapshot.version != version:
             try:
@@ -111,8 +105,7 @@ class OpenTables:
         finally:
             with self._lock:
                 for use, live in uses:
-                    readers = self._in_use.pop(use)[1] - 1
-                    if readers:
+                    if readers := self._in_use.pop(use)[1] - 1:
                         self._in_use[use] = live, readers
 
     def files_in_use(self, path: str) -> set[str]:
@@ -122,6 +115,9 @@ class OpenTables:
         files = [file for table in tables for many in table.live.values() for file in many]
         vectors = (vector_path(file.vector) for file in files if file.vector is not None)
         return {file.path for file in files}.union(path for path in vectors if path)
+
+    def _table_of(self, one: LookedUp) -> ManagedTable:
+        return self.table(f"{one.folder}/{state_table(one.node.name, one.state)}")
 
     def _state(
         self,
@@ -147,12 +143,7 @@ class OpenTables:
         return made
 
     def live_output(self, folder: str, increment: Increment) -> list[AddFile]:
-        """Return the live files that hold an increment's records now, in order.
-
-        Raises:
-            NotFoundError: If the increment is a source's.
-            IncrementCollectedError: If retention dropped it from its table.
-        """
+        """Return the live files that hold an increment's records now, in order."""
         if "." not in increment.flow:
             raise NotFoundError(kind="increment", name=increment.name)
         snapshot = self.output(folder, increment.flow)
@@ -162,8 +153,7 @@ class OpenTables:
 
     def output(self, folder: str, flow: str, *, version: int | None = None) -> Snapshot:
         """Return the snapshot of a flow's table as of a version; `None` means the newest."""
-        stage, _, output = flow.partition(".")
-        table = self.table(f"{folder}/{flow_table(stage, output)}")
+        table = self.table(f"{folder}/{flow_table(*flow.split('.', 1))}")
         return table.refresh() if version is None else table.log.snapshot(version)
 
     def forget(self, folder: str) -> None:

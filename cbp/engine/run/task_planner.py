@@ -1,27 +1,18 @@
 """Planner of a run's tasks: their input files, live state files and number.
 
-    RunPlan (`cbp.engine.interface.runs`) -> TaskPlan (`cbp.engine.task.task_plan`)
-
 Guaranteed: nothing is written, and no table log is read again: the tables are taken as the
 previous run left them, plus the changes that are recorded but not published. A plan holds names
 of files, never records.
-Absent on purpose: whether the tasks' input is shuffled; the executor decides that.
 
 How many tasks a run gets depends on how many groups it is expected to call (`FanoutEstimate`). The
-number of records does not say that: one record to `ALL` calls every group of a state. The
-groups are only known once a task has called the author's RouteBy. But stages repeat themselves,
-so a run is expected to call as many groups as the last run with records at the same inputs.
-
-The tries of one run that is logged are known among all other runs by a digest of what they depend
-on (`_depends_on`), so that one continues where another was broken off
-(`cbp.engine.task.superstep_log`).
+number of records does not say that: one record to `ALL` calls every group of a state. But stages
+repeat themselves, so a run is expected to call as many groups as the last run with records at the
+same inputs. Only the number of tasks, and so the time of a run, depends on the estimate.
 
 A loop within a run has several tasks if what it can reach is worth the exchange between them
 (`_loop_rows`), as far as slots are free. What it is worth is found by what the run reads alone, so
-that each try of a run finds the same: it continues from snapshots of as many tasks.
-
-Guaranteed: only the number of tasks, and so the time of a run, depends on the estimate.
-Not guaranteed: that the first run of a kind, here or after a restart, has enough tasks.
+that each try of a run finds the same: it continues from snapshots of as many tasks, which it knows
+by a digest of what the run depends on (`_depends_on`, `cbp.engine.task.superstep_log`).
 """
 
 from __future__ import annotations
@@ -50,14 +41,11 @@ from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.state_writer import is_overdue
 from cbp.engine.task.task_plan import LookupTable, TaskPlan, Then
 from cbp.errors import LookupTooLargeError
-from cbp.model.dataflow.stage import LookupSpec, TranslatorSpec
+from cbp.model.dataflow.stage import LookupSpec
 from cbp.model.flow.increment import DataFile, Increment
 
 KINDS_MAX = 4_096
-"""Maximum number of kinds of runs that are remembered, the latest ones.
-
-Each takes some hundred bytes.
-"""
+"""Maximum number of kinds of runs that are remembered, the latest ones; some hundred bytes each."""
 
 _Kind = tuple[str, str, tuple[str, ...]]
 
@@ -114,7 +102,10 @@ class Planner:
         for number, spec in enumerate(specs):
             node = replace(plan.node, translator=spec)
             inputs = {i.name: plan.inputs[i.name] for i in spec.inputs if i.name in plan.inputs}
-            held = {name: inputs.pop(name) for name in _waiting(spec, inputs)}
+            # Messages wait for those of loops inside theirs that came too.
+            loops = [one.name for one in spec.loopbacks]
+            came = [name for name in loops if any(i.records for i in inputs.get(name, ()))]
+            held = {name: inputs.pop(name) for name in {*came} - spec.loops.next_of(came)}
             part = replace(plan, node=node, inputs=inputs)
             records = sum(i.records for increments in inputs.values() for i in increments)
             task = self.task(part, records, faults=faults, held=held)
@@ -130,14 +121,11 @@ class Planner:
         faults: Faults,
         held: Mapping[str, Sequence[Increment]] = MappingProxyType({}),
     ) -> TaskPlan:
-        """Return the plan that every task of a phase is given.
+        """Return the plan that every task of a phase is given; its fused stages run as followers.
 
-        Args:
-            plan: The phase; its fused stages run as followers in its tasks.
-            records: Number of records that the phase reads. The number of tasks depends on this
-                number, or on the number of groups that the last such run called, whichever is
-                larger.
-            held: Messages that the first superstep of a loop does not read, by loopback.
+        The number of tasks depends on the number of records that the phase reads, or of groups that
+        the last such run called, whichever is larger. The first superstep of a loop does not read
+        the messages `held`, by loopback.
         """
         spec, node = plan.node.translator, plan.node
         outer = any(state.grouping == "outer" for state in spec.states)
@@ -145,13 +133,16 @@ class Planner:
         wanted = node.buckets if outer else -(-work // self.limits.rows_per_task_of(spec.form))
         slots = plan.slots_of(self.executor.slots)
         states = {
-            state.name: self.tables.state(
-                plan.folder, node, state.name, plan.unpublished, refresh=False
+            one.name: self.tables.state(
+                plan.folder, node, one.name, plan.unpublished, refresh=False
             )
-            for state in spec.states
+            for one in spec.states
         }
         if spec.supersteps > 1:
-            wanted = self._loop_tasks(plan, records, states)
+            rows = _loop_rows(plan, records, states, self.limits)
+            worth = -(-rows // self.limits.rows_per_loop_task)
+            most = plan.slots_of(self.executor.loop_tasks_max)
+            wanted = max(1, min(most, worth, node.buckets))
             slots = self.executor.loop_slots() if wanted > 1 else 1
         elif spec.has_one_task:
             wanted = 1
@@ -194,43 +185,22 @@ class Planner:
         generations = [shown_generation(one.txns) for one in snapshots]
         return replace(task, depends_on=_depends_on(plan, task, generations))
 
-    def _loop_tasks(self, plan: RunPlan, records: int, states: Mapping[str, StateTable]) -> int:
-        """Return how many tasks a loop is worth."""
-        most = plan.slots_of(self.executor.loop_tasks_max)
-        rows = _loop_rows(plan, records, states, self.limits)
-        worth = -(-rows // self.limits.rows_per_loop_task)
-        return max(1, min(most, worth, plan.node.buckets))
-
     def _looked_up(self, stage: str, spec: LookupSpec, one: LookedUp) -> LookupTable:
         table = self.tables.looked_up(one)
-        records = sum(file.rows - file.dead for many in table.live.values() for file in many)
-        if not spec.by and records > (most := self.limits.settings_rows):
-            raise LookupTooLargeError(stage, spec.name, records, most)
+        if not spec.by and table.rows > (most := self.limits.settings_rows):
+            raise LookupTooLargeError(stage, spec.name, table.rows, most)
         return LookupTable(table, one.node.buckets)
 
     def then(self, plan: RunPlan, behind: RunPlan, *, faults: Faults) -> Then | None:
-        """Return the second phase, for the first phase's task to run too.
-
-        `None` if one of them has several tasks, or the second one is in SQL or calls groups for
-        their state alone.
-        """
-        outer = any(state.grouping == "outer" for state in behind.node.translator.states)
-        in_sql = behind.node.translator.form == "sql" or any(
-            input_.in_sql for input_ in behind.node.translator.inputs
-        )
+        """Return the second phase for the first phase's task to run too, or `None`."""
+        spec = behind.node.translator
+        outer = any(state.grouping == "outer" for state in spec.states)
+        in_sql = spec.form == "sql" or any(input_.in_sql for input_ in spec.inputs)
         slots = plan.slots_of(self.executor.slots)
         if outer or in_sql or behind.wakes or len(record_shares(plan, slots, self.limits)) > 1:
             return None
         task = self.task(behind, records=1, faults=faults)
-        if task.tasks > 1:
-            return None
-        return Then(only_flow(behind.node), task)
-
-
-def _waiting(spec: TranslatorSpec, inputs: Mapping[str, Sequence[Increment]]) -> frozenset[str]:
-    """Return the loopbacks whose messages wait for those of loops inside theirs that came too."""
-    came = [one.name for one in spec.loopbacks if any(i.records for i in inputs.get(one.name, ()))]
-    return frozenset(came) - spec.loops.next_of(came)
+        return Then(only_flow(behind.node), task) if task.tasks == 1 else None
 
 
 def _shares(folder: str, inputs: Mapping[str, Sequence[Increment]]) -> dict[str, tuple[Share, ...]]:
@@ -248,10 +218,7 @@ def _loop_rows(
     That is those that arrive, all of a state that is grouped outer, and of any other so many for
     each that arrives.
     """
-    kept = {
-        name: sum(file.rows - file.dead for many in table.live.values() for file in many)
-        for name, table in states.items()
-    }
+    kept = {name: table.rows for name, table in states.items()}
     outer = {one.name for one in plan.node.translator.states if one.grouping == "outer"}
     whole = sum(rows for name, rows in kept.items() if name in outer)
     return records + whole + min(sum(kept.values()) - whole, limits.loop_reach * records)
@@ -342,7 +309,6 @@ def _by_bucket(plan: RunPlan) -> frozenset[str]:
 
 
 def _bindings(plan: RunPlan) -> Mapping[DataFile, Increment]:
-    """Return the files of bindings, each with an increment of the epoch that wrote it."""
     return {
         file: increment
         for increments in plan.inputs.values()

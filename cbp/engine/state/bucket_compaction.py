@@ -1,19 +1,9 @@
-"""Compaction of a bucket, inside a run that touches it; there is no second writer.
+"""Compaction of a bucket by tiers of size, inside a run that touches it; there is no second writer.
 
-Run files are merged by size tiers. As soon as a tier has as many files as its fan-out, they and
-all smaller files become one file, of this tier or the next. A record is therefore rewritten
-O(log n) times in its life, and a bucket has few files per tier.
-
-The lowest tier may have many files (`EngineLimits.state_fanout`): an increment touches few of
-them, and a merge writes as many bytes as it reads. Every run of some hundred keys touches each
-larger file, and each touch costs a vector and two actions of the log: so higher tiers have few
-(`FANOUT_LARGE`).
-
-A *rotten* file, with mostly dead rows, is rewritten together with all smaller files. This costs
-at most a few times what it saves, and leaves the bucket as if it had just been loaded.
-
-Full files (`cbp.engine.storage.file_sizes`) are not merged. A bucket of any size is merged in the
-memory of a few pieces, since the index copies are cut at the same hashes.
+As soon as a tier has as many files as its fan-out, they and all smaller files become one file, of
+this tier or the next: a record is rewritten O(log n) times in its life. A *rotten* file, with
+mostly dead rows, is rewritten together with all smaller files. Full files
+(`cbp.engine.storage.file_sizes`) are not merged. The package README says why.
 
 The merged file holds the records that are live after this run, sorted by hash, and by the columns
 of `StateTable.order` if there are any: the same records in another layout (`dataChange` is false).
@@ -30,17 +20,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.state.bucket_state import BucketState, in_order
 from cbp.engine.state.lookup import IndexedFile
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.storage.external_sort import order_by_columns, sorted_tables
+from cbp.engine.storage.external_sort import sorted_tables
 from cbp.engine.storage.file_sizes import is_full
 
 FANOUT_LARGE = 3
-"""Number of files of any other tier than the lowest that starts a merge.
-
-`tests/cbp/engine/state/test_bucket_compaction.py` holds the trade-off.
-"""
+"""Files of any other tier than the lowest that start a merge. The trade-off:
+`tests/cbp/engine/state/test_bucket_compaction.py`."""
 
 _TIER_FACTOR = 8
 _DEAD_SHARE_MAX = 0.5
@@ -60,15 +48,13 @@ class Merged:
 def compact(
     state: BucketState, places: Sequence[int], died: Mapping[int, BitMap64]
 ) -> Merged | None:
-    """Merge the files of a bucket that are worth merging; `None` if there are none.
+    """Merge the files of a bucket, at `places`, that are worth merging; `None` if there are none.
 
-    Args:
-        places: Indexes of the files of one bucket.
-        died: Rows that this run deleted, by file; they belong to the same commit.
+    `died` are rows that this run deleted, by file; they belong to the same commit.
     """
     limits = state.cache.limits
-    live = [_live_rows(state, at, died) for at in places]
     files = [state.files[at] for at in places]
+    live = [state.files[at].live - len(died.get(at, ())) for at in places]
     rows = [file.rows for file in files]
     full = [is_full(limits, rows=file.rows, size=file.size) for file in files]
     chosen = choose(live, rows, full, limits)
@@ -103,9 +89,9 @@ def _merged(
     limits, order = state.cache.limits, state.table.order
     longest = max((file.hashes for file in files), key=len)
     most = limits.merge_rows
-    step = max(1, most // len(files))
     size = max(file.memory / max(len(file.hashes), 1) for file in files)
-    step = max(1, min(step, int(_PIECE_BYTES / len(files) / max(size, 1))))
+    step = min(most // len(files), int(_PIECE_BYTES / len(files) / max(size, 1)))
+    step = max(1, step)
     starts = [0] * len(files)
     for cut in [*_cuts(longest[step::step]), None]:
         spans = []
@@ -120,20 +106,12 @@ def _merged(
             yield from sorted_tables(pieces, order, limits=limits) if order else pieces
         elif parts := list(pieces):
             table = pa.concat_tables(parts)
-            yield _in_order(table, order) if len(parts) > 1 or order else table
-
-
-def _in_order(table: pa.Table, order: Sequence[str]) -> pa.Table:
-    """Return records sorted by hash, then by the columns of `order`."""
-    if order:
-        return table.take(pa.array(order_by_columns(table, ["_hash", *order])))
-    return table.take(pa.array(np.argsort(table.column("_hash").to_numpy(), kind="stable")))
+            yield in_order(table, order) if len(parts) > 1 or order else table
 
 
 def _live(
     files: Sequence[IndexedFile], dead: Sequence[BitMap64], span: tuple[int, int, int], most: int
 ) -> Iterator[pa.Table]:
-    """Yield the live rows of one file in a range of places by hash, `most` places at a time."""
     i, first, last = span
     for start in range(first, last, most):
         rows = files[i].live(start, min(start + most, last), dead[i])
@@ -144,22 +122,18 @@ def _live(
 def _cuts(samples: npt.NDArray[np.int64]) -> list[int]:
     """Return hashes at which to cut; a group with several samples becomes a piece of its own."""
     repeated = samples[1:][samples[1:] == samples[:-1]]
-    cuts: list[int] = np.unique(
-        np.concatenate([samples, repeated[repeated < _HASH_MAX] + 1])
-    ).tolist()
+    behind = repeated[repeated < _HASH_MAX] + 1
+    cuts: list[int] = np.unique(np.concatenate([samples, behind])).tolist()
     return cuts
 
 
 def choose(live: list[int], rows: list[int], full: list[bool], limits: EngineLimits) -> list[int]:
-    """Choose files to merge: a full tier or a mostly dead file, and all smaller files; pure.
-
-    Args:
-        live: Live rows of every file; the run itself drops files without live rows.
-        full: Whether each file is full (`cbp.engine.storage.file_sizes`).
-        limits: The lowest tier, and its fan-out.
-    """
+    """Choose files to merge: a full tier or a mostly dead file, and all smaller files; pure."""
     lowest = limits.state_tier_rows
-    tiers = [_tier(n, lowest) if n and not f else -1 for n, f in zip(live, full, strict=True)]
+    tiers = [
+        -1 if full[at] or not rows_ else max(0, math.ceil(math.log(rows_ / lowest, _TIER_FACTOR)))
+        for at, rows_ in enumerate(live)
+    ]
     for tier in sorted({t for t in tiers if t >= 0}, reverse=True):
         members = [at for at, t in enumerate(tiers) if t == tier]
         if len(members) >= (FANOUT_LARGE if tier else limits.state_fanout):
@@ -175,12 +149,3 @@ def choose(live: list[int], rows: list[int], full: list[bool], limits: EngineLim
     if full[largest]:
         return [largest]
     return [at for at, n in enumerate(live) if 0 < n <= live[largest] and not full[at]]
-
-
-def _tier(rows: int, lowest: int) -> int:
-    return max(0, math.ceil(math.log(max(rows, 1) / lowest, _TIER_FACTOR)))
-
-
-def _live_rows(state: BucketState, at: int, died: Mapping[int, BitMap64]) -> int:
-    dead = state.files[at].dead + (len(died[at]) if at in died else 0)
-    return state.files[at].rows - dead

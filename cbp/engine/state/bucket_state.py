@@ -1,22 +1,15 @@
 """The state of some buckets in a task: finds records, marks records as deleted.
 
-`find` looks up the records of the called groups, `kill` marks records as deleted, and `deaths`
-returns the rows that this run deleted, by file. Unchanged records cost nothing.
 A row is dead if the published deletion vector or a later, unpublished run deleted it: the task
-sees the state as of the newest recorded run, published or not.
+sees the state as of the newest recorded run, published or not. Row positions are physical rows of
+an immutable data file, so they mean the same in the index copy, in the deletion vector and to every
+Delta reader.
 
-Row positions are physical rows of an immutable data file, so they mean the same in
-the index copy, in the deletion vector and to every Delta reader.
-
-Small neighboring buckets are processed together (`neighbors`). A bucket costs some milliseconds
-before its first record (look-up, window, check of keys). A small run touches all buckets with a few
-records each. Neighbors that fit in one window together pay that cost once. What is written stays
-separate by bucket.
-
-Signed hashes ascend from bucket to bucket only among hashes of one sign. The first half of the
-buckets has one sign, the second half the other, so no batch has buckets of both halves. A loop
-calls few groups many times, and calls those of both halves together: it flips the sign of all
-hashes (`flipped`), which then ascend over all buckets. Files have them as they are.
+Small neighboring buckets are processed together (`neighbors`). Signed hashes ascend from bucket to
+bucket only among hashes of one sign: the first half of the buckets has one sign, the second half
+the other, so no batch has buckets of both halves. A loop calls few groups many times, and calls
+those of both halves together: it flips the sign of all hashes (`flipped`), which then ascend over
+all buckets. Files have them as they are.
 """
 
 from __future__ import annotations
@@ -37,6 +30,7 @@ from cbp.engine.delta.deletion_vectors import bitmap_of, rows_of
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.lookup import IndexedFile, StateRows
 from cbp.engine.state.pending_deletes import Deletes, read_deletes
+from cbp.engine.storage.external_sort import order_by_columns
 
 _STATE_RECORDS_PER_INPUT = 512
 """Number of state records that weigh as much as one arrived record, since most are not found. If
@@ -44,12 +38,7 @@ all are found, because the groups are large, their places take 24 bytes each: 20
 
 
 def neighbors(sizes: Mapping[int, int], *, buckets: int, most: int) -> list[tuple[int, ...]]:
-    """Return the buckets in batches to process together; each bucket once, ascending.
-
-    Args:
-        sizes: Bucket to its number of records, as far as known beforehand.
-        most: Maximum number of records of a batch; a bucket with more is alone.
-    """
+    """Return the buckets, ascending, in batches of at most so many records, or of one bucket."""
     batches: list[tuple[int, ...]] = []
     total = 0
     for bucket in sorted(sizes):
@@ -68,14 +57,10 @@ def state_weight(records: int, *, whole: bool) -> int:
     return records if whole else records // _STATE_RECORDS_PER_INPUT
 
 
-def bucket_edges(
-    hashes: Int64s, chosen: Sequence[int], *, buckets: int, flips: bool = False
-) -> list[int]:
+def bucket_edges(hashes: Int64s, chosen: Sequence[int], *, buckets: int, flips: bool) -> list[int]:
     """Return the positions at which the hashes of each neighbor begin, and the end of the last.
 
-    Args:
-        hashes: Ascending hashes, all in buckets of `chosen`.
-        flips: Whether their signs are `flipped`.
+    The hashes ascend, and are all in buckets of `chosen`; their signs may be `flipped`.
     """
     shift = bucket_shift(buckets)
     lows = np.array([bucket << shift for bucket in chosen[1:]], np.uint64).view(np.int64)
@@ -86,10 +71,7 @@ def bucket_edges(
 def parted(
     hashes: Int64s, chosen: Sequence[int], *, buckets: int, flips: bool = False
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield each neighbor that has hashes, with the range (start, stop) of its hashes.
-
-    The arguments are those of `bucket_edges`.
-    """
+    """Yield each neighbor that has hashes, with their range (start, stop); see `bucket_edges`."""
     edges = pairwise(bucket_edges(hashes, chosen, buckets=buckets, flips=flips))
     for bucket, (start, stop) in zip(chosen, edges, strict=True):
         if stop > start:
@@ -108,13 +90,10 @@ _ASK_COST = 48
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file that is live as of the newest recorded run.
+    """A data file that is live as of the newest recorded run, by its path within the table.
 
-    Attributes:
-        path: Relative to the table.
-        rows: Physical rows, dead ones included.
-        vector: Dead rows, as the published table shows them.
-        unpublished: Rows that later, unpublished runs deleted.
+    `rows` are physical rows, dead ones included: those of the published vector, and those that
+    later, unpublished runs deleted.
     """
 
     path: str
@@ -129,16 +108,17 @@ class LiveFile:
         published = self.vector.cardinality if self.vector else 0
         return published + sum(deletes.rows for deletes in self.unpublished)
 
+    @property
+    def live(self) -> int:
+        """Number of rows that are not dead."""
+        return self.rows - self.dead
+
 
 @dataclass(frozen=True, slots=True)
 class StateTable:
-    """Folder and id of a state table, and its live files by bucket; plain data.
+    """Folder (its full path) and id of a state table, and its live files by bucket; plain data.
 
-    Attributes:
-        folder: Full path of the table.
-        id: The table's id; names its index copies.
-        order: Columns by which rows of one hash are ordered in a file; empty if they are not
-            ordered.
+    `order` are the columns by which rows of one hash are ordered in a file; empty if they are not.
     """
 
     folder: str
@@ -146,16 +126,15 @@ class StateTable:
     live: dict[int, tuple[LiveFile, ...]]
     order: tuple[str, ...] = ()
 
+    @property
+    def rows(self) -> int:
+        """Number of live records."""
+        return sum(file.live for files in self.live.values() for file in files)
+
 
 @dataclass(slots=True)
 class RecordPositions:
-    """Records of called groups, ordered by hash; parallel arrays.
-
-    Attributes:
-        hashes: `_hash` of each record, ascending.
-        file: Index of its file in `BucketState.files`.
-        position: Physical row in that file.
-    """
+    """Records of called groups by hash: parallel arrays, with index of file and physical row."""
 
     hashes: Positions
     file: Positions
@@ -163,17 +142,17 @@ class RecordPositions:
 
     def part(self, start: int, stop: int) -> RecordPositions:
         """Return the records `start` to `stop`."""
-        return RecordPositions(
-            self.hashes[start:stop], self.file[start:stop], self.position[start:stop]
-        )
+        some = slice(start, stop)
+        return RecordPositions(self.hashes[some], self.file[some], self.position[some])
 
     @classmethod
     def concat(cls, parts: Sequence[RecordPositions]) -> RecordPositions:
         """Return the records of all parts, one part after the other."""
+        nothing = np.empty(0, np.int64)
         return cls(
-            np.concatenate([np.empty(0, np.int64), *(part.hashes for part in parts)]),
-            np.concatenate([np.empty(0, np.int64), *(part.file for part in parts)]),
-            np.concatenate([np.empty(0, np.int64), *(part.position for part in parts)]),
+            np.concatenate([nothing, *(part.hashes for part in parts)]),
+            np.concatenate([nothing, *(part.file for part in parts)]),
+            np.concatenate([nothing, *(part.position for part in parts)]),
         )
 
     def at(self, chosen: Positions) -> RecordPositions:
@@ -185,8 +164,11 @@ class RecordPositions:
 class BucketState:
     """The live files of one bucket, or of some neighbors, opened as needed.
 
+    `find` looks up the records of the called groups, `kill` marks records as deleted, and `deaths`
+    returns the rows that this run deleted, by file. Unchanged records cost nothing.
+
     Attributes:
-        buckets: Ascending; so are hashes from bucket to bucket (`cbp.engine.state.bucket_state`).
+        buckets: Ascending; so are hashes from bucket to bucket.
         of: Number of buckets of the table; only needed for several buckets.
         flips: Whether callers give and get hashes whose signs are `flipped`; then the buckets may
             be of both halves.
@@ -235,14 +217,10 @@ class BucketState:
         return ()
 
     def open(self, at: int) -> IndexedFile:
-        """Return all rows of the file `files[at]`, which is about to be replaced.
-
-        Makes no index copy of it, since nothing would read the copy after the run.
-        """
-        file = self.files[at]
-        return self.cache.open(
-            self.table.folder, self.table.id, file.path, size=file.size, rows=file.rows, copy=False
-        )
+        """Return all rows of the file `files[at]`, which is about to be replaced: no index copy."""
+        file, table = self.files[at], self.table
+        size, rows = file.size, file.rows
+        return self.cache.open(table.folder, table.id, file.path, size=size, rows=rows, copy=False)
 
     def whole(self, at: int) -> IndexedFile:
         """Return all rows of the file `files[at]`, for looking up much of it."""
@@ -260,14 +238,10 @@ class BucketState:
 
     def reader(self, at: int, wanted: Positions | None) -> StateRows:
         """Return a reader of the file `files[at]` for one look-up of these hashes."""
-        file = self.files[at]
+        file, table = self.files[at], self.table
+        size, rows = file.size, file.rows
         return self.cache.reader(
-            self.table.folder,
-            self.table.id,
-            file.path,
-            size=file.size,
-            rows=file.rows,
-            wanted=wanted,
+            table.folder, table.id, file.path, size=size, rows=rows, wanted=wanted
         )
 
     def dead_rows(self, at: int) -> BitMap64:
@@ -295,10 +269,7 @@ class BucketState:
         return ~_contains(dead, rows, self.files[at].rows)
 
     def find(self, wanted: Positions | None) -> RecordPositions:
-        """Return the live records of these hashes (ascending, unique); `None` means all.
-
-        Opens only files of buckets that have some of the hashes.
-        """
+        """Return the live records of these hashes (ascending, unique); `None` means all."""
         if wanted is None:
             return _by_hash([self._find_in(at, None) for at in range(len(self.files))])
         asked = self.files_of(wanted)
@@ -306,26 +277,17 @@ class BucketState:
 
     def forget_parts(self) -> None:
         """Forget readers of parts of files: a file that is read again may be worth a copy."""
-        self._readers = {
-            at: reader for at, reader in self._readers.items() if isinstance(reader, IndexedFile)
-        }
+        kept = self._readers.items()
+        self._readers = {at: reader for at, reader in kept if isinstance(reader, IndexedFile)}
 
     def edges(self, hashes: Positions) -> list[int]:
-        """Return the positions at which the hashes of each bucket begin, and the end of the last.
-
-        Args:
-            hashes: Ascending hashes of these buckets, as callers have them.
-        """
+        """Return where the hashes of each bucket begin, as callers have them, and their end."""
         if len(self.buckets) == 1:
             return [0, len(hashes)]
         return bucket_edges(hashes, self.buckets, buckets=self.of, flips=self.flips)
 
     def files_of(self, hashes: Positions) -> Iterator[tuple[int, int, int]]:
-        """Yield each file that may have records of some hashes (see `edges`).
-
-        Returns:
-            Its index in `files`, and the range (start, stop) of the hashes that it may have.
-        """
+        """Yield the index of each file that may have some of the hashes, and their range."""
         for bucket, start, stop in self.buckets_of(hashes):
             for at in self.places(bucket):
                 yield at, start, stop
@@ -409,8 +371,17 @@ class BucketState:
         self.died, self._died_rows = [], 0
 
 
+def in_order(table: pa.Table, order: Sequence[str]) -> pa.Table:
+    """Return records sorted by hash, then by the columns of `order`."""
+    if order:
+        return table.take(pa.array(order_by_columns(table, ["_hash", *order])))
+    hashes = table.column("_hash").to_numpy()
+    if np.all(hashes[1:] >= hashes[:-1]):
+        return table
+    return table.take(pa.array(np.argsort(hashes, kind="stable")))
+
+
 def _by_hash(parts: Sequence[RecordPositions]) -> RecordPositions:
-    """Return the records of all parts, ordered by hash."""
     full = [part for part in parts if len(part.hashes)]
     if len(full) == 1:
         return full[0]
@@ -419,7 +390,6 @@ def _by_hash(parts: Sequence[RecordPositions]) -> RecordPositions:
 
 
 def _files_of(file: Positions) -> list[int]:
-    """Return each file of some records once, ascending; there are few."""
     if bool(np.all(file == file[0])):
         return [int(file[0])]
     few: list[int] = np.flatnonzero(np.bincount(file)).tolist()

@@ -6,11 +6,8 @@
     <cache>/<other boot>[-scratch]/   goes as a whole once it has not been touched for days
 
 A file is unlinked, never truncated: a process that has mapped it keeps it. Only files with names
-that the cache gives are removed, since others may use the folder too. Machines may share a
-folder, so another boot's folder may belong to a running machine: only its age decides. If copies
-are removed too early, they are made again.
-
-Nothing here fails if a file is gone or may not be removed: such a file is skipped.
+that the cache gives are removed, since others may use the folder too. Machines may share it, so
+only the age of another boot's folder decides. A file that is gone or may not be removed is skipped.
 """
 
 from __future__ import annotations
@@ -32,29 +29,22 @@ _OURS = {".arrow", ".tmp", *(f".{kind}" for kind in SCRATCH_KINDS)}
 
 
 def evict(
-    folders: Sequence[Path], *, room: int, bytes_max: int, full: bool = False
+    folders: Sequence[Path], *, room: int, bytes_max: int, full: bool
 ) -> tuple[list[str], int]:
     """Unlink the least recently used files until the rest and a new file fit in the bound.
 
     The bound is at most half of the total of these files and the free space. If the new file
-    cannot fit on the disk at all, nothing is removed.
+    cannot fit on the disk at all, nothing is removed. Returns the names of the removed files, and
+    the bound in bytes.
 
     Args:
         folders: Folders of one cache, at least one; they need not exist.
         room: Bytes of the new file; if it is larger than the bound, all others are removed.
-        bytes_max: Upper limit of the bound.
         full: Whether the disk refused a write (a quota may be used up), so that its free space
             does not count.
-
-    Returns:
-        The names of the removed files, and the bound in bytes.
     """
-    copies = [
-        (time, size, path)
-        for folder in folders
-        for path, time, size in _files(folder)
-        if path.suffix in _OURS
-    ]
+    every = ((time, size, path) for folder in folders for path, time, size in _files(folder))
+    copies = [one for one in every if one[2].suffix in _OURS]
     total, free = sum(size for _, size, _ in copies), _free(folders[0].parent)
     most = min(bytes_max, (total if full else total + free) // 2)
     gone: list[str] = []
@@ -79,41 +69,27 @@ def remove_older(folder: Path, *, seconds: float, now: float) -> None:
 
 
 def remove_boots(cache: Path, *, own: str, now: float) -> None:
-    """Remove the folders of other boots that are older than `BOOT_SECONDS_MAX`.
-
-    Args:
-        cache: Folder that holds a folder per boot.
-        own: The name of this boot, whose folders stay.
-        now: Current time in seconds, on the clock of the files' times.
-    """
+    """Remove the folders of other boots than `own` that are older than `BOOT_SECONDS_MAX`."""
     for folder in other_boots(cache, own=own):
-        _remove_boot(folder, now)
+        with contextlib.suppress(OSError):
+            times = [folder.stat().st_mtime, *(time for _, time, _ in _files(folder))]
+            if now - max(times) > BOOT_SECONDS_MAX:
+                for path, _, _ in _files(folder):
+                    if path.suffix in _OURS:
+                        path.unlink(missing_ok=True)
+                folder.rmdir()  # stays, if it holds anything else
 
 
 def other_boots(cache: Path, *, own: str) -> list[Path]:
     """Return the folders of other boots, their scratch folders included."""
     folders: list[Path] = []
     with contextlib.suppress(OSError):
-        for folder in cache.iterdir():
-            match = _BOOT.fullmatch(folder.name)
-            if match is not None and match[1] != own:
-                folders.append(folder)
+        matches = ((folder, _BOOT.fullmatch(folder.name)) for folder in cache.iterdir())
+        folders += [folder for folder, match in matches if match is not None and match[1] != own]
     return folders
 
 
-def _remove_boot(folder: Path, now: float) -> None:
-    with contextlib.suppress(OSError):
-        times = [folder.stat().st_mtime, *(time for _, time, _ in _files(folder))]
-        if now - max(times) <= BOOT_SECONDS_MAX:
-            return
-        for path, _, _ in _files(folder):
-            if path.suffix in _OURS:
-                path.unlink(missing_ok=True)
-        folder.rmdir()  # stays, if it holds anything else
-
-
 def _free(folder: Path) -> int:
-    """Return the free bytes of a folder's disk; 0 if unknown."""
     with contextlib.suppress(OSError):
         status = os.statvfs(folder)
         return status.f_bavail * status.f_frsize
@@ -121,7 +97,6 @@ def _free(folder: Path) -> int:
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, float, int]]:
-    """Yield the files of a folder, each with the time of its last use in seconds, and its size."""
     with contextlib.suppress(OSError):
         for path in list(folder.iterdir()):
             with contextlib.suppress(OSError):

@@ -2,26 +2,18 @@
 
     Arrow file | xxh3-64 of each block (64 KiB) | "CBPCOPY2", sizes, xxh3-128 of name and checksums
 
-Wrong data in a copy would be written into state, so no byte is used before its block was
-checked. The metadata of the rows is checked when the file is mapped, the rows when a look-up
-touches them (`Guard`). A block is checked once per map. For the check the block is read from the
-file, not through the map: an unreadable sector or a truncated file is then an error. Through the
-map it would be a signal that kills the process.
-
-Cost: 0.1 ms per MB, once per process and copy; afterwards one test per look-up. A copy of up
-to 4 MiB (`EngineLimits.whole_copy_bytes`) is checked as a whole at once. A larger one is checked as
-it is touched, and as a whole once half of it was touched or it was asked often.
+No byte is used before its block was checked, once per map: the metadata of the rows when the file
+is mapped, the rows when a look-up touches them (`Guard`). A copy of up to 4 MiB
+(`EngineLimits.whole_copy_bytes`) is checked as a whole at once; a larger one once half of it was
+touched or it was asked often. The check reads the file, not the map, where an unreadable sector
+would be a signal that kills the process.
 
 Guaranteed: bytes that `Guard` accepted are those that `write_copy` wrote under this name
 (tests/cbp/engine/state/test_copies.py flips each). Not guaranteed: that memory or disk leaves
 them unchanged afterwards.
 
-Copies that were found damaged on this machine are noted in a log:
-
-    <cache>/damaged.jsonl     a line per copy: when, which copy, of which data file, and why
-
-Tasks find the damage, in processes that end; users ask the service for it. Nothing needs these
-notes, so a note that cannot be written is skipped. The file is bounded: the newest half stays.
+Copies that were found damaged on this machine are noted in `<cache>/damaged.jsonl`, for users. A
+note that cannot be written is skipped. The file is bounded: the newest half stays.
 """
 
 from __future__ import annotations
@@ -143,10 +135,14 @@ def map_copy(path: Path, name: str, *, limits: EngineLimits) -> MappedCopy:
         message = "it does not end like an Arrow file"
         raise CopyDamagedError(message)
     try:
-        batch = _only_batch(memory)
+        reader = pa.ipc.open_file(pa.BufferReader(memory))
+        if reader.num_record_batches != 1:
+            message = f"expected one batch of rows, found {reader.num_record_batches}"
+            raise CopyDamagedError(message)
+        batch = reader.get_batch(0)
         # The metadata of the rows is before the first row.
-        first = min((start for start, _ in _places(batch, memory)), default=0)
-        guard.span(0, first)
+        buffers = (one for column in batch.columns for one in column.buffers() if one and one.size)
+        guard.span(0, min((one.address - memory.address for one in buffers), default=0))
     except pa.ArrowException as exc:
         raise CopyDamagedError(str(exc)) from exc
     if size <= limits.whole_copy_bytes:
@@ -155,15 +151,12 @@ def map_copy(path: Path, name: str, *, limits: EngineLimits) -> MappedCopy:
 
 
 class Guard:
-    """Checks blocks of a mapped copy before their bytes are used.
+    """Checks blocks of a mapped copy before their bytes are used; `done` once all were checked.
 
     Args:
         path: Path of the copy; the file there may have been replaced or removed since.
         inode: Device and inode of the mapped file.
         memory: All Arrow bytes.
-
-    Attributes:
-        done: Whether every block was checked.
     """
 
     def __init__(
@@ -180,11 +173,7 @@ class Guard:
         self._asks = 0
 
     def span(self, start: int, stop: int) -> None:
-        """Check the bytes from `start` to `stop`.
-
-        Raises:
-            CopyDamagedError: A block is damaged; raised by every method.
-        """
+        """Check the bytes from `start` to `stop`; as every method, raises `CopyDamagedError`."""
         if stop > start:
             self._check(np.arange(start // self._block, (stop - 1) // self._block + 1))
 
@@ -236,7 +225,6 @@ class Guard:
         return mine and status.st_size < self._memory.size
 
     def _bytes(self, buffer: pa.Buffer, starts: Int64s, sizes: Int64s | int) -> None:
-        """Check some ranges of a buffer."""
         first = starts + (buffer.address - self._memory.address)
         last = (first + np.maximum(sizes, 1) - 1) // self._block
         first //= self._block
@@ -267,7 +255,6 @@ class Guard:
                 self.everything()
 
     def _read(self, handle: int | None, start: int, stop: int) -> None:
-        """Read blocks, a part at a time, and compare their checksums."""
         step = _READ_BYTES // self._block
         room = memoryview(bytearray(min(_READ_BYTES, (stop - start) * self._block)))
         for first in range(start, stop, step):
@@ -328,23 +315,6 @@ def _seal(name: str, size: int, block: int, sums: bytes) -> bytes:
     return xxhash.xxh3_128_digest(b"%s\0%d\0%d\0%s" % (name.encode(), size, block, sums))
 
 
-def _only_batch(memory: pa.Buffer) -> pa.RecordBatch:
-    reader = pa.ipc.open_file(pa.BufferReader(memory))
-    if reader.num_record_batches != 1:
-        message = f"expected one batch of rows, found {reader.num_record_batches}"
-        raise CopyDamagedError(message)
-    return reader.get_batch(0)
-
-
-def _places(batch: pa.RecordBatch, memory: pa.Buffer) -> Iterator[tuple[int, int]]:
-    """Yield the byte range of each column buffer within the mapped memory."""
-    for column in batch.columns:
-        for buffer in column.buffers():
-            if buffer is not None and buffer.size:
-                start = buffer.address - memory.address
-                yield start, start + buffer.size
-
-
 def _blocks(part: bytes | memoryview, block: int) -> Iterator[memoryview]:
     view = memoryview(part)
     return (view[at : at + block] for at in range(0, len(view), block))
@@ -355,7 +325,6 @@ def _sum(block: memoryview) -> int:
 
 
 def _runs(blocks: Int64s) -> Iterator[tuple[int, int]]:
-    """Yield the runs of consecutive numbers, as (first, last + 1)."""
     cuts = np.flatnonzero(np.diff(blocks) != 1)
     firsts = blocks[np.append(0, cuts + 1)].tolist()
     lasts = blocks[np.append(cuts, len(blocks) - 1)].tolist()

@@ -1,11 +1,7 @@
 """Due groups: which groups of a bucket have a due timer, and when the next one is due.
 
-Whether a stage runs for its timers is decided in `cbp.model.schedule.timers`.
-
-A state of timers is a state with a column `at`. The groups that are called for a due timer are
-found in that column alone: the records of others are neither decoded nor looked up. The earliest
-of each file are sorted once (`cbp.engine.state.lookup`). So a run costs what it calls, however
-many timers are pending; a run before the next due time does not come here at all (`RunPlan.wakes`).
+A state of timers has a column `at`. The groups that are called for a due timer are found in that
+column alone, of which the earliest of each file are sorted once (`cbp.engine.state.lookup`).
 
 Invariant: the next time is never later than that of a timer that stays
 (tests/cbp/engine/state/test_time_order.py, tests/cbp/engine/test_timers.py).
@@ -32,11 +28,9 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """Groups that a run calls because their timers are due.
+    """Groups that a run calls because their timers are due: those that are not after `until`.
 
-    Attributes:
-        hashes: Hashes of their keys, ascending, each once. Other groups can have the same hash.
-        until: A timer is due if it is not later than this.
+    `hashes` are of their keys, ascending, each once. Other groups can have the same hash.
     """
 
     hashes: Int64s
@@ -44,11 +38,7 @@ class Woken:
 
 
 def due_groups(states: Iterable[BucketState], until: datetime) -> tuple[Woken, int | None]:
-    """Return the groups that have a due timer in some states of timers, and the next timer.
-
-    Returns:
-        The groups, and a time in microseconds since 1970; `None` if no timer is pending.
-    """
+    """Return the groups of states of timers that are due, and the time in us of the next timer."""
     parts: list[Int64s] = []
     next_us = _NEVER
     for state in states:

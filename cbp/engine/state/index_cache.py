@@ -1,31 +1,22 @@
 """Cache of index copies: local, memory-mapped copies of immutable data files of states.
 
 A copy has the rows of its file in the file's order, which is by `_hash`. So a mapped copy answers
-`searchsorted` by touching a few pages, while a reader of Parquet decodes each row group that has a
-wanted key. The rows of small files are held in memory without a copy. A large file that has no copy
-yet is read by row groups while that is cheaper (`lookup.py`). A copy is only a cache:
+`searchsorted` by touching a few pages. The rows of small files are held in memory without a copy. A
+large file that has no copy yet is read by row groups while that is cheaper (`lookup.py`). A copy is
+only a cache (see the package README):
 
-- It belongs to one data file. Its name holds table id, path and size, and data files
-  never change. The content holds the name too: if a copy of another file has this
-  name for any reason, the copy is made again. A copy is written under a temporary name and
-  renamed, never changed in place: a file that shrinks under a map kills the process.
-- Wrong data is never used: every block has a checksum, which is compared before the block is
-  used (`copies.py`). A damaged copy is dropped, noted in `damaged.jsonl` beside the folders
-  of the boots, and made again from the data file, even in the middle of a look-up.
+- It belongs to one data file. Its name holds table id, path and size; the content holds the name
+  too. It is written under a temporary name and renamed, never changed in place: a file that shrinks
+  under a map kills the process. A damaged copy is dropped and made again, even within a look-up.
 - It is not synced. Its folder is named after the boot of this machine instead, so
   pages that were lost in a power cut are never trusted.
 - If anything fails (no space, truncated file, `mmap` refused), the Parquet
   file is read instead: slower, never wrong.
 - A process unmaps the copies of files that its newest look at their bucket no longer lists
-  (`release`), so its memory does not grow with what runs supersede.
-- If the address space of a process is bounded (`spark.executor.pyspark.memory`),
-  maps that are not in use are closed to make room.
-- The copies are bounded, by bytes and by half of their disk: before a copy is written, the least
-  recently used ones are unlinked; maps of them stay valid. A process touches the files that it
-  has mapped and uses, so that no process evicts another's hottest copies. A copy that was evicted
-  all the same is made again from its map.
-- If the disk is full all the same, half of the copies are removed, those of earlier boots
-  included, and the write is tried once more: the newest file is hotter than the removed ones.
+  (`release`), so its memory does not grow with what runs supersede. If its address space is
+  bounded (`spark.executor.pyspark.memory`), maps that are not in use are closed to make room.
+- The copies are bounded, by bytes and by half of their disk (`cache_eviction.py`). A process
+  touches the files that it has mapped and uses, so that no other one evicts its hottest copies.
 
 Strings are widened to `large_string`: above 2 GB a `string` column would be split
 into chunks, and reading only one of them would lose rows. The row count is checked.
@@ -43,7 +34,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -65,6 +56,7 @@ from cbp.engine.state.lookup import (
     ascending,
     choose_rows,
     is_small,
+    wide_schema,
 )
 from cbp.engine.storage.checked_parquet import CheckedFile, open_parquet
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
@@ -89,7 +81,6 @@ _SWEEPS = 8
 _ORDER, _PHYSICAL = b"cbp.order", b"physical"
 """Marks a copy whose rows do not ascend by hash; only the black box makes such files."""
 
-
 _log = logging.getLogger(__name__)
 
 
@@ -100,36 +91,23 @@ def index_cache(folder: str, limits: EngineLimits) -> IndexCache:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a data file is: the id of its table, the folder of its bucket, and its path."""
-
-    table_id: str
-    folder: str
-    path: str
-
-    @classmethod
-    def of(cls, table_id: str, path: str) -> _Place:
-        """Return the place of a path that is relative to the table."""
-        return cls(table_id, path.rpartition("/")[0].rpartition("/")[2], path)
-
-
-@dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A data file, and the name of its copy."""
+    """A data file: the name of its copy, and its table's id with the folder of its bucket."""
 
     name: str
     source: str
+    path: str
     rows: int
-    place: _Place
+    group: tuple[str, str]
 
 
 @dataclass(slots=True)
 class _Mapped:
-    """A mapped copy, and when its file was last touched."""
+    """A mapped copy of a data file, and when it was last touched."""
 
     rows: IndexedFile
     touched: float
-    place: _Place
+    of: _Wanted
 
 
 class IndexCache:
@@ -140,9 +118,6 @@ class IndexCache:
         bytes_max: Maximum number of bytes of copies on the disk after a sweep; a single copy may
             be larger.
         clock: Current time in seconds, on the clock of the files' times.
-
-    Attributes:
-        held_bytes: Bytes of rows without a copy; at most `EngineLimits.held_bytes`.
     """
 
     def __init__(
@@ -156,8 +131,7 @@ class IndexCache:
         self.limits = limits
         self._folder = Path(folder) / _boot_id()
         self._scratch = self._folder.with_name(f"{self._folder.name}-scratch")
-        self._bytes_max = bytes_max
-        self._clock = clock
+        self._bytes_max, self._clock = bytes_max, clock
         self._open: OrderedDict[str, _Mapped] = OrderedDict()
         self._open_in: dict[tuple[str, str], dict[str, str]] = {}
         self._held: OrderedDict[str, IndexedFile] = OrderedDict()
@@ -170,40 +144,32 @@ class IndexCache:
     def open(
         self, table: str, table_id: str, path: str, *, size: int, rows: int, copy: bool = True
     ) -> IndexedFile:
-        """Return all rows of a data file.
+        """Return all rows of a data file; `FileDamagedError` if it is missing or damaged.
 
         Args:
-            table_id: The table's id; part of the copy's name.
-            size: The data file's bytes; part of the copy's name.
+            size: The data file's bytes; part of the copy's name, as `table_id`.
             rows: Physical rows of the file, as the log states them.
             copy: Whether to make a missing copy of a large file; pointless for
                 a file that is about to be replaced.
-
-        Raises:
-            FileDamagedError: The data file is missing, damaged, or has another number of rows.
         """
         wanted = _wanted(table, table_id, path, size=size, rows=rows)
-        indexed = self._cached(wanted)
-        if indexed is None:
-            copy = copy and not self._is_small(rows, size)
-            indexed = self._ready(wanted, copy=copy)
-        return indexed
+        if (indexed := self._cached(wanted)) is not None:
+            return indexed
+        return self._ready(wanted, copy=copy and not self._is_small(rows, size))
 
     def reader(
         self, table: str, table_id: str, path: str, *, size: int, rows: int, wanted: Int64s | None
     ) -> StateRows:
         """Return the cheapest reader for one look-up of these hashes; see `choose_rows`."""
         file = _wanted(table, table_id, path, size=size, rows=rows)
-        kept_rows = self._cached(file)
-        if kept_rows is not None:
+        if (kept_rows := self._cached(file)) is not None:
             return kept_rows
         small = self._is_small(rows, size)
         if wanted is not None and not small and not (self._folder / file.name).exists():
             groups = RowGroups(_open_parquet(f"{table}/{path}", rows))
             touched = groups.rows(groups.touched(wanted))
             spent = self._spent.get(file.name, 0)
-            way = choose_rows(rows=rows, touched=touched, spent=spent)
-            if way == "groups":
+            if choose_rows(rows=rows, touched=touched, spent=spent) == "groups":
                 self._spend(file.name, spent + touched)
                 return groups
         return self._ready(file, copy=not small)
@@ -218,23 +184,14 @@ class IndexCache:
             self._write(name, _one_batch(content, copies=False), in_order=True)
 
     def release(self, table_id: str, bucket: int, live: Collection[str]) -> None:
-        """Unmap copies of a bucket's files that are no longer live; current users keep their map.
-
-        Args:
-            table_id: The table's id.
-            bucket: The bucket.
-            live: Paths of its live files, relative to the table.
-        """
+        """Unmap copies of a bucket's files that are not `live` any more; users keep their map."""
         with self._lock:
             mapped = self._open_in.get((table_id, f"_bucket={bucket}"), {})
             for path in [path for path in mapped if path not in live]:
                 self._close(mapped[path])
 
     def scratch(self, name: str) -> Path:
-        """Return the path for a task's own scratch file; no other task uses the name.
-
-        The task removes the file. `tidy_scratch` removes files left by killed workers.
-        """
+        """Return the path for a task's own scratch file, which it removes; the name is unique."""
         return self._scratch / name
 
     def tidy_scratch(self) -> None:
@@ -261,11 +218,7 @@ class IndexCache:
         return self._touched(wanted, mapped.rows, now)
 
     def _touched(self, wanted: _Wanted, rows: IndexedFile, now: float) -> IndexedFile | None:
-        """Mark a copy as in use; if another process evicted it, make it again.
-
-        Returns:
-            The rows; `None` if the copy was truncated under the map.
-        """
+        """Mark a copy as in use, or make it again if it was evicted; `None` if it was truncated."""
         name = wanted.name
         path = self._folder / name
         if rows.guard is not None and rows.guard.is_shorter():
@@ -334,13 +287,12 @@ class IndexCache:
             batch.replace_schema_metadata(),
             sorted_=_ORDER not in (batch.schema.metadata or {}),
             guard=indexed_file.guard,
-            replace=partial(self._replaced, wanted),
+            replace=lambda error: self._replaced(wanted, error),
         )
         with self._lock:
-            place = wanted.place
-            self._open[name] = _Mapped(mapped, now, place)
+            self._open[name] = _Mapped(mapped, now, wanted)
             self._open.move_to_end(name)
-            self._open_in.setdefault((place.table_id, place.folder), {})[place.path] = name
+            self._open_in.setdefault(wanted.group, {})[wanted.path] = name
             if len(self._open) > MAPS_MAX:
                 self._close(next(iter(self._open)))
         return mapped
@@ -349,15 +301,14 @@ class IndexCache:
         """Forget the map of a copy, if there is one; called under the lock."""
         if (mapped := self._open.pop(name, None)) is None:
             return
-        group = mapped.place.table_id, mapped.place.folder
+        group, path = mapped.of.group, mapped.of.path
         beside = self._open_in.get(group, {})
-        if beside.get(mapped.place.path) == name:
-            del beside[mapped.place.path]
+        if beside.get(path) == name:
+            del beside[path]
         if not beside:
             self._open_in.pop(group, None)
 
     def _replaced(self, wanted: _Wanted, error: CopyDamagedError) -> IndexedFile:
-        """Drop a copy that turned out to be damaged; return the rows of the data file."""
         self._drop(wanted, str(error))
         return self._make(wanted, copy=True)
 
@@ -373,13 +324,12 @@ class IndexCache:
 
     def _make(self, wanted: _Wanted, *, copy: bool) -> IndexedFile:
         name = wanted.name
-        batch = _one_batch(_read(wanted.source, wanted.rows))
+        batch = _one_batch(_open_parquet(wanted.source, wanted.rows).read())
         in_order = ascending(batch)
         if copy:
             with contextlib.suppress(OSError):
                 self._write(name, batch, in_order=in_order)
-                mapped = self._map(wanted)
-                if mapped is not None:
+                if (mapped := self._map(wanted)) is not None:
                     return mapped
         return self._hold(name, IndexedFile(batch, sorted_=in_order))
 
@@ -422,26 +372,19 @@ class IndexCache:
 
 
 def _held_bytes(rows: IndexedFile) -> int:
-    """Return the memory of held rows; for a few rows it is mostly overhead."""
     return rows.memory + HELD_OVERHEAD
 
 
 def _wanted(table: str, table_id: str, path: str, *, size: int, rows: int) -> _Wanted:
-    place = _Place.of(table_id, path)
-    return _Wanted(_name(table_id, path, size), f"{table}/{path}", rows, place)
+    folder = path.rpartition("/")[0].rpartition("/")[2]
+    return _Wanted(_name(table_id, path, size), f"{table}/{path}", path, rows, (table_id, folder))
 
 
 def _name(table_id: str, path: str, size: int) -> str:
     return f"{table_id}-{re.sub('[^A-Za-z0-9.=-]', '_', path)}-{size}.arrow"
 
 
-def _read(source: str, rows: int) -> pa.Table:
-    """Return a data file's rows."""
-    return _open_parquet(source, rows).read()
-
-
 def _open_parquet(source: str, rows: int) -> CheckedFile:
-    """Open a data file, mapped if maps are allowed."""
     try:
         file = open_parquet(source, mapped=True)
     except OSError as exc:
@@ -457,23 +400,14 @@ def _open_parquet(source: str, rows: int) -> CheckedFile:
 def _one_batch(table: pa.Table, *, copies: bool = True) -> pa.RecordBatch:
     """Return all rows as one batch; strings widened so that any size fits.
 
-    Args:
-        copies: Whether it is kept, so that it must not keep a larger table of which it is a part.
+    What is kept (`copies`) must not keep a larger table of which it is a part.
     """
-    wide = pa.schema([f.with_type(_widen(f.type)) for f in table.schema])
+    wide = wide_schema(table.schema)
     chunked = (as_type(c, f.type) for c, f in zip(table.columns, wide, strict=True))
     columns = [
         one.combine_chunks() if copies or one.num_chunks != 1 else one.chunk(0) for one in chunked
     ]
     return pa.RecordBatch.from_arrays(columns, schema=wide)
-
-
-def _widen(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_string(type_):
-        return pa.large_string()
-    if pa.types.is_binary(type_):
-        return pa.large_binary()
-    return type_
 
 
 def _boot_id() -> str:

@@ -1,10 +1,9 @@
 """Groups of state that are too large for a window: found as ranges of rows, read in pieces.
 
 A file is sorted by hash, so a group is one range of rows in each file. Ranges need no
-memory per record; the positions of a group of 20 M records would need 500 MB.
-
-To find the large groups, every `stride`-th hash of a file is sampled. A run of at least
-2 * `stride` equal hashes gives two equal neighbouring samples. This touches few pages of the file.
+memory per record; the positions of a group of 20 M records would need 500 MB. To find the large
+groups, every `stride`-th hash of a file is sampled. A run of at least 2 * `stride` equal hashes
+gives two equal neighbouring samples. This touches few pages of the file.
 """
 
 from __future__ import annotations
@@ -27,9 +26,7 @@ _READ_BYTES = 16 << 20
 class LargeGroup:
     """The live records of one hash in one bucket.
 
-    Attributes:
-        ranges: (index of the file, first row, last row + 1), dead rows included.
-        rows: Number of live rows.
+    A range has the index of a file, and its first row and last row + 1, dead rows included.
     """
 
     state: BucketState
@@ -51,26 +48,19 @@ class LargeGroup:
     def tables(self, columns: Sequence[str]) -> Iterator[tuple[pa.Table, RecordPositions]]:
         """Yield the records in batches, each batch with its places."""
         for positions in self.positions():
-            yield (
-                self.state.whole(int(positions.file[0])).take(positions.position, columns),
-                positions,
-            )
+            file = self.state.whole(int(positions.file[0]))
+            yield file.take(positions.position, columns), positions
 
 
 def large_groups(state: BucketState, wanted: Int64s | None, above: int) -> dict[int, LargeGroup]:
-    """Return the groups of some buckets that have more than `above` live records, by hash.
-
-    Args:
-        wanted: The only hashes that matter (ascending); `None` means all.
-        above: Number of records.
-    """
+    """Return the groups with more than `above` live records, by hash; only wanted ones."""
     if above == sys.maxsize:
         return {}
     hashes, held, files_max = set[int](), state.in_memory, 0
-    rows_held = _live_rows(state, held)
+    rows_held = sum(state.files[at].live for at in held)
     for bucket, mine in _by_bucket(state, wanted):
         places = state.places(bucket)
-        if rows_held + _live_rows(state, places) > above:
+        if rows_held + sum(state.files[at].live for at in places) > above:
             files = len(places) + len(held)
             files_max = max(files_max, files)
             stride = max(1, above // (2 * files))
@@ -85,16 +75,11 @@ def large_groups(state: BucketState, wanted: Int64s | None, above: int) -> dict[
 
 
 def _by_bucket(state: BucketState, wanted: Int64s | None) -> Iterator[tuple[int, Int64s | None]]:
-    """Yield each bucket that has wanted hashes, with these."""
     if wanted is None:
         yield from ((bucket, None) for bucket in state.buckets)
         return
     for bucket, start, stop in state.buckets_of(wanted):
         yield bucket, wanted[start:stop]
-
-
-def _live_rows(state: BucketState, places: Sequence[int]) -> int:
-    return sum(state.files[at].rows - state.files[at].dead for at in places)
 
 
 def _repeated(state: BucketState, at: int, stride: int, wanted: Int64s | None) -> list[int]:

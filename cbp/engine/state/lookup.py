@@ -2,45 +2,29 @@
 
 A position is the physical row in the Parquet file, even if a copy has another order, so it
 means the same in deletion vectors. `IndexedFile` holds all rows. `RowGroups` reads only
-those row groups of the Parquet file that can hold wanted rows.
+those row groups of the Parquet file that can hold wanted rows. Both find the same rows for the same
+hashes, in ascending position within ascending hash (tests/cbp/engine/state/test_lookup.py).
 
-Both find the same rows for the same hashes, in ascending position within ascending hash
-(tests/cbp/engine/state/test_lookup.py).
+The access path is chosen by cost. The figures were measured on one core of two, warm pages, 1.25 M
+rows of (url of 31 characters, BIGINT, hash), 17 MB of Parquet (`tests/bench/test_lookups.py`):
 
-The look-up in another stage's table, which an author declares, is `cbp.sdk.lookups`; that of a
-client, by key, is `cbp.engine.read.lookup`.
+1. *Where the rows come from.* A mapped copy sorted by hash (0.5 ms to open), the row groups of the
+   Parquet file whose range of hashes is wanted (8 ms each), or the whole file (74 ms; 93 ms if it
+   is copied on the way). A copy pays only if it is used again, so row groups are read directly
+   until that has cost a part of the copy, as one rents before one buys.
+2. *Which side is searched.* Searching each wanted hash among the rows costs 30 ns per wanted hash
+   (1,250 of 1.25 M: 0.15 ms). Searching each row among the wanted hashes costs 25 ns per row (31
+   ms). The shorter side is searched in the longer.
 
-Access path of a look-up: index copy or Parquet, index or scan, by cost.
-
-Two questions, each with the figures that answer it. They were measured on one core of
-two, warm pages, 1.25 M rows of (url of 31 characters, BIGINT, hash), 17 MB of Parquet;
-`tests/bench/test_lookups.py` measures them again.
-
-1. *Where the rows come from.* The choices are a mapped copy sorted by hash (0.5 ms to open),
-   the row groups of the Parquet file whose range of hashes is wanted (8 ms each), or the whole
-   Parquet file (74 ms; 93 ms if it is copied on the way). Without a copy, a look-up of a few
-   keys costs a tenth of making one. A copy pays only if it is used again, so row groups are read
-   directly until that has cost a part of the copy, as one rents before one buys. A file that
-   Parquet reads as fast as a copy is mapped gets no copy.
-2. *Which side is searched.* `wanted` and `rows` both ascend. Searching each wanted hash
-   among the rows costs 30 ns per wanted hash (1,250 of 1.25 M: 0.15 ms). Scanning the
-   rows, each searched among the wanted hashes, costs 25 ns per row (31 ms). The shorter side is
-   searched in the longer: 200 k rows and 2 M wanted take 13 ms so, 70 ms the other way.
-
-A full scan reads and tests all rows: at least 31 ms in any case. The index costs as much only
-if every row is wanted; from there on the scan is chosen.
-
-`TimeOrder` gives the rows of a file in the order of their times, for timers. A run for due timers
-needs the first few of a file, and the next one after them. So the earliest rows are sorted once per
-file and process, as many as are due and some thousands ahead. The file is looked through again only
-when the time has passed those. Files are immutable; rows that are deleted are left out by the
-caller (`cbp.engine.state.due_groups`).
+`TimeOrder` gives the rows of a file in the order of their times, for timers. The earliest rows are
+sorted once per file and process, as many as are due and some thousands ahead. The file is looked
+through again only when the time has passed those.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -62,12 +46,7 @@ _CHUNK_ROWS = 64
 
 
 class TimeOrder:
-    """Rows of one file in the order of their times.
-
-    Args:
-        times: The time of every row, in microseconds since 1970.
-        ahead: Number of rows that are sorted beyond those that are due.
-    """
+    """Rows of one file by their times in us since 1970; `ahead` are sorted beyond the due ones."""
 
     def __init__(self, times: Int64s, *, ahead: int) -> None:
         self._times, self._ahead = times, ahead
@@ -109,8 +88,6 @@ class TimeOrder:
         return self._earliest
 
 
-RowsFrom = Literal["copy", "groups"]
-
 SMALL_BYTES = 256 << 10
 """Up to this size, and `EngineLimits.small_file_rows`, Parquet is read in 0.6 ms; a copy is mapped
 in 0.3 ms and written in 0.5 ms. Files of this size are merged away after a few runs (tier zero
@@ -123,13 +100,8 @@ _SCAN_FROM = 0.85
 """Wanted hashes per row from which scanning the rows costs less than searching them."""
 
 
-def choose_rows(*, rows: int, touched: int, spent: int) -> RowsFrom:
-    """Choose the source of the rows for a look-up in a large file without a copy.
-
-    Args:
-        touched: Rows of the row groups that may hold wanted rows.
-        spent: Rows of this file that earlier look-ups read directly.
-    """
+def choose_rows(*, rows: int, touched: int, spent: int) -> Literal["copy", "groups"]:
+    """Choose where to read `touched` rows of a large file, after look-ups that read `spent`."""
     return "groups" if spent + touched <= rows * _GROUPS_SHARE_MAX else "copy"
 
 
@@ -153,40 +125,28 @@ class StateRows(Protocol):
     @property
     def memory(self) -> int:
         """Size of all rows in memory, uncompressed, in bytes."""
-        ...
 
     def find(self, wanted: Int64s | None) -> tuple[Int64s, Int64s]:
         """Return positions and hashes of the rows with these hashes, by (hash, position).
 
-        Args:
-            wanted: Ascending, unique; `None` means every row.
+        The hashes ascend, and each comes once; `None` means every row.
         """
-        ...
 
     def take(self, positions: Int64s, columns: Sequence[str]) -> pa.Table:
         """Return some rows (at least one) in the given order; adjacent rows are not copied."""
-        ...
 
     def way(self, wanted: Int64s | None) -> str:
         """Return how `find` would search: `index` or `scan`."""
-        ...
 
     def repeated(self, stride: int, wanted: Int64s | None) -> set[int]:
         """Return hashes that repeat, including every hash with at least `2 * stride` rows."""
-        ...
 
 
 class IndexedFile:
-    """All rows of one data file, in memory or mapped.
+    """All rows of one data file, in physical order, in memory or mapped.
 
-    A mapped copy is checked before it is used. If it is damaged, the rows of the data file replace
-    it in this object at once. Positions mean the same in both.
-
-    Args:
-        batch: All columns, all rows, in physical order.
-        sorted_: Whether the rows are sorted by hash.
-        guard: Checks a mapped copy; `None` if the rows are in memory.
-        replace: Returns the rows of the data file, to replace a damaged copy.
+    A mapped copy is checked by its guard before it is used. If it is damaged, the rows of the
+    data file, which `replace` returns, replace it at once. Positions mean the same in both.
     """
 
     def __init__(
@@ -297,10 +257,8 @@ class IndexedFile:
     ) -> SecondOrder:
         """Return the places of the rows in the order of (hash, columns); one object per file.
 
-        Args:
-            columns: The columns by which rows of one hash are ordered.
-            ranges: The first place and the last place + 1 of each hash whose rows are used; only
-                their order is checked. `None` means all.
+        `ranges` have the first place and the last place + 1 of each hash whose rows are used; only
+        their order is checked.
         """
         order = self._second_orders.get(columns.names)
         if order is None:
@@ -322,12 +280,7 @@ class IndexedFile:
         return [self._column(name) for name in names]
 
     def time_order(self, column: str, *, ahead: int) -> TimeOrder:
-        """Return the rows in the order of a column of times; made once per file.
-
-        Args:
-            column: The column, which has no nulls.
-            ahead: Number of rows that are sorted beyond the requested ones.
-        """
+        """Return the rows in the order of a column of times without nulls; made once per file."""
         if self._times is None:
             self._checked(lambda guard: self._pass_columns(guard, (column,)))
             times = self._column(column).cast(pa.int64()).to_numpy()
@@ -339,11 +292,10 @@ class IndexedFile:
             guard.column(self._column(name))
 
     def _column(self, name: str) -> pa.Array:
-        column = self._columns.get(name)
-        if column is None:
+        if name not in self._columns:
             at = self._batch.schema.get_field_index(name)
-            column = self._columns[name] = self._batch.column(at)
-        return column
+            self._columns[name] = self._batch.column(at)
+        return self._columns[name]
 
     def at_a_time(self, columns: Sequence[str], limits: EngineLimits) -> int:
         """Return how many rows to read at a time, so that memory stays bounded."""
@@ -379,8 +331,7 @@ class IndexedFile:
         spans = [self.span(hash_) for hash_ in gone.tolist()]
         starts = [0, *(last for _, last in spans)]
         stops = [*(first for first, _ in spans), len(self.hashes)]
-        pieces = [self.hashes[a:b] for a, b in zip(starts, stops, strict=True)]
-        return np.concatenate(pieces)
+        return np.concatenate([self.hashes[a:b] for a, b in zip(starts, stops, strict=True)])
 
     def way(self, wanted: Int64s | None) -> str:
         """Return how `find` would search; see `StateRows`."""
@@ -390,11 +341,7 @@ class IndexedFile:
 
 
 class RowGroups:
-    """A Parquet file that is read by row group; not thread-safe.
-
-    Args:
-        file: Open file; row groups without statistics of `_hash` are always read.
-    """
+    """A Parquet file, read by row group, always those without statistics; not thread-safe."""
 
     def __init__(self, file: CheckedFile) -> None:
         self._file = file
@@ -455,8 +402,7 @@ class RowGroups:
 
     def _read(self, groups: list[int], columns: list[str]) -> pa.Table:
         table = self._file.read_row_groups(groups, columns)
-        wide = pa.schema([f.with_type(_WIDE.get(f.type, f.type)) for f in table.schema])
-        return table.select(columns).cast(wide)
+        return table.select(columns).cast(wide_schema(table.schema))
 
     def _hashes_of(self, group: int) -> IndexedFile:
         if group not in self._hashes:
@@ -485,12 +431,7 @@ def matches(hashes: Int64s, wanted: Int64s) -> Int64s:
 
 
 def spans_of(hashes: Int64s, wanted: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the first place in `hashes` of each wanted hash, and its last place + 1.
-
-    Args:
-        hashes: Ascending.
-        wanted: Ascending; hashes can repeat.
-    """
+    """Return the first place of each wanted hash, and its last + 1; both arguments ascend."""
     many = len(hashes)
     if _DENSE * len(wanted) < many or not many:
         starts = np.searchsorted(hashes, wanted, "left")
@@ -521,16 +462,16 @@ def ascending(batch: pa.RecordBatch) -> bool:
 
 def _hash_ranges(meta: pq.FileMetaData) -> list[tuple[int, int]]:
     """Return least and greatest hash of every row group; without statistics, the full range."""
-    leaves = [meta.schema.column(at).path for at in range(meta.num_columns)]
-    at = leaves.index("_hash")
-    ranges = []
-    for group in range(meta.num_row_groups):
-        group_statistics = meta.row_group(group).column(at).statistics
-        has_range = group_statistics is not None and group_statistics.has_min_max
-        ranges.append(
-            (group_statistics.min, group_statistics.max) if has_range else (-(2**63), 2**63 - 1)
-        )
-    return ranges
+    at = [meta.schema.column(leaf).path for leaf in range(meta.num_columns)].index("_hash")
+    every = (meta.row_group(group).column(at).statistics for group in range(meta.num_row_groups))
+    known = (one if one is not None and one.has_min_max else None for one in every)
+    return [(-(2**63), 2**63 - 1) if one is None else (one.min, one.max) for one in known]
+
+
+@lru_cache(maxsize=256)
+def wide_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose texts and bytes have offsets of 64 bits, so that any size fits."""
+    return pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in schema])
 
 
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}

@@ -9,10 +9,9 @@
 What supersteps wrote are files in memory, numbered after those of the table, so that the rest of
 the engine reads them like any other. Two of them are merged, without their dead records, once the
 newer one has as many records as are live in the older one, or if these are few and small. So there
-are few files whatever the number of supersteps, and each record is copied seldom.
-
-They hold what the loop changed, not what it read. If their room is scarce they are mapped temporary
-files, each of some megabytes; several of them, which ascend by hash, are then merged as one.
+are few files whatever the number of supersteps, and each record is copied seldom. If their room is
+scarce they are mapped temporary files, each of some megabytes; several of them, which ascend by
+hash, are then merged as one.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
 from itertools import chain
 
 import numpy as np
@@ -29,10 +27,16 @@ from pyroaring import BitMap64
 
 from cbp.engine.columnar.arrow_types import with_types
 from cbp.engine.delta.deletion_vectors import live_in, rows_of
-from cbp.engine.state.bucket_state import BucketState, LiveFile, Positions, RecordPositions
-from cbp.engine.state.lookup import IndexedFile, StateRows
+from cbp.engine.state.bucket_state import (
+    BucketState,
+    LiveFile,
+    Positions,
+    RecordPositions,
+    in_order,
+)
+from cbp.engine.state.lookup import IndexedFile, StateRows, wide_schema
 from cbp.engine.state.run_files import state_file_schema
-from cbp.engine.storage.external_sort import order_by_columns, sorted_tables
+from cbp.engine.storage.external_sort import sorted_tables
 from cbp.engine.storage.file_sizes import FileCutter, halves
 from cbp.engine.storage.held_records import HeldRecords, Room, mapped
 from cbp.model.dataflow.stage import StateSpec
@@ -44,19 +48,10 @@ _OVERLAY_ROWS, _OVERLAY_BYTES = 4_096, 1 << 20
 """A file in memory of so few rows and bytes is merged with any newer one: a look-up in one more
 file takes as long as to sort and copy them."""
 
-_WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
-"""As in the index copies: the rows of any file can follow those of any other."""
-
 
 @dataclass(slots=True)
 class _Part:
-    """Records to be merged: those of a table, or the live ones of a file in memory.
-
-    Attributes:
-        rows: Number of live records.
-        nbytes: About how many bytes they have.
-        tables: Makes tables of them, some in narrow types.
-    """
+    """Live records to be merged: those of a table, or of a file in memory; some in narrow types."""
 
     rows: int
     nbytes: int
@@ -65,11 +60,7 @@ class _Part:
 
 @dataclass(slots=True)
 class LoopState(BucketState):
-    """The files of some neighbors, and the records of a loop; see the module header.
-
-    Attributes:
-        room: Counts the memory of the loop's records.
-    """
+    """The files of some neighbors, and the records of a loop, of which `room` has the memory."""
 
     spec: StateSpec = field(kw_only=True)
     room: Room = field(kw_only=True, default_factory=lambda: Room("", sys.maxsize))
@@ -110,10 +101,8 @@ class LoopState(BucketState):
         for number, file in enumerate(self._written):
             if len(self._written) > len(self._tiers):  # several files of a tier ascend
                 own = file.hashes
-                start, stop = (
-                    int(hashes.searchsorted(own[0])),
-                    int(hashes.searchsorted(own[-1], "right")),
-                )
+                start = int(hashes.searchsorted(own[0]))
+                stop = int(hashes.searchsorted(own[-1], "right"))
             if stop > start:
                 yield self._fixed + number, start, stop
 
@@ -139,7 +128,7 @@ class LoopState(BucketState):
         new = pa.concat_tables(self._new.take())
         parts = [_Part(new.num_rows, new.nbytes, lambda: iter([new]))]
         size = new.num_rows
-        while self._tiers and self._rows_of_last_tier() <= max(size, self._rows_merged()):
+        while self._tiers and self._absorbs_last_tier(size):
             parts[:0] = self._take_last_tier()
             size = sum(part.rows for part in parts)
         files = [*self._merged(parts)]
@@ -148,7 +137,6 @@ class LoopState(BucketState):
             self._append(table, is_mapped=is_mapped)
 
     def _merged(self, parts: Sequence[_Part]) -> Iterator[tuple[pa.Table, bool]]:
-        """Yield records in the order of the table's files: at once, or in pieces, mapped."""
         if self.room.has(sum(part.nbytes for part in parts)):
             tables = chain.from_iterable(part.tables() for part in parts)
             schema = self._schema
@@ -163,27 +151,23 @@ class LoopState(BucketState):
         """Yield records in the order of the table's files, some megabytes at a time."""
         limits = self.cache.limits
         cutter = FileCutter(replace(limits, file_bytes=limits.sort_run_bytes))
-        ordered = sorted_tables(
-            self._numbered(parts), [_HASH, *self.table.order, _SEQ], limits=limits
-        )
-        for table in ordered:
+        order = [_HASH, *self.table.order, _SEQ]
+        for table in sorted_tables(self._numbered(parts), order, limits=limits):
             yield from cutter.add(table.drop_columns(_SEQ))
         yield from cutter.rest()
 
     def _numbered(self, parts: Sequence[_Part]) -> Iterator[pa.Table]:
         """Yield records in small pieces, numbered, so that equal ones stay in their order."""
         limits, start = self.cache.limits, 0
+        rows_max, bytes_max = limits.file_rows, limits.sort_run_bytes // 4
         for table in chain.from_iterable(part.tables() for part in parts):
-            for piece in halves(
-                table, rows_max=limits.file_rows, bytes_max=limits.sort_run_bytes // 4
-            ):
+            for piece in halves(table, rows_max=rows_max, bytes_max=bytes_max):
                 stop = start + piece.num_rows
                 numbers = pa.array(np.arange(start, stop))
                 yield with_types(piece, self._schema).append_column(_SEQ, numbers)
                 start = stop
 
     def _append(self, table: pa.Table, *, is_mapped: bool) -> None:
-        """Append a file of all rows of a table."""
         file = IndexedFile(_one_batch(table))
         self.files = (*self.files, LiveFile("", 0, table.num_rows))
         self._written.append(file)
@@ -216,11 +200,7 @@ class LoopState(BucketState):
         return deleted + sum(int(file.batch.nbytes) for file in self._written)
 
     def changes(self) -> tuple[pa.Table, pa.Table]:
-        """Return the progress of the loop; call after `turn`. `go_on_from` is the inverse.
-
-        Returns:
-            The deleted rows of the table's files, as bitmaps, and the loop's live records.
-        """
+        """Return what the loop deleted from files, and its live records; after `turn`."""
         paths = [self.files[at].path for at in self._gone]
         bitmaps = [bytes(bitmap.serialize()) for bitmap in self._gone.values()]
         gone = pa.table([pa.array(paths, pa.string()), pa.array(bitmaps, pa.binary())], _GONE)
@@ -255,31 +235,29 @@ class LoopState(BucketState):
 
     @property
     def _schema(self) -> pa.Schema:
-        return _wide(state_file_schema(self.spec))
+        return wide_schema(state_file_schema(self.spec))
 
     def _parts(self) -> list[_Part]:
-        """Return the live records of all files in memory."""
         return [self._live(at) for at in range(self._fixed, len(self.files))]
 
     def _live(self, at: int) -> _Part:
-        """Return the live records of a file in memory."""
         file, dead = self._written[at - self._fixed], self.dead_rows(at)
-        live = self.files[at].rows - len(dead)
-        return _Part(live, file.memory, partial(_live_rows, file, dead, self._schema))
 
-    def _rows_of_last_tier(self) -> int:
-        """Return how many records of the last tier are live: of others nothing is copied."""
+        def tables() -> Iterator[pa.Table]:
+            table = with_types(pa.Table.from_batches([file.batch]), self._schema)
+            yield table.take(pa.array(live_in(dead, 0, table.num_rows))) if dead else table
+
+        return _Part(self.files[at].rows - len(dead), file.memory, tables)
+
+    def _absorbs_last_tier(self, rows: int) -> bool:
+        """Return whether so many newer records are merged with the last tier's live ones."""
         many = len(self.files)
         last = range(many - self._tiers[-1], many)
-        return sum(self.files[at].rows - len(self.dead_rows(at)) for at in last)
-
-    def _rows_merged(self) -> int:
-        """Return up to how many rows of the last tier are merged with any newer ones."""
+        live = sum(self.files[at].rows - len(self.dead_rows(at)) for at in last)
         size = sum(file.memory for file in self._written[-self._tiers[-1] :])
-        return _OVERLAY_ROWS if size <= _OVERLAY_BYTES else 0
+        return live <= max(rows, _OVERLAY_ROWS if size <= _OVERLAY_BYTES else 0)
 
     def _take_last_tier(self) -> list[_Part]:
-        """Drop the files of the last tier; return their live records."""
         parts = list[_Part]()
         for _ in range(self._tiers.pop()):
             at = len(self.files) - 1
@@ -293,28 +271,9 @@ class LoopState(BucketState):
         return parts
 
     def _sorted(self, table: pa.Table) -> pa.Table:
-        """Return records in the order of the table's files."""
-        table = with_types(table, self._schema)
-        hashes = table.column(_HASH).to_numpy()
-        if not self.table.order:
-            if np.all(hashes[1:] >= hashes[:-1]):
-                return table
-            return table.take(pa.array(np.argsort(hashes, kind="stable")))
-        return table.take(pa.array(order_by_columns(table, [_HASH, *self.table.order])))
-
-
-@lru_cache(maxsize=256)
-def _wide(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in schema])
-
-
-def _live_rows(file: IndexedFile, dead: BitMap64, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of a file that are not dead."""
-    table = with_types(pa.Table.from_batches([file.batch]), schema)
-    yield table.take(pa.array(live_in(dead, 0, table.num_rows))) if dead else table
+        return in_order(with_types(table, self._schema), self.table.order)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return all rows, at least one, as one batch."""
     (batch,) = table.combine_chunks().to_batches()
     return batch

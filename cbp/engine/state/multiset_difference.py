@@ -36,9 +36,7 @@ _Old = tuple[Row, int, int, int]
 class Difference:
     """The diff; call `read` and `emit` in any order, then `finish` once.
 
-    Args:
-        died: Called with the places of records that were not emitted again.
-        born: Called with new records.
+    `died` is called with the places of records that were not emitted again, `born` with new ones.
     """
 
     def __init__(
@@ -159,13 +157,11 @@ class _Pending:
         return True
 
     def take_news(self) -> list[Row]:
-        """Remove and return the pending emitted records."""
         news = list(chain.from_iterable(self._news.values()))
         self._news, self.news = {}, 0
         return news
 
     def take(self) -> tuple[list[_Old], list[Row]]:
-        """Remove and return all pending records."""
         olds = list(chain.from_iterable(self._olds.values()))
         news = list(chain.from_iterable(self._news.values()))
         self._olds, self._news, self.olds, self.news = {}, {}, 0, 0
@@ -195,7 +191,6 @@ class _Spill:
             waiting.clear()
 
     def partitions(self) -> Iterator[tuple[list[_Old], list[Row]]]:
-        """Yield both sides of every partition."""
         for partition in range(self._partitions):
             yield self._load((partition, True)), self._load((partition, False))
 

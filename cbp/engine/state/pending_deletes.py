@@ -6,10 +6,8 @@ file per task, named by the run:
 
     <table>/_vectors/<epoch>-<task>-<run>-<attempt>.deletes      bitmap | bitmap | ...
 
-Rows are physical rows, as in a vector. A row is deleted only once: the sets of one file over
-several runs are disjoint, so their sizes add up.
-
-Guaranteed: `read_deletes` returns what was deleted, or raises; never a part of it.
+Rows are physical rows. A row is deleted only once: the sets of one file over several runs are
+disjoint, so their sizes add up.
 """
 
 from __future__ import annotations
@@ -29,10 +27,9 @@ from cbp.errors import FileDamagedError, FileLostError, InvariantError, NotFound
 
 @dataclass(frozen=True, slots=True)
 class Deletes:
-    """Some rows of one data file as a 64-bit roaring bitmap, inline or in a file.
+    """Some rows of one data file as a 64-bit roaring bitmap, inline (base64) or in a file.
 
     Attributes:
-        inline: The bitmap in base64; empty if it is in a file.
         path: The file of bitmaps, relative to the table; empty if inline.
         offset, size, crc: The bitmap's place in that file, and its CRC-32.
     """
@@ -46,15 +43,8 @@ class Deletes:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
-        if self.inline:
-            return {"rows": self.rows, "inline": self.inline}
-        return {
-            "rows": self.rows,
-            "path": self.path,
-            "offset": self.offset,
-            "size": self.size,
-            "crc": self.crc,
-        }
+        names = ("rows", "inline") if self.inline else ("rows", "path", "offset", "size", "crc")
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Deletes:
@@ -70,15 +60,11 @@ def write_deletes(
     inline_bytes_max: int,
     files: Files | None = None,
 ) -> dict[str, Deletes]:
-    """Describe deleted rows; if the descriptions are too large, write them to one durable file.
+    """Describe deleted rows by data file; write large ones to one durable file of this name.
 
     Args:
-        name: Name of the file, unique to run, attempt and task.
         bitmaps: Data file to rows; none of them empty.
         inline_bytes_max: Maximum number of bytes of all bitmaps that need no file.
-
-    Returns:
-        A description per data file. Without bitmaps: no descriptions, no file.
     """
     data = {}
     for path, bitmap in bitmaps.items():
@@ -97,19 +83,13 @@ def write_deletes(
     for path, block in data.items():
         written[path] = Deletes(len(bitmaps[path]), "", file, at, len(block), zlib.crc32(block))
         at += len(block)
-    (files or LocalFiles()).write_durable(
-        f"{table}/{file}", b"".join(data.values()), what="vectors_file"
-    )
+    content, port = b"".join(data.values()), files or LocalFiles()
+    port.write_durable(f"{table}/{file}", content, what="vectors_file")
     return written
 
 
 def read_deletes(table: str, deletes: Deletes, *, files: Files | None = None) -> BitMap64:
-    """Return the deleted rows.
-
-    Raises:
-        FileDamagedError: The bitmap is damaged.
-        FileLostError: The file is gone.
-    """
+    """Return the deleted rows; `FileDamagedError` or `FileLostError` if they cannot be read."""
     try:
         if deletes.inline:
             data = base64.b64decode(deletes.inline, validate=True)

@@ -6,23 +6,25 @@ of one file (`cbp.engine.storage.file_sizes`). Files are numbered in the order o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, count
 
+import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.state.bucket_state import StateTable
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import bucket_file
 from cbp.engine.storage.file_sizes import FileCutter
 from cbp.engine.storage.parquet_writer import ParquetSink
-from cbp.model.dataflow.stage import StateSpec
+from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
 
@@ -42,6 +44,16 @@ def _with_hash(schema: Schema) -> pa.Schema:
     return arrow_schema(schema).append(pa.field("_hash", pa.int64()))
 
 
+def state_rows(
+    translator: TranslatorSpec, spec: StateSpec, columns: Sequence[pa.Array], hash_mask: int
+) -> pa.Table:
+    """Return records of a state, given by column, with the hashes of their keys."""
+    key = translator.key_of(spec)
+    keys = [columns[spec.schema.index(name)] for name in key.names]
+    hashes = hash_columns(keys, [field.type for field in key.fields]) & np.int64(hash_mask)
+    return pa.Table.from_arrays([*columns, pa.array(hashes)], schema=state_file_schema(spec))
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenRun:
     """A written run file; its path is relative to the table."""
@@ -53,16 +65,7 @@ class WrittenRun:
 
 
 class RunFiles:
-    """The run files of one state and bucket; see the module header.
-
-    Attributes:
-        rows: Number of new records so far.
-        done: The files with new records, once it is closed.
-
-    Args:
-        cache: Keeps the files' index copies; `None` means no copies.
-        limits: Limits of the size of a file.
-    """
+    """The run files of one state and bucket; without a cache there are no index copies."""
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class RunFiles:
         cache: IndexCache | None,
         written: list[str],
         limits: EngineLimits,
-        faults: Faults = NO_FAULTS,
+        faults: Faults,
     ) -> None:
         self._table, self._bucket = table, bucket
         self._epoch, self._run, self._cache = epoch, run, cache

@@ -1,9 +1,9 @@
 """The rows of one data file in the order of (hash, key, second key), for look-ups within a group.
 
 Files of a state with a second key are written in this order, so a place in the order is the row
-itself. A file of another origin (an earlier version, the black box, a correction, keys that share
-a hash) is sorted in memory when a look-up first needs it; nothing depends on how it was written.
-A look-up of a few groups, all at once, checks only the order of their rows, once per process.
+itself. A file of another origin (an earlier version, a correction, keys that share a hash) is
+sorted in memory when a look-up first needs it. A look-up of a few groups, all at once, checks only
+the order of their rows, once per process.
 
 A search compares values, never hashes alone: rows of another key with the same hash lie in another
 range. It goes column by column, each by a binary search among rows that agree in the columns
@@ -45,7 +45,7 @@ _EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 
 
 class SecondOrder:
-    """Places of one file's rows in the order of (hash, columns).
+    """Places of one file's rows in the order of (hash, columns of these types).
 
     Sort keys of values are those of `cbp.engine.columnar.values.order_key`.
 
@@ -54,12 +54,8 @@ class SecondOrder:
     place, whatever the rest of the file turns out to be.
 
     Both get the reader of the file, which the order does not keep: the file keeps its orders, and
-    two objects that keep each other stay in memory until a task ends.
-
-    Args:
-        hashes: `_hash` of every row, ascending.
-        rows: The rows in the order of `hashes`; `None` if that is the order of the file.
-        types: Types of the columns by which rows of one hash are ordered (atoms).
+    two objects that keep each other stay in memory until a task ends. Hashes ascend; `rows` are in
+    their order if the file is not.
     """
 
     def __init__(self, hashes: Int64s, rows: Int64s | None, types: Sequence[DataType]) -> None:
@@ -116,9 +112,8 @@ class SecondOrder:
         rows = span_rows(starts, sizes)
         columns = read(rows)
         # A single null or NaN changes how all values of a column are compared.
-        is_plain = not any(one.null_count for one in columns) and _FLOATS.isdisjoint(
-            one.kind for one in self._types
-        )
+        kinds = {one.kind for one in self._types}
+        is_plain = not any(one.null_count for one in columns) and _FLOATS.isdisjoint(kinds)
         groups = np.repeat(np.arange(len(starts)), sizes)
         parts = [column.take(pa.array(rows)) for column in columns] if is_plain else []
         is_unique = is_plain and self._is_unique and ascend(groups, parts, strictly=True)
@@ -130,7 +125,6 @@ class SecondOrder:
         return False
 
     def _take(self, columns: Sequence[pa.Array]) -> None:
-        """Search these columns from now on."""
         if len(columns) != len(self._arrays) or any(
             new is not old for new, old in zip(columns, self._arrays, strict=True)
         ):
@@ -153,13 +147,9 @@ class SecondOrder:
     def span(
         self, order: tuple[Any, ...], start: int, stop: int, *, first: int = 0
     ) -> tuple[int, int]:
-        """Return the places that have these values.
+        """Return the places that have these sort keys in the columns from `first` on.
 
-        Args:
-            order: Sort keys of columns from `first` on.
-            start: First of the places, which agree in all columns before `first`.
-            stop: Last of these places + 1.
-            first: Number of the first column that is compared.
+        All of `start` to `stop` agree in the columns before.
         """
         for column, wanted in zip(self._columns[first:], order, strict=False):
             start, stop = column.span(wanted, start, stop)
@@ -168,15 +158,7 @@ class SecondOrder:
     def spans(
         self, wanted: Sequence[pa.Array], starts: Int64s, stops: Int64s, *, first: int = 0
     ) -> tuple[Int64s, Int64s]:
-        """Return the result of `span` for many wanted rows at once.
-
-        Args:
-            wanted: Values of the wanted rows in the columns from `first` on, column by column.
-            starts: For each wanted row, the first of the places that agree in all columns
-                before `first`.
-            stops: For each wanted row, the last of these places + 1.
-            first: Number of the first column that is compared.
-        """
+        """Return the result of `span` for many wanted rows at once, given column by column."""
         last = self._columns[-1] if self._is_unique and self._columns else None
         for column, values in zip(self._columns[first:], wanted, strict=False):
             starts, stops = column.spans(values, starts, stops, unique=column is last)
@@ -189,17 +171,13 @@ class SecondOrder:
     def search(
         self, order: tuple[Any, ...], start: int, stop: int, *, first: int = 0, behind: bool = False
     ) -> int:
-        """Return the first place that is not before (or that is after) these values.
-
-        The arguments are those of `span`; `behind` says whether to pass the places that have the
-        values.
-        """
+        """Return the first place that is not before (`behind`: after) these values; see `span`."""
         for column, wanted in zip(self._columns[first:], order[:-1], strict=False):
             start, stop = column.span(wanted, start, stop)
         if not order:
             return stop if behind else start
         column = self._columns[first + len(order) - 1]
-        return (column.right if behind else column.left)(order[-1], start, stop)
+        return column.edge(order[-1], start, stop, behind=behind)
 
 
 class _Column:
@@ -213,34 +191,27 @@ class _Column:
         self._has_nan = type_.kind in _FLOATS and bool(np.isnan(np.asarray(self._values)).any())
 
     def values(self, start: int, stop: int) -> list[Any]:
-        """Return the values of some places as Python objects."""
         part = self._array.slice(start, stop - start)
         values: list[Any] = times_of(part) if self._kind in _TIMES else part.to_pylist()
         return values
 
-    def left(self, wanted: Any, start: int, stop: int) -> int:
-        """Return the first place of `start` to `stop` whose value is not below the wanted one."""
-        rank = wanted[0]
-        if rank == 0:
-            return start
+    def edge(self, wanted: Any, start: int, stop: int, *, behind: bool) -> int:
+        """Return the first place of a range whose value is not below (or is above) the wanted."""
+        rank, search = wanted[0], bisect_right if behind else bisect_left
+        if rank == (2 if behind else 0):
+            return stop if behind else start
         start, stop = self._inner(start, stop)
-        return stop if rank == 2 else bisect_left(self._values, self._target(wanted), start, stop)
-
-    def right(self, wanted: Any, start: int, stop: int) -> int:
-        """Return the first place of `start` to `stop` whose value is above the wanted one."""
-        rank = wanted[0]
-        if rank == 2:
-            return stop
-        start, stop = self._inner(start, stop)
-        return start if rank == 0 else bisect_right(self._values, self._target(wanted), start, stop)
+        if rank != 1:
+            return start if behind else stop
+        return search(self._values, self._target(wanted), start, stop)
 
     def span(self, wanted: Any, start: int, stop: int) -> tuple[int, int]:
         """Return the places of `start` to `stop` that have a value."""
         if stop <= start:
             return start, start
         if wanted[0] != 1 or self._has_nulls or self._has_nan:
-            first = self.left(wanted, start, stop)
-            return first, self.right(wanted, first, stop)
+            first = self.edge(wanted, start, stop, behind=False)
+            return first, self.edge(wanted, first, stop, behind=True)
         target, values = self._target(wanted), self._values
         # Rows of one group agree in its key, and mostly one row has a second key.
         first = start
@@ -257,11 +228,7 @@ class _Column:
     def spans(
         self, wanted: pa.Array, starts: Int64s, stops: Int64s, *, unique: bool
     ) -> tuple[Int64s, Int64s]:
-        """Return the places of each range that have the wanted value beside it.
-
-        Args:
-            unique: Whether no value comes twice in a range.
-        """
+        """Return the places of each range with the wanted value beside it; one each if `unique`."""
         wanted = as_type(wanted, self._array.type)
         # Rows of one group agree in its key, and mostly one row has a second key.
         whole = self._have(wanted, starts, starts + 1 == stops if unique else starts < stops)
@@ -283,7 +250,6 @@ class _Column:
         return lefts, rights
 
     def _have(self, wanted: pa.Array, places: Int64s, asked: Bools) -> Bools:
-        """Return which of the asked places have the wanted value."""
         have, some = np.zeros(len(places), np.bool_), np.flatnonzero(asked)
         if len(some) and self._numbers is not None and not wanted.null_count:
             values = _whole_numbers(wanted, self._kind)
@@ -374,7 +340,6 @@ def _whole_numbers(array: pa.Array, kind: str) -> Any:
 
 
 def _sorted_rows(hashes: Int64s, rows: Int64s | None, columns: Sequence[pa.Array]) -> Int64s:
-    """Return the rows of a file in the order of (hash, columns)."""
     if rows is None:
         rows = np.arange(len(hashes))
     names = [f"c{at}" for at in range(len(columns))]
@@ -386,9 +351,7 @@ def _sorted_rows(hashes: Int64s, rows: Int64s | None, columns: Sequence[pa.Array
 def ascend(groups: Int64s, columns: Sequence[pa.Array], *, strictly: bool = False) -> bool:
     """Return whether rows of one group ascend by the columns; nulls first, NaN last.
 
-    Args:
-        groups: The group of each row, such as its hash; ascending.
-        strictly: Whether no two rows of a group may be equal in all columns.
+    Groups ascend. `strictly`: no two rows of a group are equal in all columns.
     """
     alike = groups[1:] == groups[:-1]
     for column in columns:
@@ -438,7 +401,6 @@ def _equal(rows: pa.Array, wanted: pa.Array) -> Bools:
 
 
 def _is_plain(rows: pa.Array, wanted: pa.Array) -> bool:
-    """Return whether no value is a null or a NaN."""
     return not (rows.null_count or wanted.null_count or pa.types.is_floating(rows.type))
 
 

@@ -2,10 +2,9 @@
 
     {"stage":"count","epoch":7,...,"_name":"_intentions/count/7.json","_digest":"8f0c5d1be1a2c3f4"}
 
-Readers that access members by name see no difference. Records of earlier versions have no digest
-and are read without a check. A record whose digest does not fit is never used: with one
-flipped digit in a number or in a name it would be a record of something else. The member `_name`
-detects an old copy, or the record of another epoch, under a record's name.
+Records of earlier versions have no digest and are read without a check. A record whose digest does
+not fit is never used. The member `_name` detects an old copy, or the record of another epoch, under
+a record's name.
 
 Guaranteed: `parsed` returns what was given to `digested`, or raises an error that names the file
 (tests/cbp/engine/storage/test_checked_json.py).
@@ -32,21 +31,14 @@ _END = len(_MARK) + _DIGITS + 2
 
 
 def digested(data: bytes, path: str) -> bytes:
-    """Return a JSON object with its name and digest added as the last members; pure.
-
-    Args:
-        data: The object; it has at least one member.
-    """
+    """Return a JSON object with its name and digest as the last members; it has other members."""
     if name := own_name(path):
         data = b"".join((data[:-1], b',"_name":', json.dumps(name).encode(), b"}"))
     return b"".join((data[:-1], _MARK, _digest(data), b'"}'))
 
 
 def record_numbers(names: Iterable[str]) -> list[int]:
-    """Return the numbers of the records in a folder, in the order of `names`.
-
-    Other names are skipped, since an operator may have put a copy beside a record.
-    """
+    """Return the numbers of the records in a folder; other names are skipped, such as copies."""
     matches = (_NUMBERED.fullmatch(name) for name in names)
     return [int(match[1]) for match in matches if match]
 
@@ -59,14 +51,10 @@ def read_record(files: Files, path: str, parse: Callable[[Any], Record]) -> Reco
 def parsed(
     data: bytes, path: str, parse: Callable[[Any], Record], *, written_to: str = ""
 ) -> Record:
-    """Return the record that `data` holds.
+    """Return the record that `data`, with or without a digest, holds.
 
-    Args:
-        data: With or without a digest.
-        written_to: The path for which the record was written, if it differs from `path`.
-
-    Raises:
-        FileDamagedError: The data is damaged, or `parse` rejects it.
+    `FileDamagedError` if the data is damaged, or `parse` rejects it. `written_to` is the path for
+    which the record was written, if it differs from `path`.
     """
     try:
         if data[-_END:].startswith(_MARK):

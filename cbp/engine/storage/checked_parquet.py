@@ -7,15 +7,11 @@ page header can make a reader skip a page silently. A damaged footer has wrong s
 tell a look-up what it need not search. We therefore write a *seal* between pages and footer, a
 place that every reader skips. It holds a checksum of each block of 64 KiB of pages, one of the
 footer, one of the name for which the file was written (files of equal size can be swapped) and
-one of the seal itself. Nothing else changes in the file, or in what refers to it. CRCs are
-written too, for other readers.
+one of the seal itself. CRCs are written too, for other readers.
 
 `CheckedFile` checks the footer when a file is opened, and blocks of pages just before they are
 read; small files are checked at once. Files of earlier versions and of other writers have no
-seal and perhaps no CRC: only their CRCs are checked, if there are any. Every error names the
-file.
-
-Source: Parquet format, "Checksumming"; the seal is ours.
+seal and perhaps no CRC: only their CRCs are checked, if there are any. Every error names the file.
 """
 
 from __future__ import annotations
@@ -87,6 +83,13 @@ def sealed(data: bytes, path: str) -> bytes:
     return b"".join((head, _seal_of(pages, _sums_of(head), footer, path), footer))
 
 
+def parquet_file(table: pa.Table, path: str) -> bytes:
+    """Return the bytes of a table as a file with checksums, for its future path; pure."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **CHECKED)
+    return sealed(sink.getvalue().to_pybytes(), path)
+
+
 def _seal_of(pages: int, sums: bytes, footer: bytes, path: str) -> bytes:
     fixed_part = _FIXED_PART.pack(_name_sum(path), pages, BLOCK, xxhash.xxh3_64_intdigest(footer))
     own = xxhash.xxh3_64_digest(sums + fixed_part)
@@ -94,7 +97,6 @@ def _seal_of(pages: int, sums: bytes, footer: bytes, path: str) -> bytes:
 
 
 def _name_sum(path: str) -> int:
-    """Return the checksum of a file's own name; 0 if it has none."""
     name = own_name(path)
     return xxhash.xxh3_64_intdigest(name.encode()) if name else 0
 
@@ -109,13 +111,7 @@ def _sums_of(pages: bytes) -> bytes:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turn any error while a file is read into one that names the file.
-
-    Raises:
-        FileLostError: The file is missing.
-        FileDamagedError: The file cannot be parsed.
-        OperatingError: The system refuses to read the file.
-    """
+    """Turn any error while a file is read into one that names the file."""
     try:
         yield
     except FileNotFoundError as exc:
@@ -146,15 +142,7 @@ def reading_increment(path: str, expected: int) -> Iterator[None]:
 
 
 class CheckedFile:
-    """A Parquet file that is checked before any of it is read; see the module header.
-
-    Attributes:
-        metadata: The file's Parquet metadata.
-        is_sealed: Whether the file has a seal.
-
-    Raises:
-        FileDamagedError: By every method, if the file is damaged.
-    """
+    """A Parquet file that is checked before it is read; methods raise `FileDamagedError`."""
 
     def __init__(self, path: str, source: pa.NativeFile, dictionaries: Sequence[str] = ()) -> None:
         self.path, self._source = path, source
@@ -191,7 +179,7 @@ class CheckedFile:
         return self._file.schema_arrow
 
     def check(self) -> None:
-        """Check all pages now."""
+        """Check all pages."""
         with reading(self.path):
             self._check(0, self._pages)
 
@@ -226,14 +214,14 @@ class CheckedFile:
                 )
 
     def _check_group(self, group: int, columns: Sequence[str] | None) -> None:
-        """Check the pages of a row group."""
         if self._passed.all():
             return
+        nested = tuple(f"{column}." for column in columns or ())
         row_group_metadata = self.metadata.row_group(group)
         for at in range(row_group_metadata.num_columns):
             chunk = row_group_metadata.column(at)
             column = chunk.path_in_schema
-            if columns is None or column in columns or column.startswith(_prefixes(columns)):
+            if columns is None or column in columns or column.startswith(nested):
                 starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
                 start = min(start for start in starts if start)
                 self._check(start, start + chunk.total_compressed_size)
@@ -261,27 +249,18 @@ def open_parquet(
     data: bytes | None = None,
     dictionaries: Sequence[str] = (),
 ) -> CheckedFile:
-    """Open a Parquet file; it is checked as it is read.
+    """Open a Parquet file; it is checked as it is read (`FileLostError`, `FileDamagedError`).
 
     Args:
         data: The file's bytes, if they were read already.
         dictionaries: Columns of texts that are returned as dictionaries.
-
-    Raises:
-        FileLostError: The file is missing.
-        FileDamagedError: The file is damaged.
     """
     with reading(path):
         return CheckedFile(path, _source(path, mapped=mapped, data=data), dictionaries)
 
 
 def check_parquet(path: str) -> int:
-    """Read a whole file and check all that can be checked; return its number of rows.
-
-    Raises:
-        FileLostError: The file is missing.
-        FileDamagedError: The file is damaged.
-    """
+    """Read a whole file, check all that can be checked, and return its number of rows."""
     with open_parquet(path) as file:
         file.check()
         if not file.is_sealed:
@@ -333,11 +312,6 @@ def _read_seal(source: pa.NativeFile, path: str) -> tuple[Sums | None, int]:
     if sum_ != xxhash.xxh3_64_intdigest(end[len(end) - footer :]):
         raise FileDamagedError(path, "the checksum of its footer is wrong")
     return np.frombuffer(sums, "<u8"), int(pages)
-
-
-def _prefixes(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the prefixes of the leaf columns of nested columns."""
-    return tuple(f"{column}." for column in columns)
 
 
 def _said(exc: BaseException) -> str:

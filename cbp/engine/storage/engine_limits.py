@@ -1,11 +1,9 @@
 """The limits of an engine: sizes from which it cuts, spills, merges or works in parallel.
 
 An engine is constructed with one `EngineLimits`. It hands them to its readers, and in the plan of
-each run to the tasks, also to those in other processes (`cbp.engine.task.task_plan`). No limit
-changes a result: it only decides how much is in memory, in a file or in a task at a time.
-
-Here is what a test makes small, so that few records reach it. What is part of a format or of an
-algorithm is a constant in its module.
+each run to the tasks, also to those in other processes (`cbp.engine.task.task_plan`). A test makes
+them small, so that few records reach them; what is part of a format or of an algorithm is a
+constant in its module.
 """
 
 from __future__ import annotations
@@ -16,13 +14,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """The limits of one engine; plain numbers, compared by value.
+    """The limits of one engine. None changes a result: only what is in memory, a file or a task.
 
     Attributes:
-        rows_per_task: Number of records of an increment, or of called groups, that justify one
-            more task.
-        rows_per_task_sql: The same for SQL. It is larger, because for a few thousand records a
-            Spark plan without a shuffle saves more time than a second task.
+        rows_per_task: Records of an increment, or called groups, that justify one more task.
+        rows_per_task_sql: The same for SQL, where a plan without a shuffle saves more time.
         rows_per_record_task: Records of a record-wise stage that justify another task.
         rows_per_loop_task: Records that a loop within a run can reach, by what is known before it,
             that justify another task. Each superstep costs it an exchange of messages.
@@ -30,97 +26,70 @@ class EngineLimits:
         then_rows: Records up to which a record-wise task also runs the groupwise stage downstream
             of it. For more, a job of several tasks saves more time than its start costs.
         arranged_reads: Records times tasks up to which every task reads the whole increment;
-            beyond, Spark shuffles. Measured with two tasks on two cores: 100 k records take 0.59 s
-            unshuffled and 1.05 s shuffled, 1 M take 4.4 and 6.4 s. Since every task reads
-            everything, the shuffle is faster with many tasks.
+            beyond, Spark shuffles, which is faster with many tasks: with two, 100 k records take
+            1.05 s shuffled and 0.59 s unshuffled, 1 M take 6.4 and 4.4 s.
         arranged_bytes: Bytes of an increment's files up to which every task reads all of it.
-        resident_after_runs: Small runs after which resident workers are started; a start costs a
-            second of processor time each. The count starts again after a worker was lost, or ended
-            because it was idle.
-        slices_per_expression: Slices of files that one expression of Spark numbers; with more of
-            them it becomes slow.
-        window_rows: Records that are Python objects at a time; with twice as many, CPU caches make
-            each cost more.
-        window_bytes: Bytes of the records of a window; for rows below 4 KB, `window_rows` is the
-            limit.
-        large_group_rows: Number of records of one input or state above which a group is read in
+        resident_after_runs: Small runs after which resident workers are started, for a second of
+            processor time each; counted again after one was lost, or ended because it was idle.
+        slices_per_expression: Slices of files in one expression of Spark; more make it slow.
+        window_rows: Records that are Python objects at a time; more do not fit the CPU's caches.
+        window_bytes: Bytes of these; for rows below 4 KB, `window_rows` is the limit.
+        large_group_rows: Records of one input or state of a group, above which they are read in
             chunks of this size.
-        call_rows: Number of records, over all flows, of the groups of one call on tables; a
-            call has at least one group. It is large enough to make the cost of a call
-            negligible, and small enough for some copies of the records.
-        call_bytes: Bytes of the records of such a call; for rows below 512 bytes, `call_rows` is
-            the limit.
+        call_rows: Records, over all flows, of the groups of one call on tables (at least one
+            group): enough to make the cost of a call negligible, few enough for some copies.
+        call_bytes: Bytes of these; for rows below 512 bytes, `call_rows` is the limit.
         whole_run_bytes: Bytes in memory of the records that the one call of a whole run reads and
             puts, or that a loop of messages holds; its task needs about eight times as much. Beyond
             half of it, records go to mapped temporary files (`cbp.engine.storage.held_records`). A
             quarter of it may stay in memory between runs.
-        whole_run_spill: Limit of such files for a run, as a multiple of `whole_run_bytes`; a
-            run that needs more is refused. With 0 nothing goes to files, and the limit is
-            `whole_run_bytes`.
-        superstep_log_ms: Least number of milliseconds between two snapshots of a loop within a run
-            (`cbp.engine.task.superstep_log`); 0 means one after each superstep.
+        whole_run_spill: Limit of such files for a run, as a multiple of `whole_run_bytes`.
+        superstep_log_ms: Least time between two snapshots of a loop; 0: one after each superstep.
         microsteps: Microsteps of a task between two exchanges of a loop, at most.
         microstep_rows: Messages that a task sends in them, at most. With more, an exchange costs
             little beside the calls, and calls that other tasks' messages make useless cost more.
-        jvm_batch_bytes: Bytes of a batch for the JVM, which holds it as a whole; at least one
-            record.
+        jvm_batch_bytes: Bytes of a batch for the JVM, of at least one record.
         settings_rows: Maximum number of records of a table that goes to every group as a whole.
-        remote_bytes: Bytes of remote writes held per state before they are written; sorting needs
+        remote_bytes: Bytes of remote writes held per state; sorting needs three times as much.
+        inline_deletes_bytes: Bytes of a state's bitmaps of deleted rows that an intention itself
+            holds, over all tasks of a run; larger bitmaps go to files.
+        message_block_bytes: Bytes of messages that a task sorts by bucket at a time; this takes
             about three times as much.
-        inline_deletes_bytes: Bytes of a state's bitmaps of deleted rows that an intention holds
-            itself, over all tasks of a run; larger bitmaps go to files.
-        message_block_bytes: Bytes of the block of messages that a task sorts by bucket at a time;
-            this takes about three times as much.
-        message_group_rows_min: Small buckets share a row group of at least this many messages: a
-            row group costs some 100 bytes.
+        message_group_rows_min: Small buckets share a row group of at least this many messages.
         message_group_rows_max: Messages of a row group; a reader reads as many at a time.
         message_sort_bytes: Bytes of messages that a reading task sorts in memory at a time.
-        message_rows_min: Smallest number of messages for which a file is sorted by bucket. With
-            fewer messages, every task can read the whole file at no extra cost.
-        spool_bytes: A flow's records above this size go to disk; two flows and their windows fit
-            in a small worker.
+        message_rows_min: Messages from which a file is sorted by bucket; with fewer, each task
+            reads the whole file at no extra cost.
+        spool_bytes: A flow's records above this size go to disk.
         narrow_bytes: Bytes of a flow's records above which its strings have offsets of 64 bits.
-            Even 64 MB of files may hold more: repeated strings are compressed away.
-        sort_run_bytes: Bytes of the rows that an external sort sorts at a time; sorting needs
-            about three times as much.
-        sort_block_bytes: Bytes of each run in memory while an external sort merges runs: a hundred
-            runs need 50 MB.
+        sort_run_bytes: Bytes that an external sort sorts at a time; it needs three times as much.
+        sort_block_bytes: Bytes of each run in memory while an external sort merges runs.
         checkpoint_entries: Entries of a table's log after which a checkpoint is written.
         state_fanout: Files of a bucket's lowest tier that start a merge.
         state_tier_rows: Records of a file of state up to which it belongs to the lowest tier.
-        listed_rows: Number of records of a group's kept state that can be listed in the time of
-            one search. Once the searches of a call have taken as long as listing all records,
-            all are listed.
-        named_rows: Smallest number of records of a window for which its first look-up finds all
-            kept records that the window's inputs name. For fewer records, single searches cost
-            less.
-        timers_ahead: Number of timers of a file that are sorted by time beyond the due ones,
-            for later runs: 16 bytes each.
+        listed_rows: Records of a group's kept state that are listed in the time of one search. All
+            are listed once the searches of a call have taken as long as that.
+        named_rows: Records of a window from which its first look-up finds all kept records that
+            the window's inputs name.
+        timers_ahead: Timers of a file that are sorted by time beyond the due ones; 16 bytes each.
         merge_rows: Records of the pieces in which files of state are merged.
-        small_file_rows: Records up to which a file of state gets no index copy: reading it is as
-            fast.
+        small_file_rows: Records up to which a file of state gets no index copy.
         file_rows: Records of a file of state. A file is read, copied and merged as a whole.
-        file_bytes: Bytes of a file of state, as Arrow holds them; a task needs about three times
-            as much.
+        file_bytes: Bytes of such a file, as Arrow holds them; a task needs three times as much.
         beside_bytes: Size above which a whole run writes a file of state in a thread, while it
-            finds the records of the next file. If a run puts as much into a state, the two halves
-            of the state's buckets are settled in parallel.
+            finds the records of the next, and settles the two halves of the buckets in parallel.
         read_rows: Records that a reader makes Python objects of at a time.
         read_bytes: Bytes of these records; as Python objects they take several times as much.
-        pending_rows: Number of records of a large group, read or emitted, that wait in memory
-            for an equal record of the other side: about 80 MB. Further records go to disk.
-        spill_partitions: Number of parts into which these records are cut on disk; a part fits
-            in memory.
+        pending_rows: Records of a large group, read or emitted, that wait in memory for an equal
+            record of the other side: about 80 MB. Further records go to disk.
+        spill_partitions: Parts into which these are cut on disk; a part fits in memory.
         spill_block_rows: Records that are written to such a part together.
         compared_rows: Records of the parts into which a comparison of two tables cuts them.
-        output_fanout: Number of neighboring files of similar size in an output that start a
-            merge, and number of runs between two searches for such files.
-        copy_block_bytes: Bytes of an index copy under one checksum; a copy with other blocks is
-            rebuilt.
-        whole_copy_bytes: Bytes up to which an index copy is checked as a whole when it is opened:
-            that takes 0.4 ms.
-        held_bytes: Bytes of rows without an index copy that a process keeps for its next run:
-            small files, and files for whose copies there is no space.
+        output_fanout: Neighboring files of similar size in an output that start a merge, and runs
+            between two searches for such files.
+        copy_block_bytes: Bytes of an index copy under one checksum; others are rebuilt.
+        whole_copy_bytes: Bytes up to which an index copy is checked when it is opened, in 0.4 ms.
+        held_bytes: Bytes of rows without an index copy that a process keeps for its next run.
     """
 
     rows_per_task: int = 2_000

@@ -8,9 +8,6 @@ it are at the start of the blocks, where a binary search in each block finds the
 row of any run can precede them. So memory holds one run while runs are made, and one block per
 run while they are merged. The file is read, not mapped: a process whose address space is bounded
 needs that space for the sorting.
-
-The order is `order_by_columns`: by each column in turn, nulls first, NaN last, as
-`cbp.engine.columnar.values` orders records.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from cbp.engine.storage.spill_files import BatchFile
 
 
 def order_by_columns(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the row numbers in the order of these columns: nulls first, ascending, NaN last."""
+    """Return the row numbers in the order of `columnar.values`: nulls first, NaN last."""
     names: list[str] = []
     arrays: list[Any] = []
     for at, name in enumerate(columns):
@@ -51,11 +48,10 @@ def order_by_columns(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.
 def sorted_tables(
     tables: Iterable[pa.Table], columns: Sequence[str], *, limits: EngineLimits
 ) -> Iterator[pa.Table]:
-    """Yield all rows in the order of these columns, as several tables.
+    """Yield all rows in the order of comparable columns, as several tables.
 
-    Args:
-        tables: Tables of one schema in Arrow's wide types, so that any size fits; read once.
-        columns: Comparable columns; rows that agree in all of them come in any order.
+    The tables have one schema in Arrow's wide types, so that any size fits. Rows that agree in all
+    these columns come in any order.
     """
     runs = [_Run(run, columns) for run in _runs(tables, columns, limits)]
     while runs := [run for run in runs if run.fill()]:
@@ -123,7 +119,6 @@ class _Run:
         self._start = self._stop = 0
 
     def fill(self) -> bool:
-        """Take the next block when none is left; return whether there is one."""
         if self._start == self._stop:
             self._table = next(self._blocks, None)
             self._start, self._stop = 0, 0 if self._table is None else self._table.num_rows
@@ -131,11 +126,9 @@ class _Run:
 
     @property
     def last(self) -> tuple[Any, ...]:
-        """The sort key of the block's last row."""
         return self._key(self._stop - 1)
 
     def upto(self, fence: tuple[Any, ...]) -> pa.Table:
-        """Take and return the block's rows that do not come after `fence`."""
         low, high = self._start, self._stop
         while low < high:
             middle = (low + high) // 2
@@ -154,7 +147,6 @@ class _Run:
 
 
 def _order(value: Any) -> tuple[Any, ...]:
-    """Return a sort key for one value among others of its column."""
     if value is None:
         return (0,)
     if isinstance(value, float) and value != value:

@@ -1,11 +1,10 @@
 """Failpoints: named points around every durable effect, where tests crash the engine.
 
 A *fault* is a callable that gets the name of the point just passed. In production it is
-`NO_FAULTS`, which does nothing, or the fence of an instance that leads. A test passes one that
-raises at a chosen point.
+`NO_FAULTS`, or the fence of an instance that leads. A test passes one that raises at a chosen
+point.
 
-Guaranteed: `POINTS` names every point of the product, `<effect>.before` and `<effect>.after`
-(tests/test_failpoints.py).
+Guaranteed: `POINTS` names every point of the product (tests/test_failpoints.py).
 """
 
 from __future__ import annotations

@@ -8,6 +8,12 @@ import uuid
 
 INDEX_PREFIX = "_key_"
 """Prefix of the columns that index a file's records; they are no part of the records."""
+_CONTENT_BITS = 80
+_PART = re.compile(r"(?:^|/)\d{12}-(\d{5})-[^/]*\.parquet\Z")
+_WRITTEN = re.compile(
+    r"(?:^|/)(?:(?P<data>\d{12})-\d{5}-[^/]*\.(?:parquet|deletes)"
+    r"|deletion_vector_(?P<high>[0-9a-f]{8})-(?P<low>[0-9a-f]{4})-[^/]*\.bin)\Z"
+)
 
 
 def flow_file(index: int, part: int, run: str) -> str:
@@ -36,11 +42,7 @@ def change_file(epoch: int, number: int, digest: str) -> str:
 
 
 def vectors_id(epoch: int, content: bytes) -> uuid.UUID:
-    """Return the id of a file of deletion vectors: 48 bits of epoch, then 80 of its content.
-
-    A repeated publication writes the same bytes under the same name. Other bytes get another
-    name.
-    """
+    """Return 48 bits of epoch and 80 of content: a repeated publication writes the same file."""
     digest = hashlib.sha256(content).digest()[: _CONTENT_BITS // 8]
     return uuid.UUID(int=epoch << _CONTENT_BITS | int.from_bytes(digest))
 
@@ -61,13 +63,3 @@ def file_part(path: str) -> int:
     """Return the part in a data file's name: 0 for the first file, and for any other name."""
     match = _PART.search(path)
     return 0 if match is None else int(match[1])
-
-
-_CONTENT_BITS = 80
-_PART = re.compile(r"(?:^|/)\d{12}-(\d{5})-[^/]*\.parquet\Z")
-
-
-_WRITTEN = re.compile(
-    r"(?:^|/)(?:(?P<data>\d{12})-\d{5}-[^/]*\.(?:parquet|deletes)"
-    r"|deletion_vector_(?P<high>[0-9a-f]{8})-(?P<low>[0-9a-f]{4})-[^/]*\.bin)\Z"
-)

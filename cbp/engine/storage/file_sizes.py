@@ -2,10 +2,7 @@
 
 A file is read, copied and merged as a whole, so its size bounds the memory of a task: about
 three times `EngineLimits.file_bytes`. A file above half of that limit is *full*: merging does not
-improve it, so compaction leaves it alone until much of it is dead.
-
-Bytes are counted as Arrow holds them. A table is cut before a string column reaches 2 GB,
-the limit of Arrow's `string`. A single record is never cut.
+improve it. Bytes are counted as Arrow holds them. A single record is never cut.
 """
 
 from __future__ import annotations
@@ -32,15 +29,12 @@ class FileCutter:
     def add(self, table: pa.Table) -> Iterator[pa.Table]:
         """Add rows; yield the pieces that are full."""
         for part in halves(table, rows_max=self._rows_max, bytes_max=self._bytes_max):
-            if self._held and not self._has_room(part):
+            rows, size = self._rows + part.num_rows, self._bytes + part.nbytes
+            if self._held and (rows > self._rows_max or size > self._bytes_max):
                 yield from self.rest()
             self._held.append(part)
             self._rows += part.num_rows
             self._bytes += part.nbytes
-
-    def _has_room(self, part: pa.Table) -> bool:
-        rows, size = self._rows + part.num_rows, self._bytes + part.nbytes
-        return bool(rows <= self._rows_max and size <= self._bytes_max)
 
     def rest(self) -> Iterator[pa.Table]:
         """Yield the remaining rows, if there are any."""
@@ -65,12 +59,7 @@ def halves(table: pa.Table, *, rows_max: int, bytes_max: int) -> Iterator[pa.Tab
 
 
 def is_full(limits: EngineLimits, *, rows: int, size: int = 0, memory: int = 0) -> bool:
-    """Return whether a file is too large to gain from merging.
-
-    Args:
-        size: Its size in Parquet, in bytes.
-        memory: Its size in Arrow, in bytes, if known.
-    """
+    """Return whether a file (bytes in Parquet, and in Arrow if known) is too large to merge."""
     too_wide = size > _FULL_BYTES or memory > limits.file_bytes // 2
     return rows > limits.file_rows // 2 or too_wide
 

@@ -6,14 +6,10 @@ Guaranteed by `Files`:
   never sees a part of a file (tests/cbp/engine/storage/test_files.py races two processes).
 - What was acknowledged (`Written`, `Exists`, a return) is on the disk, with its
   name. This holds for `Exists` too, because a writer that finds its own entry takes it as done.
-- A temporary file never outlives the call that made it. Temporary files that a
-  killed process left are not listed.
+- A temporary file never outlives the call that made it. Those that a killed process left are not
+  listed, and stay until `remove_temporaries`.
 
-Not guaranteed: after an `OperatingError` from a put the outcome is open; put
-again and compare. Files of a killed process stay until `remove_temporaries`.
-
-Delta's own local log store is not a substitute: it lets two processes both
-believe that they wrote one entry, and it takes 30 ms where link(2) takes 0.4.
+Not guaranteed: after an `OperatingError` from a put the outcome is open; put again and compare.
 
 A log entry must have exactly one writer. What ensures that depends on the file system:
 
@@ -22,8 +18,7 @@ A log entry must have exactly one writer. What ensures that depends on the file 
     s3, s3a, s3n              a LogStore that arbitrates through DynamoDB, if one is configured
 
 Refused by name: Delta's LogStore on `file:`, which lets two processes both create the same file
-(tests/spark/test_log_store.py shows it), and the single-driver store on S3, which keeps its locks
-in one JVM.
+(tests/spark/test_log_store.py), and the single-driver store on S3, with its locks in one JVM.
 """
 
 from __future__ import annotations
@@ -68,6 +63,8 @@ _S3_HOW = (
     "io.delta:delta-storage-s3-dynamodb"
 )
 
+_TEMPORARY = ".tmp"
+
 
 def scheme_of(uri: str) -> str:
     """Return the scheme of a URI in lower case, `""` for a plain path."""
@@ -80,33 +77,17 @@ def setting_of(scheme: str) -> str:
 
 
 def log_store_class(uri: str, settings: Mapping[str, str]) -> str:
-    """Return the Java class of the LogStore that is safe between processes for `uri`.
-
-    Args:
-        uri: Location of the tables.
-        settings: Spark's settings; a configured LogStore takes precedence.
-
-    Raises:
-        FileSystemUnsafeError: There is none; the message says what to configure.
-    """
+    """Return the LogStore safe between processes for `uri`; Spark's settings take precedence."""
     scheme = scheme_of(uri)
     if scheme in LOCAL:
-        raise FileSystemUnsafeError(
-            uri,
-            scheme,
-            "on a local disk, Delta's LogStore lets two processes write the same log entry",
-            "use LocalFiles, which prevents that",
-        )
+        why = "on a local disk, Delta's LogStore lets two processes write the same log entry"
+        raise FileSystemUnsafeError(uri, scheme, why, "use LocalFiles, which prevents that")
     how = _S3_HOW if scheme in _S3 else "set {setting} to a LogStore that prevents it"
     how = how.format(setting=setting_of(scheme))
     class_name = settings.get(setting_of(scheme)) or _SAFE.get(scheme)
     if class_name is None:
-        raise FileSystemUnsafeError(
-            uri,
-            scheme,
-            "this file system does not prevent two processes from writing the same log entry",
-            how,
-        )
+        why = "this file system does not prevent two processes from writing the same log entry"
+        raise FileSystemUnsafeError(uri, scheme, why, how)
     if class_name.rpartition(".")[2] in _ONE_WRITER:
         why = f"{class_name} is safe only within one process"
         raise FileSystemUnsafeError(uri, scheme, why, how)
@@ -114,20 +95,12 @@ def log_store_class(uri: str, settings: Mapping[str, str]) -> str:
 
 
 def open_regular(path: str, *, buffering: int = -1) -> BinaryIO:
-    """Open a file for reading; never blocks.
-
-    Raises:
-        FileDamagedError: It is a folder, a FIFO or a device.
-        OSError: As for `open`.
-    """
+    """Open a file for reading; never blocks. Raises `FileDamagedError` if it is no regular file."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return os.fdopen(handle, "rb", buffering)
     os.close(handle)
     raise FileDamagedError(path, "it is a folder, a FIFO or a device, not a file")
-
-
-_TEMPORARY = ".tmp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +117,9 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file as the garbage collector sees it.
+    """A file as the garbage collector sees it; its path is relative to the folder that was listed.
 
     Attributes:
-        path: Relative to the folder that was listed.
         age_seconds: Time since the last write, by the clock of this machine.
         temporary: Whether it is an unfinished put or write, perhaps of a killed writer.
     """
@@ -172,13 +144,8 @@ class Files(Protocol):
     ) -> Written | Exists:
         """Create a file with `data` unless it exists; missing folders are made.
 
-        Args:
-            what: The effect, for fault injection.
-            staged: Folder of the same file system for the temporary file; `""` means beside `path`.
-                Renaming this folder makes all puts staged in it fail, now or later.
-
-        Raises:
-            LogConflictError: The folder `staged` does not exist; nothing is put.
+        The temporary file is made beside it, or in the folder `staged` of the same file system.
+        Renaming that folder makes all puts staged in it fail, with `LogConflictError`.
         """
 
     def write_durable(self, path: str, data: bytes, *, what: str = "data_file") -> None:
@@ -221,23 +188,16 @@ class Files(Protocol):
 
 def local_path(uri: str) -> str:
     """Return the local path of a plain path or a `file:` URI."""
-    if not uri.startswith("file:"):
-        return uri
-    return unquote(urlsplit(uri).path)
+    return unquote(urlsplit(uri).path) if uri.startswith("file:") else uri
 
 
 def files_for(
     uri: str, *, faults: Faults = NO_FAULTS, settings: Mapping[str, str] | None = None
 ) -> Files:
-    """Return the `Files` of the file system that `uri` names, if tables may be stored there.
+    """Return the `Files` of the file system that a path or URI names, if tables may be there.
 
-    Args:
-        uri: A plain path or a URI.
-        settings: Spark's settings, which may name a LogStore.
-
-    Raises:
-        FileSystemUnsafeError: No safe implementation of `put_if_absent` exists for the
-            scheme, or one exists but tasks cannot write there yet.
+    `FileSystemUnsafeError` if no safe `put_if_absent` exists for the scheme, with Spark's
+    settings that may name a LogStore, or one exists but tasks cannot write there yet.
     """
     scheme = scheme_of(uri)
     if scheme in LOCAL:
@@ -250,12 +210,7 @@ def files_for(
 
 @dataclass(frozen=True, slots=True)
 class LocalFiles:
-    """`Files` on a POSIX file system with hard links.
-
-    Source:
-        Ours. The steps are in the order that link(2) and fsync(2) need: content
-        before name, name before acknowledgement.
-    """
+    """`Files` on a POSIX file system: content before name, name before acknowledgement."""
 
     faults: Faults = NO_FAULTS
 
@@ -421,8 +376,7 @@ def _make_dirs(path: str, grown: dict[str, None]) -> None:
     """Create a folder and its missing parents; add the folders that got a name to `grown`."""
     if os.path.isdir(path):
         return
-    parent = os.path.dirname(path)
-    if parent:
+    if parent := os.path.dirname(path):
         _make_dirs(parent, grown)
     with _operating(path), suppress(FileExistsError):
         os.mkdir(path)
@@ -439,7 +393,6 @@ def _fsync(path: str) -> None:
 
 @contextmanager
 def _operating(path: str) -> Iterator[None]:
-    """Turn errors of the operating system into the library's errors."""
     try:
         yield
     except FileNotFoundError as exc:

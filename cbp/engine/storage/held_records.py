@@ -1,17 +1,12 @@
 """What a run holds until it ends: in memory while there is room, in mapped temporary files beyond.
 
-    records -> HeldRecords -> Room: more than half of the memory is taken?
-                                '-> the largest holders -> temporary files -> mapped again
-
-A `Room` counts the bytes that one call of a whole run, or a loop, holds. Once more than half of the
-bytes that it may hold in memory are taken, its largest holders write their records to temporary
-files, and from then on hold a memory map of these: the same records in the same order, whose pages
-the system may drop. So only what cannot be mapped counts against the bound of the memory. The files
-have a bound of their own, many times as large.
+Once more than half of the bytes that a `Room` may hold in memory are taken, its largest holders
+write their records to temporary files, and from then on hold a memory map of these: the same
+records in the same order, whose pages the system may drop. So only what cannot be mapped counts
+against the bound of the memory. The files have a bound of their own, many times as large.
 
 Guaranteed: where a record is held changes no result. The files have no name
-(`cbp.engine.storage.spill_files`), so none is left behind, however the process ends; the space of
-one is free once nobody holds its records any more.
+(`cbp.engine.storage.spill_files`), and the space of one is free once nobody holds its records.
 """
 
 from __future__ import annotations
@@ -58,13 +53,11 @@ class Room:
     """Counts the bytes of one call, or of a loop, in memory and in temporary files.
 
     Attributes:
-        stage: The stage, for the error.
         most: Largest number of bytes in memory.
         most_on_disk: Largest number of bytes in temporary files; 0 means no such files.
         taken: Bytes in memory now.
         on_disk: Bytes in temporary files now.
         superstep: The superstep of a loop, from 1, for the error; `None` for one call.
-        holders: Hold records that can go to a file.
     """
 
     stage: str
@@ -81,12 +74,7 @@ class Room:
         return cls(stage, limits.whole_run_bytes, limits.whole_run_bytes * limits.whole_run_spill)
 
     def take(self, records: pa.Table) -> pa.Table:
-        """Return the records, after making room for them in memory.
-
-        Raises:
-            RunTooLargeError: There is no room.
-            DiskFullError: The holders' records do not fit in the folder of temporary files.
-        """
+        """Return records once they have room; or `RunTooLargeError`, `DiskFullError`."""
         self.hold(records.nbytes)
         return records
 
@@ -117,16 +105,11 @@ class Room:
         self.hold_on_disk(size)
 
     def hold_on_disk(self, size: int) -> None:
-        """Count this many more bytes in files.
-
-        Raises:
-            RunTooLargeError: Files would have too many bytes.
-        """
+        """Count this many more bytes in files; `RunTooLargeError` if these are too many."""
         self.on_disk += size
         if self.on_disk > self.most_on_disk:
-            raise RunTooLargeError(
-                self.stage, self.most_on_disk, self.on_disk, self.superstep, on_disk=True
-            )
+            most, taken = self.most_on_disk, self.on_disk
+            raise RunTooLargeError(self.stage, most, taken, self.superstep, on_disk=True)
 
     def free(self, memory: int, on_disk: int = 0) -> None:
         """Count that bytes are no longer held."""
@@ -134,14 +117,10 @@ class Room:
         self.on_disk -= on_disk
 
     def keep(self, pieces: Iterable[pa.Table]) -> pa.Table:
-        """Return one or more pieces as one table, which is held from now on.
+        """Return one or more pieces as one table, which is held from now on; raises as `take`.
 
         Each piece is requested after the earlier ones have found room, so a table of any size
         can be built from pieces that fit in memory.
-
-        Raises:
-            RunTooLargeError: There is no room.
-            DiskFullError: The folder of temporary files is full.
         """
         held = HeldRecords(self)
         try:
@@ -153,18 +132,11 @@ class Room:
 
 
 class HeldRecords:
-    """Records of one schema in the order in which they were added.
-
-    Attributes:
-        tables: The records; several added tables may be joined.
-        memory: Bytes of records in memory.
-        on_disk: Bytes of records in files.
-    """
+    """Records of one schema, in order, joined into fewer tables; sizes in bytes."""
 
     def __init__(self, room: Room) -> None:
-        self._room = room
+        self._room, self._mapped = room, 0
         self.tables: list[pa.Table] = []
-        self._mapped = 0
         self.memory = self.on_disk = 0
         room.holders.append(self)
 
@@ -206,12 +178,7 @@ class HeldRecords:
 
 
 def mapped(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return tables of one schema as one table that maps a temporary file.
-
-    Raises:
-        DiskFullError: The file does not fit.
-        AddressSpaceError: The file can neither be mapped nor read.
-    """
+    """Return tables as one that maps a temporary file (`DiskFullError`, `AddressSpaceError`)."""
     file = BatchFile(tables[0].schema)
     try:
         for table in _together(tables):
@@ -222,7 +189,6 @@ def mapped(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _together(tables: Sequence[pa.Table]) -> Iterator[pa.Table]:
-    """Yield tables; small neighbours as one batch."""
     some, size = list[pa.Table](), 0
     for table in tables:
         if some and size + table.nbytes > _BATCH_BYTES:

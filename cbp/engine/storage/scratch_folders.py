@@ -24,16 +24,9 @@ _LOCK = "lock"
 
 
 def take_scratch(root: Path, prefix: str) -> tuple[Path, int]:
-    """Make a scratch folder for this process; remove the folders of dead processes.
+    """Make a scratch folder below `root` for this process; remove those of dead processes.
 
-    Args:
-        root: An existing folder on a disk of this machine.
-        prefix: How the names of such folders begin.
-
-    Returns:
-        The folder, and the file descriptor of its lock; keep it open while the folder is in use.
-
-    Raises `OSError`.
+    Also returns the file descriptor of its lock; keep it open while the folder is in use.
     """
     for folder in root.glob(f"{prefix}*"):
         _remove_dead(folder)
@@ -49,10 +42,7 @@ def take_scratch(root: Path, prefix: str) -> tuple[Path, int]:
 
 @contextmanager
 def scratch_folder(prefix: str) -> Iterator[Path]:
-    """Give a scratch folder in the system's folder for temporary files, and remove it at the end.
-
-    Raises as `take_scratch`.
-    """
+    """Give a scratch folder in the system's folder for temporary files; remove it at the end."""
     folder, lock = take_scratch(Path(tempfile.gettempdir()), prefix)
     try:
         yield folder

@@ -1,13 +1,9 @@
 """Temporary files without a name, in which a task spills; a killed process leaves none behind.
 
-`BatchFile` holds Arrow batches that are written once and then read. `BlockFile` holds lists of
-Python values. Both lie in the temporary folder (`TMPDIR`), and vanish with their last reader.
+They lie in the temporary folder (`TMPDIR`), are not synced, and vanish with their last reader.
 
 Guaranteed: a full disk or quota raises `DiskFullError`. Reading single batches needs no memory map,
 so it works where the address space of a process is bounded (`spark.executor.pyspark.memory`).
-Reading all batches at once maps the file, or reads it into memory if it cannot be mapped. If it
-does not fit there, the error names the setting. Nothing is synced, and
-nothing outlives the process.
 """
 
 from __future__ import annotations
@@ -26,13 +22,7 @@ from cbp.errors import AddressSpaceError, DiskFullError
 
 
 class BatchFile:
-    """Batches of one schema in the order of writing; the owner closes the file.
-
-    Tables and readers that it returned stay valid after that.
-
-    Raises:
-        DiskFullError: By every method that writes.
-    """
+    """Batches of one schema in the order of writing; what it returned stays valid after `close`."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._bytes = 0
@@ -56,8 +46,7 @@ class BatchFile:
     def whole(self) -> pa.Table:
         """End writing, and return all batches: a view of a memory map, if maps are allowed.
 
-        Raises:
-            AddressSpaceError: A map is refused, and the batches do not fit in memory either.
+        `AddressSpaceError` if a map is refused, and the batches do not fit in memory either.
         """
         try:
             try:
@@ -122,7 +111,6 @@ def _nameless() -> Any:
 
 @contextlib.contextmanager
 def _room() -> Iterator[None]:
-    """Turn a full disk into `DiskFullError`."""
     try:
         yield
     except OSError as exc:

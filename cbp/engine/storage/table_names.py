@@ -1,4 +1,4 @@
-"""Folder names of the tables in a dataflow's folder."""
+"""Folder names of the tables in a dataflow's folder, relative to it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from cbp.model.dataflow.dataflow import StageNode
 
 
 def state_table(stage: str, state: str) -> str:
-    """Return the folder of a state table, relative to the dataflow's folder."""
+    """Return the folder of a state table."""
     return f"state/{stage}.{state}"
 
 
 def flow_table(stage: str, output: str) -> str:
-    """Return the folder of an output flow's table, relative to the dataflow's folder."""
+    """Return the folder of an output flow's table."""
     return f"flows/{stage}.{output}"
 
 
@@ -28,20 +28,20 @@ def carried_tables(node: StageNode) -> list[str]:
 
 
 def superstep_folder(stage: str) -> str:
-    """Return the folder of the logs of a stage's loops, relative to the dataflow's folder."""
+    """Return the folder of the logs of a stage's loops."""
     return f"_supersteps/{stage}"
 
 
 def set_aside_table(stage: str) -> str:
-    """Return the folder of a stage's set-aside records, relative to the dataflow's folder."""
+    """Return the folder of a stage's set-aside records."""
     return f"set_aside/{stage}"
 
 
 def rejects_table(source: str) -> str:
-    """Return the folder of a source's rejected records, relative to the dataflow's folder."""
+    """Return the folder of a source's rejected records."""
     return f"rejects/{source}"
 
 
 def source_folder(source: str) -> str:
-    """Return the folder of a source's increments, relative to the dataflow's folder."""
+    """Return the folder of a source's increments."""
     return f"sources/{source}"

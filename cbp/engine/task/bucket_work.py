@@ -5,15 +5,6 @@
 What runs on a batch is handed in: the author's translator (`author_work`), or the results of a
 plan in SQL. A batch reads the buckets of looked-up tables that lie beside its own (`looked_up`);
 `cbp.engine.task.writers` reads the tables whose records are all given to every group.
-
-Ages for groups that had records before their state began to expire.
-
-A version can add `expire=` to a state that is kept. Its groups have no hidden timers then, and
-would never expire unless they are called. So the first run that looks at the timers after a change
-of version gives each of them one, as if it were called now. That reads all keys of the state, once.
-
-Groups are distinguished by their hash alone here. If a group without a timer has the hash of a
-group that is called or has one, it gets its own timer only when it is called next.
 """
 
 from __future__ import annotations
@@ -21,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
@@ -66,51 +56,37 @@ class KernelWriters(Protocol):
     @property
     def whole_tables(self) -> Mapping[str, WholeTable]:
         """The looked-up tables whose records all go to every group."""
-        ...
 
     @property
     def whole_arrow_tables(self) -> Mapping[str, pa.Table]:
         """The same, as tables of Arrow."""
-        ...
 
     def write_output(self, name: str, columns: list[pa.Array]) -> None:
         """Take records of an output."""
-        ...
 
     def write_remote(self, state: str, columns: list[pa.Array]) -> None:
         """Take state records that a group emitted for other keys."""
-        ...
 
     def write_bindings(self, bindings: Sequence[Binding]) -> None:
         """Take bindings of groups to addresses."""
-        ...
 
     def note_timer(self, at_us: int | None) -> None:
         """Take the time of a pending timer."""
-        ...
 
 
 class BucketWork(Protocol):
-    """The work on one batch of buckets."""
+    """The work on one batch of buckets; `groups` is the number of groups that were called."""
 
     groups: int
-    """Number of groups that were called."""
 
     def run(self) -> None:
         """Do the work; called once."""
-        ...
 
 
 def bucket_batches(
     plan: TaskPlan, part: int, spool: Spool, shared: Shared | None = None
 ) -> list[tuple[int, ...]]:
-    """Return the buckets that a task runs, as tuples of neighbors that run together."""
-    sizes = _sizes(plan, part, spool, shared)
-    return neighbors(sizes, buckets=plan.buckets, most=plan.limits.window_rows)
-
-
-def _sizes(plan: TaskPlan, part: int, spool: Spool, shared: Shared | None) -> dict[int, int]:
-    """Return the buckets to run, each with its number of records as far as it is known.
+    """Return the buckets that a task runs, as tuples of neighbors that run together.
 
     These are the buckets with records. If groups are called for their state alone, the
     task's buckets with state are added. State is counted without a look-up.
@@ -125,9 +101,9 @@ def _sizes(plan: TaskPlan, part: int, spool: Spool, shared: Shared | None) -> di
         whole = spec.grouping == "outer" or bool(shared and shared.reaches(spec.name))
         mine = {bucket for bucket in live if plan.owner(bucket) == part} if whole else set()
         for bucket in mine if whole else size_by_bucket.keys() & live.keys():
-            rows = sum(file.rows - file.dead for file in live[bucket])
+            rows = sum(file.live for file in live[bucket])
             size_by_bucket[bucket] += state_weight(rows, whole=whole)
-    return dict(size_by_bucket)
+    return neighbors(dict(size_by_bucket), buckets=plan.buckets, most=plan.limits.window_rows)
 
 
 def count_arrived(plan: TaskPlan, spool: Spool, counts: dict[str, float]) -> None:
@@ -150,9 +126,8 @@ def shared_records(
     """Return the records that several groups of a task share; `None` if there are none."""
     if not any(spool.arrived(spool.layout.tag(flow)) for flow in spool.layout.shared):
         return None
-    shared = Shared(
-        plan.spec, spool, part=part, tasks=plan.tasks, buckets=plan.buckets, files=plan.bindings
-    )
+    files, tasks = plan.bindings, plan.tasks
+    shared = Shared(plan.spec, spool, part=part, tasks=tasks, buckets=plan.buckets, files=files)
     counts["bytes_broadcast"] = shared.bytes
     counts["bytes_bindings"] = shared.bytes_bindings
     return shared
@@ -207,10 +182,7 @@ def run_batch(
     plan, of = writers.plan, writers.plan.buckets
     states = {name: BucketState(table, cache, buckets, of) for name, table in plan.states.items()}
     lookups = looked_up(plan, buckets, cache)
-    files = {
-        name: {bucket: writers.state.files(name, bucket, cache) for bucket in buckets}
-        for name in states
-    }
+    files = {n: {b: writers.state.files(n, b, cache) for b in buckets} for n in states}
 
     def write(name: str, rows: pa.Table) -> None:
         writers.note_records(name, rows)
@@ -223,9 +195,8 @@ def run_batch(
     writers.counts["groups"] += work.groups
     for name, state in states.items():
         writers.state.finish(name, state, files[name])
-        count_look_ups(writers.counts, state)
-    for table in lookups.values():
-        count_look_ups(writers.counts, table)
+    for one in (*states.values(), *lookups.values()):
+        count_look_ups(writers.counts, one)
 
 
 def looked_up(
@@ -249,67 +220,50 @@ def author_work(
     lookups: Lookups = NO_LOOKUPS,
     among: Callable[[Int64s], Int64s] | None = None,
 ) -> BucketWork:
-    """Return the function that calls the translator for all groups of a batch of buckets.
-
-    Args:
-        among: Returns those of the hashes of groups with a due timer that are called; `None` means
-            all.
-    """
-    woken = woken_groups(writers.plan, states, writers.note_timer)
+    """Return what calls the translator for a batch; `among` chooses groups with a due timer."""
+    plan, woken = writers.plan, woken_groups(writers.plan, states, writers.note_timer)
     if woken is not None and among is not None:
         woken = replace(woken, hashes=among(woken.hashes))
-    start = partial(_calls, writers, spec, runs, states, deliveries, woken, lookups)
-    if woken is None or not writers.plan.ages or not spec.expiries:
+
+    def start(write_state: WriteState) -> GroupwiseRun | VectorisedRun:
+        if spec.form == "arrow":
+            return VectorisedRun(
+                plan.stage,
+                spec,
+                runs,
+                states,
+                writers.write_output,
+                write_state,
+                deliveries=deliveries,
+                limits=plan.limits,
+                context=plan.context,
+                woken=woken,
+                lookups=lookups,
+                whole_tables=writers.whole_arrow_tables,
+            )
+        return GroupwiseRun(
+            stage=plan.stage,
+            spec=spec,
+            runs=runs,
+            states=states,
+            emitted=writers.emitted,
+            write_output=writers.write_output,
+            write_state=write_state,
+            write_remote=writers.write_remote,
+            write_bindings=writers.write_bindings,
+            limits=plan.limits,
+            deliveries=deliveries,
+            context=plan.context,
+            woken=woken,
+            lookups=lookups,
+            whole_tables=writers.whole_tables,
+        )
+
+    if woken is None or not plan.ages or not spec.expiries:
         return start(write_state)
     shared = [] if deliveries is None else [deliveries.hashes]
     busy = [woken.hashes, *shared, *(run.hashes for run in runs)]
-    return AgingWork(spec, states, writers.plan.context, start, write_state, busy)
-
-
-def _calls(
-    writers: KernelWriters,
-    spec: TranslatorSpec,
-    runs: list[FlowRun],
-    states: dict[str, BucketState],
-    deliveries: Deliveries | None,
-    woken: Woken | None,
-    lookups: Lookups,
-    write_state: WriteState,
-) -> GroupwiseRun | VectorisedRun:
-    """Return the kernel of the translator's form."""
-    stage, limits = writers.plan.stage, writers.plan.limits
-    if spec.form == "arrow":
-        return VectorisedRun(
-            stage,
-            spec,
-            runs,
-            states,
-            writers.write_output,
-            write_state,
-            deliveries=deliveries,
-            limits=limits,
-            context=writers.plan.context,
-            woken=woken,
-            lookups=lookups,
-            whole_tables=writers.whole_arrow_tables,
-        )
-    return GroupwiseRun(
-        stage=stage,
-        spec=spec,
-        runs=runs,
-        states=states,
-        emitted=writers.emitted,
-        write_output=writers.write_output,
-        write_state=write_state,
-        write_remote=writers.write_remote,
-        write_bindings=writers.write_bindings,
-        limits=limits,
-        deliveries=deliveries,
-        context=writers.plan.context,
-        woken=woken,
-        lookups=lookups,
-        whole_tables=writers.whole_tables,
-    )
+    return AgingWork(spec, states, plan.context, start, write_state, busy)
 
 
 def woken_groups(
@@ -326,15 +280,15 @@ def woken_groups(
     return woken
 
 
-class _Work(Protocol):
-    groups: int
-
-    def run(self) -> None: ...
-
-
 @dataclass
 class AgingWork:
     """The work on a batch of buckets, with ages for the groups that have none.
+
+    A version can add `expire=` to a state that is kept. Its groups have no hidden timers then, and
+    would never expire unless they are called. So the first run that looks at the timers after a
+    change of version gives each of them one, as if it were called now. That reads all keys of the
+    state, once. Groups are distinguished by their hash alone here: a group without a timer gets it
+    only when it is called next if it has the hash of a group that is called or has one.
 
     Attributes:
         start: Makes the work from what takes new records of states.
@@ -344,7 +298,7 @@ class AgingWork:
     spec: TranslatorSpec
     states: Mapping[str, BucketState]
     context: RunContext
-    start: Callable[[WriteState], _Work]
+    start: Callable[[WriteState], BucketWork]
     write_state: WriteState
     busy: Sequence[Int64s]
     groups: int = field(init=False, default=0)
@@ -353,19 +307,20 @@ class AgingWork:
         """Do the work, and write the timers of the others among its own."""
         # Found before the work, which deletes records; files of a state ascend by hash.
         new = {one.name: [self._missing(one)] for one in self.spec.expiries}
-        work = self.start(partial(self._take, new))
+
+        def take(name: str, rows: pa.Table) -> None:
+            if name in new:
+                new[name].append(rows)
+            else:
+                self.write_state(name, rows)
+
+        work = self.start(take)
         work.run()
         self.groups = work.groups
         for name, tables in new.items():
             table = pa.concat_tables(tables).sort_by("_hash")
             if table.num_rows:
                 self.write_state(name, table)
-
-    def _take(self, new: Mapping[str, list[pa.Table]], name: str, rows: pa.Table) -> None:
-        if name in new:
-            new[name].append(rows)
-        else:
-            self.write_state(name, rows)
 
     def _missing(self, timers: StateSpec) -> pa.Table:
         """Return timers for those groups of a state that have no timer and are not called."""
@@ -379,8 +334,7 @@ class AgingWork:
             return schema.empty_table()
         some = records.at(missing)
         keys = self.states[state.name].take(some, list(self.spec.key_of(state).names))
-        at = pa.scalar(
-            expires_at(self.context.time, state.expire_ms), schema.field(TIMER_COLUMN).type
-        )
+        expires = expires_at(self.context.time, state.expire_ms)
+        at = pa.scalar(expires, schema.field(TIMER_COLUMN).type)
         columns = [*keys.columns, pa.repeat(at, len(missing)), pa.array(some.hashes)]
         return pa.table(columns, names=schema.names).cast(schema)

@@ -5,15 +5,14 @@
 
 A task whose author's code fails writes nothing that counts. It looks for all groups that fail, by
 calling smaller and smaller parts of them without a writer, and reports them; the driver runs the
-job again without them (`cbp.engine.run.set_aside`). So every other group is called in the way and
-in the order of any run, whatever the form of its translator, and a kernel needs to know nothing of
-groups that fail. An author's code is deterministic: the same group fails again.
+job again without them (`cbp.engine.run.set_aside`). So every other group is called in the order of
+any run. An author's code is deterministic: the same group fails again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -28,7 +27,6 @@ from cbp.engine.columnar.looked_up import WholeTable
 from cbp.engine.columnar.values import Row, unify
 from cbp.engine.kernel.author_call import Emitted
 from cbp.engine.shuffle.multicast_bindings import Binding
-from cbp.engine.shuffle.routing_keys import records_of
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.task.bucket_work import author_work, looked_up, woken_groups
@@ -46,7 +44,7 @@ class LeftOutGroups:
 
     writers: TaskWriters
     reports: SetAsideReports
-    packed: bool = False
+    packed: bool
     _texts: dict[Row, str] = field(init=False)
     _hashes: Int64s = field(init=False)
 
@@ -60,16 +58,13 @@ class LeftOutGroups:
         hashes = [np.int64(key_hash(key, types)) & np.int64(plan.hash_mask) for key in keys]
         self._texts, self._hashes = keys, np.array(sorted(hashes), np.int64)
 
-    def left(self, runs: Sequence[FlowRun]) -> list[FlowRun]:
-        """Return the records of all other groups; report the records that are left out."""
-        return [self._left(run) for run in runs]
-
     def others(self, hashes: Int64s) -> Int64s:
         """Return the hashes that belong to no group that is left out."""
         kept: Int64s = hashes[~np.isin(hashes, self._hashes)]
         return kept
 
-    def _left(self, run: FlowRun) -> FlowRun:
+    def left(self, run: FlowRun) -> FlowRun:
+        """Return the records of all other groups; report the records that are left out."""
         rows = np.flatnonzero(np.isin(run.hashes, self._hashes))
         if not len(rows):
             return run
@@ -85,8 +80,8 @@ class LeftOutGroups:
         plan = self.writers.plan
         schema, files = plan.spec.input(run.name).schema, plan.inputs.get(run.name, ())
         count = min(len(run.hashes), self.reports.room)
-        at = arrivals(run.table.column("_seq").to_numpy(), files, packed=self.packed).tolist()
-        at = at[:count]
+        sequences = run.table.column("_seq").to_numpy()[:count]
+        at = arrivals(sequences, files, packed=self.packed).tolist()
         for place, key, row in zip(at, run.keys_of(0, count), run.rows(0, count), strict=True):
             text = record_text(row, schema)
             self.reports.add(SetAside(run.name, place, self._texts[key], text))
@@ -96,9 +91,7 @@ class LeftOutGroups:
     ) -> list[GroupFailed]:
         """Return the failing groups of some buckets."""
         trials = _Trials(self.writers, buckets, runs, cache, self.others)
-        aside = self.writers.plan.set_aside
-        assert aside is not None
-        found = find_failing(trials.hashes.tolist(), trials.attempt, most=aside.most)
+        found = find_failing(trials.hashes.tolist(), trials.attempt, most=self.reports.most)
         return [
             GroupFailed(record_text(error.group, self._key), Failed.of(error))
             for _, error in found
@@ -108,12 +101,9 @@ class LeftOutGroups:
 
 @dataclass(frozen=True, slots=True)
 class RoutedRecords:
-    """Sets records aside that have no key, or no order, since the author's function fails on them.
+    """Sets records without a key or order aside; all tasks route all, the first one reports."""
 
-    Every task reads and routes the whole increment, and the first one reports.
-    """
-
-    writers: TaskWriters
+    part: int
     reports: SetAsideReports
     unrouted: Counter[str]
 
@@ -124,38 +114,14 @@ class RoutedRecords:
         try:
             return route(records)
         except AuthorCodeError:
-            failing = self._failing(records, route)
+            others, failing = self.reports.without_failing(records, route)
             if not failing:
                 raise
-        kept = np.ones(records.num_rows, np.bool_)
-        for row, error in failing:
-            kept[row] = False
-            if self.writers.part == 0:
-                self.unrouted[input_.name] += 1
-                self._report(input_, records.slice(row, 1), row, error)
-        return route(records.filter(pa.array(kept)))
-
-    def _failing(
-        self, records: pa.Table, route: Callable[[pa.Table], pa.Table]
-    ) -> list[tuple[int, AuthorCodeError]]:
-        aside = self.writers.plan.set_aside
-        assert aside is not None, "only a stage that sets records aside gets here"
-
-        def attempt(rows: Sequence[int]) -> AuthorCodeError | None:
-            try:
-                route(records.take(pa.array(rows)))
-            except AuthorCodeError as error:
-                return error
-            return None
-
-        return find_failing(range(records.num_rows), attempt, most=aside.most)
-
-    def _report(
-        self, input_: InputSpec, record: pa.Table, place: int, error: AuthorCodeError
-    ) -> None:
-        ((_, (row,)),) = records_of(record, input_)
-        text = record_text(row, input_.schema)
-        self.reports.add(SetAside(input_.name, place, None, text, Failed.of(error)))
+        if self.part == 0:
+            self.unrouted[input_.name] += len(failing)
+            for row, error in failing:
+                self.reports.add_record(input_, records.slice(row, 1), row, error)
+        return route(others)
 
 
 @dataclass
@@ -176,9 +142,11 @@ class _Trials:
         return union([*timers, *(run.hashes for run in self.runs)])
 
     def attempt(self, hashes: Sequence[int]) -> AuthorCodeError | None:
-        """Call the groups with these hashes; return the author's error."""
         chosen = np.array(hashes, np.int64)
-        runs = [_of_groups(run, chosen) for run in self.runs]
+        runs = [
+            replace(run, table=run.table.filter(pa.array(np.isin(run.hashes, chosen))))
+            for run in self.runs
+        ]
         lookups = looked_up(self.writers.plan, self.buckets, self.cache)
         trial = _TrialWriters(self.writers)
         work = author_work(
@@ -205,11 +173,6 @@ class _Trials:
         }
 
 
-def _of_groups(run: FlowRun, hashes: Int64s) -> FlowRun:
-    """Return the records of the groups with these hashes."""
-    return replace(run, table=run.table.filter(pa.array(np.isin(run.hashes, hashes))))
-
-
 class _TrialWriters:
     """Takes the place of a task's writers for the kernels; drops everything."""
 
@@ -219,23 +182,17 @@ class _TrialWriters:
         self._writers = writers
 
     @property
-    def whole_tables(self) -> dict[str, WholeTable]:
-        """The looked-up tables whose records all go to every group."""
-        return dict(self._writers.whole_tables)
+    def whole_tables(self) -> Mapping[str, WholeTable]:
+        return self._writers.whole_tables
 
     @property
-    def whole_arrow_tables(self) -> dict[str, pa.Table]:
-        """The same, as tables."""
-        return dict(self._writers.whole_arrow_tables)
+    def whole_arrow_tables(self) -> Mapping[str, pa.Table]:
+        return self._writers.whole_arrow_tables
 
-    def write_output(self, name: str, columns: list[pa.Array]) -> None:
-        """Drop records of an output."""
+    def write_output(self, name: str, columns: list[pa.Array]) -> None: ...
 
-    def write_remote(self, state: str, columns: list[pa.Array]) -> None:
-        """Drop state records of other keys."""
+    def write_remote(self, state: str, columns: list[pa.Array]) -> None: ...
 
-    def write_bindings(self, bindings: Sequence[Binding]) -> None:
-        """Drop bindings."""
+    def write_bindings(self, bindings: Sequence[Binding]) -> None: ...
 
-    def note_timer(self, at_us: int | None) -> None:
-        """Drop the time of a pending timer."""
+    def note_timer(self, at_us: int | None) -> None: ...

@@ -1,14 +1,14 @@
 """Writers of a task that runs a loop: what its supersteps emit is held until the loop ends.
 
 A message is read by the next superstep, or waits until the loops inside its own are at rest; if no
-superstep follows, it is written. What became of the records
-of views is written at the end: what is left of all their changes. State of another key is seen by
-the next superstep. Any other output is written at once, superstep after superstep; task 0 does that
-for all tasks, since its order is that of supersteps first.
+superstep follows, it is written. What became of the records of views is written at the end: what is
+left of all their changes. State of another key is seen by the next superstep. Any other output is
+written at once, superstep after superstep; task 0 does that for all tasks, since its order is that
+of supersteps first.
 
 What a loop holds is in memory while there is room (`EngineLimits.whole_run_bytes`), and in mapped
-temporary files beyond (`cbp.engine.storage.held_records`): messages, records of states that it
-wrote, and changes of views. A loop for which files have no room either is refused.
+temporary files beyond (`cbp.engine.storage.held_records`). A loop for which files have no room
+either is refused.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.kernel.loop_net_changes import NetChanges
 from cbp.engine.shuffle.exchange import exact_parts
 from cbp.engine.shuffle.superstep_rounds import Waited
-from cbp.engine.state.run_files import state_file_schema
+from cbp.engine.state.run_files import state_rows
 from cbp.engine.storage.held_records import HeldRecords, Room
 from cbp.engine.task.writers import TaskWriters
 from cbp.model.dataflow.stage import OutputSpec
@@ -35,11 +34,7 @@ from cbp.model.dataflow.stage import OutputSpec
 
 @dataclass
 class LoopWriters(TaskWriters):
-    """The writers of a task of a loop; see the module header.
-
-    Attributes:
-        room: Where what the loop holds has place.
-    """
+    """The writers of a task of a loop; see the module header. `room` has what the loop holds."""
 
     room: Room = field(init=False)
     _outputs_of: Mapping[str, OutputSpec] = field(init=False)
@@ -69,8 +64,7 @@ class LoopWriters(TaskWriters):
         self._outgoing = {name: HeldRecords(self.room) for name in sent_later}
         others = sorted(self._outputs_of.keys() - held)
         self._written_now = {name: [] for name in others} if self.plan.depends_on else {}
-        late = others if self.part else ()
-        self._late = {name: HeldRecords(self.room) for name in late}
+        self._late = {name: HeldRecords(self.room) for name in (others if self.part else ())}
         self._remote = {state.name: HeldRecords(self.room) for state in spec.states}
         mask = self.plan.hash_mask
         self._net = {
@@ -91,7 +85,10 @@ class LoopWriters(TaskWriters):
             self._late[name].add(records)
         else:
             super().write_output(name, columns)
-            self._note_written(name, records)
+            if self.can_be_saved:
+                self._keep_written(name, records)
+                if self._bytes_written > self.plan.limits.spool_bytes:
+                    self._written_now = {}
 
     def write_for_others(self, outputs: Iterable[tuple[str, pa.Table]]) -> None:
         """Write records of outputs that the other tasks emitted in a superstep.
@@ -104,26 +101,18 @@ class LoopWriters(TaskWriters):
             for part in records.to_batches():
                 super().write_output(name, part.columns)
             if name in self._written_now:
-                self._written_now[name].append(records)
-                self._bytes_written += int(records.nbytes)
+                self._keep_written(name, records)
 
-    def _note_written(self, name: str, records: pa.Table) -> None:
-        """Keep what was written for a snapshot."""
-        if self.can_be_saved:
-            self._written_now[name].append(records)
-            self._bytes_written += int(records.nbytes)
-            if self._bytes_written > self.plan.limits.spool_bytes:
-                self._written_now = {}
+    def _keep_written(self, name: str, records: pa.Table) -> None:
+        self._written_now[name].append(records)
+        self._bytes_written += int(records.nbytes)
 
     def write_remote(self, state: str, columns: list[pa.Array]) -> None:
         """Take state records that a group emitted for other keys."""
-        spec = self.plan.spec.state(state)
-        key, schema = self.plan.spec.key_of(spec), state_file_schema(spec)
-        keys = [columns[spec.schema.index(name)] for name in key.names]
-        hashes = hash_columns(keys, [f.type for f in key.fields]) & np.int64(self.plan.hash_mask)
-        records = pa.Table.from_arrays([*columns, pa.array(hashes)], schema=schema)
+        plan = self.plan
+        records = state_rows(plan.spec, plan.spec.state(state), columns, plan.hash_mask)
         self._remote[state].add(records)
-        self.counts["state_remote"] += len(hashes)
+        self.counts["state_remote"] += records.num_rows
 
     @property
     def can_be_saved(self) -> bool:
@@ -148,22 +137,14 @@ class LoopWriters(TaskWriters):
         return {name: rows for name, rows in self._waiting.items() if rows}
 
     def end_superstep(self, number: int) -> None:
-        """Note which of the messages that wait were emitted until now, for other tasks.
-
-        Args:
-            number: How many supersteps there were.
-        """
+        """Note which messages that wait were emitted in so many supersteps, for other tasks."""
         for name in self.plan.spec.loops.around_others & self.waiting.keys():
             ends = self._ends.setdefault(name, [])
             if not ends or ends[-1][1] < self._waiting[name]:
                 ends.append((number, self._waiting[name]))
 
     def drop(self, loopbacks: Collection[str], emitted: Mapping[str, pa.Table]) -> None:
-        """Drop the messages of loopbacks whose loops have ended: those that wait, and others.
-
-        Args:
-            emitted: Messages of this task that wait no longer.
-        """
+        """Drop the messages of loopbacks whose loops have ended, also those just emitted."""
         if not loopbacks:
             return
         rows = sum(emitted[name].num_rows for name in loopbacks if name in emitted)
@@ -251,8 +232,7 @@ class LoopWriters(TaskWriters):
     def read(self, messages: Mapping[str, Sequence[HeldRecords]]) -> dict[str, pa.Table]:
         """Hold messages until `free_read`, by loopback; return them."""
         self._read += chain.from_iterable(messages.values())
-        tables = {name: [t for one in held for t in one.tables] for name, held in messages.items()}
-        return {name: pa.concat_tables(some) for name, some in tables.items() if some}
+        return _joined({n: [t for one in held for t in one.tables] for n, held in messages.items()})
 
     def free_read(self) -> None:
         """Free the room of the messages that were read or taken."""
@@ -266,20 +246,16 @@ class LoopWriters(TaskWriters):
 
     def take_all_remote(self) -> dict[str, pa.Table]:
         """Return what `take_remote` does, of all states that have some."""
-        taken = {name: self.take_remote(name) for name in self._remote}
-        return {name: pa.concat_tables(tables) for name, tables in taken.items() if tables}
+        return _joined({name: self.take_remote(name) for name in self._remote})
 
     def take_late(self) -> dict[str, pa.Table]:
         """Return the records of outputs that task 0 writes for this one."""
-        taken = {name: one.take() for name, one in self._late.items()}
-        return {name: pa.concat_tables(tables) for name, tables in taken.items() if tables}
+        return _joined({name: one.take() for name, one in self._late.items()})
 
     def given(self) -> dict[str, list[float]]:
         """Return parts of what the groups of this superstep gave to each aggregate."""
-        return {
-            one.name: exact_parts(one.how, self._numbers[one.name])
-            for one in self.plan.spec.aggregates
-        }
+        many = self.plan.spec.aggregates
+        return {one.name: exact_parts(one.how, self._numbers[one.name]) for one in many}
 
     def go_on(
         self, read: Collection[str], given: Mapping[str, Sequence[float]] | None = None
@@ -292,7 +268,13 @@ class LoopWriters(TaskWriters):
         """
         values = self.plan.spec.aggregated(self._numbers if given is None else given)
         self._go_on_with(values)
-        self._drop_cancelled()
+        # What cancelled out among the changes of views is dropped once they are many. So they take
+        # the room of what the loop changed, whatever the number of its supersteps.
+        for name, net in self._net.items():
+            held = self._held[name]
+            if held.nbytes > self.plan.limits.spool_bytes + 2 * self._bytes_net[name]:
+                net.drop_cancelled(held)
+                self._bytes_net[name] = held.nbytes
         return self.plan.spec.ended(values, read)
 
     def _go_on_with(self, aggregates: Mapping[str, float | None], *, first: bool = False) -> None:
@@ -305,18 +287,6 @@ class LoopWriters(TaskWriters):
         if not first and (plan.wakes or plan.ages):
             self.plan = replace(plan, wakes=False, ages=False)
 
-    def _drop_cancelled(self) -> None:
-        """Drop what cancelled out among the changes of views, once they are many.
-
-        So they take the room of what the loop changed, whatever the number of its supersteps.
-        """
-        for name in (view.changes for view in self.plan.spec.views):
-            held = self._held[name]
-            if held.nbytes <= self.plan.limits.spool_bytes + 2 * self._bytes_net[name]:
-                continue
-            self._net[name].drop_cancelled(held)
-            self._bytes_net[name] = held.nbytes
-
     def release(self, left: Mapping[str, pa.Table]) -> None:
         """Write the messages that no superstep reads, and what became of the views."""
         for name, table in left.items():
@@ -324,3 +294,7 @@ class LoopWriters(TaskWriters):
                 super().write_output(name, part.columns)
         for name, net in self._net.items():
             net.write(self._held[name], super().write_output)
+
+
+def _joined(tables: Mapping[str, Sequence[pa.Table]]) -> dict[str, pa.Table]:
+    return {name: pa.concat_tables(some) for name, some in tables.items() if some}

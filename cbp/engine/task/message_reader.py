@@ -11,7 +11,6 @@ Guaranteed: the key of every row is computed again. A row in the wrong bucket (t
 function has changed) raises `Misplaced` before anything is recorded; the run then shuffles the
 messages like any other input. Each row belongs to exactly one task, so if no task finds a
 misplaced row, no task misses one.
-Not here: `route(...)`, whose messages may have several receivers or an address, and keys in SQL.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -46,9 +44,8 @@ class Misplaced(Exception):
 class MessageReader:
     """The messages that one task receives, of all loopbacks that are read in place.
 
-    Attributes:
-        figures: `messages_local`, `messages_remote`, and the bytes of both, counted while
-            reading. A message is local if its writer sent it to one of its own buckets.
+    `figures` count messages and their bytes while reading: local ones, which their writer sent to
+    one of its own buckets, and remote ones.
     """
 
     plan: TaskPlan
@@ -60,13 +57,7 @@ class MessageReader:
         self.figures = {f"{prefix}{name}": 0 for prefix in ("", "bytes_") for name in names}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all messages in the layout and the order of the shuffle, flow by flow.
-
-        Raises:
-            Misplaced: If a message is in a wrong bucket, or a file has no index.
-            IncrementDamagedError: A file is missing, damaged, or has other records.
-            AuthorCodeError: A key or an order that the author computes failed.
-        """
+        """Yield the messages in the order of the shuffle, flow by flow; may raise `Misplaced`."""
         assert self.plan.layout is not None, "single records are read by shares"
         for at, input_ in enumerate(self.plan.spec.inputs):
             files = self.plan.inputs.get(input_.name, ())
@@ -91,8 +82,7 @@ class _Flow:
         self, plan: TaskPlan, layout: ShuffleLayout, part: int, at: int, mail: MessageReader
     ) -> None:
         self._plan, self._layout, self._at, self._mail = plan, layout, at, mail
-        self._input = plan.spec.inputs[at]
-        self._part = part
+        self._input, self._part = plan.spec.inputs[at], part
         files = plan.inputs[self._input.name]
         starts = accumulate((file.stop - file.start for file in files), initial=0)
         self._files = list(zip(files, starts, strict=False))
@@ -153,8 +143,9 @@ class _Flow:
         for (file, start), index, rest in zip(self._files, self._indexes, loose, strict=True):
             if index is not None:
                 for table in self._of_blocks(file, start, index, first, stop):
-                    bucket_of_row = table.column("_bucket").to_numpy()
-                    if not _ascends_within(bucket_of_row, first, stop):
+                    of_row = table.column("_bucket").to_numpy()
+                    inside = not len(of_row) or (of_row[0] >= first and of_row[-1] < stop)
+                    if not inside or (np.diff(of_row) < 0).any():
                         raise Misplaced(file.path)
                     self._mail.count(index.own, table)
                     yield table
@@ -197,10 +188,3 @@ class _Flow:
             table = pa.concat_tables(held).combine_chunks()
             order = arrival_order(table, np.arange(table.num_rows), self._layout)
             yield from table.take(pa.array(order)).to_batches()
-
-
-def _ascends_within(buckets: npt.NDArray[np.int32], first: int, stop: int) -> bool:
-    """Return whether the buckets ascend and are all within a range."""
-    if not len(buckets):
-        return True
-    return bool(buckets[0] >= first and buckets[-1] < stop and (np.diff(buckets) >= 0).all())

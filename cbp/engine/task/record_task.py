@@ -14,12 +14,10 @@ from dataclasses import dataclass, field
 from itertools import count, repeat
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.file_slices import InputShare, Share, records_read, share_of, windows
-from cbp.engine.columnar.json_records import record_text
 from cbp.engine.columnar.row_codec import (
     ENCODE_ERRORS,
     decode_columns,
@@ -31,8 +29,7 @@ from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.author_call import Emitted, calling_loop, free_cycles, new_group
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.task.reports import Failed, SetAside
-from cbp.engine.task.set_aside_reports import SetAsideReports, find_failing
+from cbp.engine.task.set_aside_reports import SetAsideReports
 from cbp.errors import AuthorCodeError, CbpError, InvariantError, is_authors
 from cbp.model.author.read_once import read_freely
 from cbp.model.dataflow.call_rules import refuse_returned
@@ -82,25 +79,6 @@ def _place_of(files: Sequence[Share], path: str, row: int) -> int:
     return place
 
 
-@dataclass(frozen=True, slots=True)
-class SetAsideRecords:
-    """Sets aside single records on which the author's code fails.
-
-    Attributes:
-        most: As in `LeftOut`.
-        reports: Takes a report of each record.
-    """
-
-    most: int
-    reports: SetAsideReports
-
-    def take(self, input_: InputSpec, row: pa.Table, place: int, error: AuthorCodeError) -> None:
-        """Set aside one record, given as a table of one row, with its place in the input."""
-        (values,) = _rows(input_, row)
-        text = record_text(values, input_.schema)
-        self.reports.add(SetAside(input_.name, place, None, text, Failed.of(error)))
-
-
 @dataclass
 class RecordRun:
     """Calls a translator once per record, in order: each record is a group of its own.
@@ -122,16 +100,14 @@ class RecordRun:
     limits: EngineLimits = field(kw_only=True)
     context: RunContext = field(default=NO_RUN, kw_only=True)
     files: Mapping[str, Sequence[Share]] = field(default_factory=dict, kw_only=True)
-    set_aside: SetAsideRecords | None = field(default=None, kw_only=True)
+    set_aside: SetAsideReports | None = field(default=None, kw_only=True)
     records: Counter[str] = field(init=False, default_factory=Counter)
 
     def run(self, work: Iterable[InputShare]) -> None:
         """Call the author for every record of the given files, in order."""
-        most = self.limits.window_rows
         for each in work:
-            input_ = self.spec.input(each.input)
-            row = each.share.start
-            for window in windows(each.share, input_, most):
+            input_, row = self.spec.input(each.input), each.share.start
+            for window in windows(each.share, input_, self.limits.window_rows):
                 place = _place_of(self.files.get(input_.name, ()), each.share.path, row)
                 self._work(input_, window, place)
                 row += window.num_rows
@@ -165,27 +141,17 @@ class RecordRun:
             raise self._explain(input_, window, exc) from exc
 
     def _without_failing(
-        self, aside: SetAsideRecords, input_: InputSpec, window: pa.Table, place: int
+        self, aside: SetAsideReports, input_: InputSpec, window: pa.Table, place: int
     ) -> pa.Table:
-        """Return a window without the records that fail, which are set aside."""
+        def call(some: pa.Table) -> None:
+            self._call(input_, some, Emitted(self.spec, checked=True).out)
 
-        def attempt(rows: Sequence[int]) -> AuthorCodeError | None:
-            try:
-                checked = Emitted(self.spec, checked=True)
-                self._call(input_, window.take(pa.array(rows)), checked.out)
-            except AuthorCodeError as error:
-                return error
-            return None
-
-        failing = find_failing(range(window.num_rows), attempt, most=aside.most)
-        kept = np.ones(window.num_rows, np.bool_)
+        others, failing = aside.without_failing(window, call)
         for row, error in failing:
-            kept[row] = False
-            aside.take(input_, window.slice(row, 1), place + row, error)
-        return window.filter(pa.array(kept))
+            aside.add_record(input_, window.slice(row, 1), place + row, error)
+        return others
 
     def _call(self, input_: InputSpec, window: pa.Table, out: Any) -> None:
-        """Call the author for records of one input."""
         translate, done, rows = self.spec.translate, count(), _rows(input_, window)
         try:
             if self.spec.takes_record:
@@ -196,29 +162,18 @@ class RecordRun:
             else:
                 watched = read_freely(translate, (input_.name,))
                 loop = calling_loop((input_.name,), (), watched)
-                loop(
-                    repeat(None),
-                    [zip(rows, strict=True)],
-                    done,
-                    translate,
-                    self._group(),
-                    out,
-                    (),
-                    (),
-                )
+                values = [zip(rows, strict=True)]
+                loop(repeat(None), values, done, translate, self._group(), out, (), ())
         except BaseException as exc:
             if not is_authors(exc):
                 raise
             # Read the record again: the author may have changed the object that was passed.
             at = next(done) - 1
             inputs = {input_.name: _rows(input_, window.slice(at, 1))}
-            places = {input_.name: at}
-            raise author_error(
-                exc, self.spec, stage=self.stage, inputs=inputs, places=places
-            ) from exc
+            places, stage = {input_.name: at}, self.stage
+            raise author_error(exc, self.spec, stage=stage, inputs=inputs, places=places) from exc
 
     def _group(self) -> Any:
-        """Return a group in which every input and every state is empty."""
         spec = self.spec
         inputs = (*spec.inputs, *spec.absent)
         names = (*(each.name for each in inputs), *(state.name for state in spec.states))
@@ -233,18 +188,15 @@ class RecordRun:
         encoded = [
             (name, encode_rows(rows, self.emitted.schemas[name])) for name, rows in emitted if rows
         ]
+        states = {state.name for state in self.spec.states}
         for name, columns in encoded:
-            self._writer(name)(name, columns)
+            write = self.write_remote if name in states else self.write_output
+            assert write is not None, "it is None only for a stage without state"
+            write(name, columns)
         if self.emitted.bindings:
             assert self.write_bindings is not None, "it is None only without addresses"
             self.write_bindings(self.emitted.bindings)
         self.emitted.clear()
-
-    def _writer(self, name: str) -> Callable[[str, list[pa.Array]], None]:
-        if all(state.name != name for state in self.spec.states):
-            return self.write_output
-        assert self.write_remote is not None, "it is None only for a stage without state"
-        return self.write_remote
 
     def _explain(self, input_: InputSpec, window: pa.Table, exc: Exception) -> Exception:
         """Call the author for the window again to find the record whose emission does not fit."""
@@ -260,7 +212,6 @@ class RecordRun:
 
 
 def _rows(input_: InputSpec, window: pa.Table) -> list[Row]:
-    """Return new row objects for records of an input, as an author reads them."""
     types = [f.type for f in input_.schema.fields]
     make = rows_maker(input_.name, input_.schema.names)
     return make(decode_columns(window, input_.schema.names, types))

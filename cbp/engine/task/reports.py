@@ -3,11 +3,10 @@
     task -> TaskReport, ... -> JSON text -> TaskReport, ... -> `cbp.engine.run.assembly`
 
 A task of this process hands the messages over as they are. A Spark task or a resident worker sends
-all of them as one JSON text: an array per message, of its tag and its fields.
+all of them as one JSON text: an array per message, of its class and its fields.
 
-Guaranteed: `decode(encode(reports)) == reports` for every kind. `TaskReport` is the union of all
-kinds: mypy finds one that is not encoded, and tests/cbp/engine/task/test_reports.py one that the
-driver does not read.
+Guaranteed: `decode(encode(reports)) == reports` for every kind, and the driver reads every kind
+(tests/cbp/engine/task/test_reports.py).
 Absent on purpose: the reports are not stored. Driver and tasks are always of one release, so the
 encoding may change with any release.
 """
@@ -15,9 +14,9 @@ encoding may change with any release.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias, assert_never
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias, get_args
 
 from cbp.engine.state.pending_deletes import Deletes
 from cbp.errors import CbpError, InvariantError, error_from_dict
@@ -26,12 +25,9 @@ from cbp.model.plan.spark_or_worker import Lane
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """A new file of a flow.
+    """A new file of a flow, `stage.output`; its path is relative to the dataflow's folder.
 
-    Attributes:
-        flow: The flow, as `stage.output`.
-        path: Path of the file, relative to the dataflow's folder.
-        buckets: Number of buckets by which its messages are sorted; 0 if they are not.
+    Its messages are sorted by so many buckets; 0 if they are not.
     """
 
     flow: str
@@ -52,12 +48,7 @@ class BindingsFile:
 
 @dataclass(frozen=True, slots=True)
 class NewStateFile:
-    """A new run file with new records of a state.
-
-    Attributes:
-        path: Path of the file, relative to the state's table.
-        rows: Number of its records.
-    """
+    """A new run file with new records of a state; the path is relative to the state's table."""
 
     state: str
     bucket: int
@@ -68,12 +59,7 @@ class NewStateFile:
 
 @dataclass(frozen=True, slots=True)
 class MergedFile:
-    """A new run file with records of other files; further fields are those of `NewStateFile`.
-
-    Attributes:
-        replaces: Paths of the files that it replaces. If a merge writes several files, the first
-            one names them.
-    """
+    """A new run file with records of others, which the first one of a merge names as replaced."""
 
     state: str
     bucket: int
@@ -136,12 +122,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class GroupFailed:
-    """A group that fails, of a stage that sets such groups aside; the job is to leave it out.
+    """A group that fails, by its key as JSON; the job is to leave it out.
 
     All messages of a task that has one are of this kind, beside `ProcessChanged`.
-
-    Attributes:
-        key: The key of the group, as JSON (`cbp.engine.columnar.json_records`).
     """
 
     key: str
@@ -178,7 +161,7 @@ class ProcessChanged:
     """Changes that author's code made to the worker's process, which ends after its task.
 
     Attributes:
-        stage, function, place: The stage, its function, and the `file.py:12` of that.
+        place: The `file.py:12` of the stage's function.
         by: `loading` its code, or `calls`.
         what: The things that were changed, such as `the time zone`.
     """
@@ -226,7 +209,6 @@ TaskReport: TypeAlias = (
     | GroupFailed
     | SetAside
 )
-"""Every kind of message; see the classes."""
 
 
 def has_succeeded(reports: Iterable[TaskReport]) -> bool:
@@ -234,7 +216,8 @@ def has_succeeded(reports: Iterable[TaskReport]) -> bool:
     return any(isinstance(report, Counts) for report in reports)
 
 
-_write = json.JSONEncoder(separators=(",", ":")).encode
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in get_args(TaskReport)}
+_NAMES = {tag: [each.name for each in fields(kind)] for tag, kind in _KINDS.items()}
 
 
 def encode(reports: Iterable[TaskReport]) -> str:
@@ -242,50 +225,22 @@ def encode(reports: Iterable[TaskReport]) -> str:
     return _write([_plain(report) for report in reports])
 
 
-def _plain(report: TaskReport) -> list[Any]:
-    """Return a message's tag and fields as JSON values."""
-    match report:
-        case OutputFile(flow, path, rows, size, buckets):
-            return ["output", flow, path, rows, size, buckets]
-        case BindingsFile(path, rows, size):
-            return ["bindings", path, rows, size]
-        case NewStateFile(state, bucket, path, rows, size):
-            return ["state", state, bucket, path, rows, size]
-        case MergedFile(state, bucket, path, rows, size, replaces, dropped):
-            return ["merged", state, bucket, path, rows, size, replaces, dropped]
-        case DroppedFile(state, path, dropped):
-            return ["dropped", state, path, dropped]
-        case DeletedRows(state, path, deletes):
-            return ["deleted", state, path, deletes.to_json()]
-        case NextTimer(at_us):
-            return ["timer", at_us]
-        case Counts(figures):
-            return ["counts", figures]
-        case Failed(type_, message, details):
-            return ["failed", type_, message, details]
-        case MessageMisplaced():
-            return ["misplaced"]
-        case NextPhase(reports):
-            return ["next_phase", *map(_plain, reports)]
-        case JobLane(lane):
-            return ["lane", lane]
-        case ProcessChanged(stage, function, place, by, what):
-            return ["process", stage, function, place, by, what]
-        case GroupFailed(key, error):
-            return ["group_failed", key, _plain(error)]
-        case SetAside(input_, sequence, key_or_none, record, error_or_none):
-            wrong = None if error_or_none is None else _plain(error_or_none)
-            return ["set_aside", input_, sequence, key_or_none, record, wrong]
-        case _:
-            assert_never(report)
+def _plain(report: Any) -> list[Any]:
+    """Return a message's class and fields; what is no JSON value is encoded by `_inner`."""
+    tag = type(report).__name__
+    assert tag in _KINDS, f"{report!r} is no report"
+    return [tag, *(getattr(report, name) for name in _NAMES[tag])]
+
+
+def _inner(value: Any) -> Any:
+    return value.to_json() if isinstance(value, Deletes) else _plain(value)
+
+
+_write = json.JSONEncoder(separators=(",", ":"), default=_inner).encode
 
 
 def decode(text: str) -> list[TaskReport]:
-    """Return the messages of a JSON text.
-
-    Raises:
-        InvariantError: The text is not one that `encode` returned.
-    """
+    """Return the messages of a text; `InvariantError` if `encode` did not return it."""
     try:
         return [_report(plain) for plain in json.loads(text)]
     except (ValueError, TypeError, KeyError) as exc:
@@ -293,49 +248,18 @@ def decode(text: str) -> list[TaskReport]:
         raise InvariantError(message) from exc
 
 
-def _report(plain: list[Any]) -> TaskReport:
-    tag, *fields = plain
-    match tag:
-        case "deleted":
-            state, path, deletes = fields
-            return DeletedRows(state, path, Deletes.from_json(deletes))
-        case "merged":
-            *file, replaces, dropped = fields
-            state, bucket, path, rows, size = file
-            return MergedFile(state, bucket, path, rows, size, tuple(replaces), dropped)
-        case "next_phase":
-            return NextPhase(tuple(map(_report, fields)))
-        case "lane":
-            (lane,) = fields
-            return JobLane(Lane(lane))
-        case "process":
-            stage, function, place, by, what = fields
-            return ProcessChanged(stage, function, place, by, tuple(what))
-        case "group_failed":
-            key, wrong = fields
-            return GroupFailed(key, _failed(wrong))
-        case "set_aside":
-            input_, sequence, key_or_none, record, wrong = fields
-            error = None if wrong is None else _failed(wrong)
-            return SetAside(input_, sequence, key_or_none, record, error)
-        case _:
-            return _SIMPLE[tag](*fields)
+def _report(plain: list[Any]) -> Any:
+    tag, *values = plain
+    named = zip(_NAMES[tag], values, strict=True)
+    return _KINDS[tag](**{n: _FIELDS[n](v) if n in _FIELDS else v for n, v in named})
 
 
-def _failed(plain: list[Any]) -> Failed:
-    """Return an error inside another message."""
-    _, type_, message, details = plain
-    return Failed(type_, message, details)
-
-
-_SIMPLE: Mapping[str, type[TaskReport]] = {
-    "output": OutputFile,
-    "bindings": BindingsFile,
-    "state": NewStateFile,
-    "dropped": DroppedFile,
-    "timer": NextTimer,
-    "counts": Counts,
-    "failed": Failed,
-    "misplaced": MessageMisplaced,
+_FIELDS: Mapping[str, Callable[[Any], Any]] = {
+    "replaces": tuple,
+    "what": tuple,
+    "deletes": Deletes.from_json,
+    "lane": Lane,
+    "reports": lambda plain: tuple(map(_report, plain)),
+    "error": lambda plain: None if plain is None else _report(plain),
 }
-"""Messages whose fields are JSON values."""
+"""How the fields of messages that are no JSON values are read, by their names."""

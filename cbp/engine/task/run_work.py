@@ -15,7 +15,6 @@ from itertools import chain
 
 import pyarrow as pa
 
-from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.arrow.reached_state import Halves, ReachedState
 from cbp.engine.kernel.arrow.remembered import remembered, version_after, version_of
@@ -62,7 +61,13 @@ class RunWork:
             spool.take(batches)
             count_arrived(plan, spool, counts)
             runs = flow_runs(plan, spool, range(plan.buckets))
-            self._work({run.name: self._table(run) for run in runs})
+            # All records of an input, as its author sees them.
+            tables = {}
+            for run in runs:
+                schema = author_schema(plan.spec.input(run.name).schema)
+                part = run.part(0, run.table.num_rows).rename_columns(schema.names)
+                tables[run.name] = self._room.keep([part.cast(schema)])
+            self._work(tables)
 
     def run_files(self) -> None:
         """Do the same with the files of the inputs, if `reads_files`."""
@@ -85,18 +90,8 @@ class RunWork:
         if remember:
             remember()
 
-    def _table(self, run: FlowRun) -> pa.Table:
-        """Return all records of an input as its author sees them."""
-        schema = author_schema(self.writers.plan.spec.input(run.name).schema)
-        part = run.part(0, run.table.num_rows).rename_columns(schema.names)
-        return self._room.keep([part.cast(schema)])
-
     def _call(self, inputs: dict[str, pa.Table]) -> tuple[set[int], Callable[[], None]]:
-        """Call the author, and settle all states.
-
-        Returns:
-            The buckets of which records changed; what keeps in memory what the author remembers.
-        """
+        """Call the author, settle all states; return the changed buckets, and what remembers."""
         plan, room = self.writers.plan, self._room
         states = {
             spec.name: ReachedState(spec, plan.spec, self._halves(spec.name), plan.hash_mask, room)
@@ -115,10 +110,15 @@ class RunWork:
             lambda: memory.take(name, lambda: version_of(halves)),
         )
         self.writers.counts["groups"] = 1
-        self._count_ways(called.way, states)
+        if called.way:
+            self.writers.counts[f"{WAY}{called.way}"] = 1
+        for name, state in states.items():
+            reads = state.reads.items()
+            self.writers.counts.update((f"{READ}{name}.{what}", many) for what, many in reads)
         if called.recalled:
             self.writers.counts[RECALLED] = 1
-        files = {name: self._files(name) for name in states}
+        cache, buckets = self.writers.cache(), range(plan.buckets)
+        files = {n: {b: self.writers.state.files(n, b, cache) for b in buckets} for n in states}
         for name, state in states.items():
             write = partial(self._write_state, files[name])
             state.settle(called.operations[name], self.writers.write_output, write)
@@ -137,7 +137,6 @@ class RunWork:
         return f"{plan.spec.name} {plan.spec.code} {tables}"
 
     def _remember(self, called: Called, halves: Mapping[str, Halves]) -> None:
-        """Keep in memory the values that the author remembers of the run's final states."""
         value, size = called.remembered
         if value is None:
             return
@@ -177,14 +176,6 @@ class RunWork:
 
         return Notes({} if before is None else before.tables, take)
 
-    def _count_ways(self, way: str, states: Mapping[str, ReachedState]) -> None:
-        """Note how the call went; see `cbp.model.run.account.ways`."""
-        counts = self.writers.counts
-        if way:
-            counts[f"{WAY}{way}"] = 1
-        for name, state in states.items():
-            counts.update((f"{READ}{name}.{what}", many) for what, many in state.reads.items())
-
     def _halves(self, name: str) -> Halves:
         plan, cache = self.writers.plan, self.writers.cache()
         middle = plan.buckets // 2
@@ -194,13 +185,6 @@ class RunWork:
         )
         return low, high
 
-    def _files(self, name: str) -> dict[int, RunFiles]:
-        cache = self.writers.cache()
-        return {
-            bucket: self.writers.state.files(name, bucket, cache)
-            for bucket in range(self.writers.plan.buckets)
-        }
-
     def _write_state(self, files: dict[int, RunFiles], name: str, rows: pa.Table) -> None:
         plan = self.writers.plan
         hashes, middle = rows.column("_hash").to_numpy(), plan.buckets // 2
@@ -209,7 +193,6 @@ class RunWork:
             files[bucket].write_beside(rows.slice(first, stop - first))
 
     def _finish(self, name: str, half: BucketState, files: dict[int, RunFiles]) -> set[int]:
-        """Write the changes in half of the buckets of a state; return those buckets."""
         dead = half.deaths().keys()
         touched = {
             bucket

@@ -8,13 +8,16 @@ from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.file_slices import Share
+from cbp.engine.columnar.json_records import record_text
+from cbp.engine.columnar.row_codec import decode_columns
 from cbp.engine.shuffle.layout import SEQUENCE_BITS
-from cbp.engine.task.reports import SetAside
+from cbp.engine.task.reports import Failed, SetAside
 from cbp.errors import AuthorCodeError, SetAsideFullError
-from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
 BYTES_MAX = 64 << 20
 """Characters of JSON that a task sets aside at most in one run."""
@@ -22,11 +25,7 @@ BYTES_MAX = 64 << 20
 
 @dataclass
 class SetAsideReports:
-    """The records that one task sets aside.
-
-    Attributes:
-        most: How many there may be. One more is reported, by which the driver knows.
-    """
+    """The records that one task sets aside: at most `most`, and one by which the driver knows."""
 
     stage: str
     spec: TranslatorSpec
@@ -56,6 +55,32 @@ class SetAsideReports:
             )
         self.report(one)
 
+    def add_record(
+        self, input_: InputSpec, record: pa.Table, place: int, error: AuthorCodeError
+    ) -> None:
+        """Set aside a record without a group, given as a table of one row, by its place."""
+        types = [field.type for field in input_.schema.fields]
+        (row,) = decode_columns(record, input_.schema.names, types)
+        text = record_text(row, input_.schema)
+        self.add(SetAside(input_.name, place, None, text, Failed.of(error)))
+
+    def without_failing(
+        self, records: pa.Table, call: Callable[[pa.Table], object]
+    ) -> tuple[pa.Table, list[tuple[int, AuthorCodeError]]]:
+        """Return records on which a call succeeds, and the rows of the others with their errors."""
+
+        def attempt(rows: Sequence[int]) -> AuthorCodeError | None:
+            try:
+                call(records.take(pa.array(rows)))
+            except AuthorCodeError as error:
+                return error
+            return None
+
+        failing = find_failing(range(records.num_rows), attempt, most=self.most)
+        kept = np.ones(records.num_rows, np.bool_)
+        kept[[row for row, _ in failing]] = False
+        return records.filter(pa.array(kept)), failing
+
 
 _T = TypeVar("_T")
 
@@ -63,11 +88,9 @@ _T = TypeVar("_T")
 def find_failing(
     items: Sequence[_T], attempt: Callable[[Sequence[_T]], AuthorCodeError | None], *, most: int
 ) -> list[tuple[_T, AuthorCodeError]]:
-    """Return the items that fail, each with its error, in order.
+    """Return the items that fail, each with its error, in order; no others after `most`.
 
-    Args:
-        attempt: Calls the author's code for some of them; returns its error.
-        most: Once more than this many are found, no others are looked for.
+    `attempt` calls the author's code for some of them, and returns its error.
     """
     found: list[tuple[_T, AuthorCodeError]] = []
     parts = [items]
@@ -86,17 +109,14 @@ def find_failing(
 def arrivals(sequences: Int64s, files: Sequence[Share], *, packed: bool) -> Int64s:
     """Return the positions of records within their input, from 0.
 
-    Args:
-        packed: Whether Spark numbered them: if all files are whole, by increment, file and row.
+    If Spark numbered them (`packed`) and all files are whole: by increment, file and row.
     """
     if not packed or any(file.start or file.stop != file.rows for file in files):
         return sequences
     rows, parts = SEQUENCE_BITS
     names = [file.path.rpartition("/")[2] for file in files]
     first = min(int(name[:12]) for name in names)
-    packs = [
-        (int(name[:12]) - first) << (rows + parts) | int(name[13:18]) << rows for name in names
-    ]
+    packs = [(int(n[:12]) - first) << (rows + parts) | int(n[13:18]) << rows for n in names]
     before = list(accumulate((file.rows for file in files), initial=0))
     start_of = dict(zip(packs, before, strict=False))
     low = np.int64((1 << rows) - 1)

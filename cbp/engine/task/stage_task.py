@@ -9,8 +9,7 @@ The same records give files of the same contents in the same order, whatever the
 tasks: groups are visited by (hash, key), records within a group in the total order.
 
 Memory: one window of records at a time is in Python. Records that arrived are in Arrow, beyond
-`EngineLimits.spool_bytes` on disk. A single group larger than a window is read lazily, flow by
-flow.
+`EngineLimits.spool_bytes` on disk. A single group larger than a window is read lazily.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from cbp.engine.task.bucket_work import (
 from cbp.engine.task.failing_groups import LeftOutGroups, RoutedRecords
 from cbp.engine.task.loop_writers import LoopWriters
 from cbp.engine.task.message_reader import MessageReader
-from cbp.engine.task.record_task import RecordRun, SetAsideRecords
+from cbp.engine.task.record_task import RecordRun
 from cbp.engine.task.reports import (
     GroupFailed,
     GroupsFailed,
@@ -69,12 +68,8 @@ def arranged_records(
 ) -> pa.Table | None:
     """Return one task's records of a small increment, which the task reads itself (`arrange`).
 
-    Messages that are read in place are not among them (`cbp.engine.task.message_reader`). `routing`
-    is that of `arrange`.
-
-    Returns:
-        The records; `None` if no input has a file, so that groups are called only for their
-        state or for messages.
+    Messages that are read in place are not among them (`cbp.engine.task.message_reader`). `None` if
+    no input has a file, so that groups are called only for their state or for messages.
     """
     inputs = {name: many for name, many in plan.inputs.items() if name not in plan.in_place}
     if not any(inputs.values()):
@@ -105,11 +100,7 @@ def counting_bytes(
 
 @dataclass
 class StageTask:
-    """One task of a run.
-
-    Attributes:
-        exchange: With the other tasks, for a loop of several.
-    """
+    """One task of a run; `exchange` is that with the other tasks, for a loop of several."""
 
     plan: TaskPlan
     part: int
@@ -136,7 +127,7 @@ class StageTask:
             return self.writers.report(RunWork(self.writers).run_files)
         own = arranged_batches(self.plan, self.part)
         if (reports := self._set_aside_reports) is not None:
-            routed = RoutedRecords(self.writers, reports, self._unrouted)
+            routed = RoutedRecords(self.part, reports, self._unrouted)
             own = arranged_batches(self.plan, self.part, routed.route)
         return self._reported(lambda: self._run_groups(chain(own, self._mail())))
 
@@ -150,8 +141,7 @@ class StageTask:
         """Run shares of a record-wise stage's inputs, and return reports.
 
         If the plan has a downstream groupwise stage (`then`), and this gets at most
-        `EngineLimits.then_rows` records, this task runs it too, on the files just written. Its
-        reports are those of the `NextPhase`.
+        `EngineLimits.then_rows` records, this task runs it too, on the files just written.
         """
         done = self.writers.report(lambda: self._run_records(work))
         then = self.plan.then
@@ -169,7 +159,6 @@ class StageTask:
         return [*done, NextPhase(tuple(behind.run_arranged()))]
 
     def _mail(self) -> Iterator[pa.RecordBatch]:
-        """Yield the messages that this task reads in place."""
         if self.plan.in_place:
             mail = MessageReader(self.plan, self.part)
             yield from mail.batches()
@@ -187,7 +176,7 @@ class StageTask:
             limits=self.plan.limits,
             context=self.plan.context,
             files=self.plan.inputs,
-            set_aside=self._set_aside_records(),
+            set_aside=self._set_aside_reports,
         )
         try:
             run.run(work)
@@ -198,29 +187,22 @@ class StageTask:
 
     @cached_property
     def _set_aside_reports(self) -> SetAsideReports | None:
-        """What takes the records that the task sets aside, if the stage does."""
         plan, done = self.plan, self.writers.done
         if plan.set_aside is None:
             return None
         return SetAsideReports(plan.stage, plan.spec, plan.set_aside.most, done.append)
 
-    def _set_aside_records(self) -> SetAsideRecords | None:
-        """Return the collector of set-aside records, if the stage sets records aside."""
-        reports = self._set_aside_reports
-        return None if reports is None else SetAsideRecords(reports.most, reports)
-
     def _run_groups(self, batches: Iterable[pa.RecordBatch]) -> None:
         if isinstance(self.writers, LoopWriters):
             LoopWork(self.writers, self.part, self.exchange).run(batches, sent=self._shuffled)
-            return
-        if self.plan.spec.form == "run":
+        elif self.plan.spec.form == "run":
             RunWork(self.writers).run(batches)
-            return
-        try:
-            self._run_buckets(batches)
-        except AuthorCodeError as error:
-            files = self.plan.inputs
-            raise with_places(error, first_arrivals(error, files, packed=self._shuffled)) from error
+        else:
+            try:
+                self._run_buckets(batches)
+            except AuthorCodeError as error:
+                places = first_arrivals(error, self.plan.inputs, packed=self._shuffled)
+                raise with_places(error, places) from error
 
     def _run_buckets(self, batches: Iterable[pa.RecordBatch]) -> None:
         plan, counts = self.plan, self.writers.counts
@@ -258,8 +240,7 @@ class StageTask:
         left_out: LeftOutGroups,
         failed: Sequence[GroupFailed],
     ) -> list[GroupFailed]:
-        """Run a batch without the groups that are left out; return the groups that fail."""
-        others = left_out.left(runs)
+        others = [left_out.left(run) for run in runs]
         if failed:
             return left_out.failing(buckets, others, cache)
         try:

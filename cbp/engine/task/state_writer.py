@@ -8,43 +8,26 @@
 
 Guaranteed: an existing file is never changed; the results are returned as reports.
 Not guaranteed: that a written file is durable; the task syncs all of them at once.
-
-`RemoteWrites` has the remote writes of one task: state records that its groups emit for other keys.
-
-The emitting task computes hash and bucket of the key, so nothing is shuffled: it writes one run
-file for each bucket that it wrote to, whichever task owns the bucket. No task reads the file in
-this run; the next run finds it among the live files. So a remote write replaces no record,
-causes no group to be called, and is visible in the next epoch.
-
-Memory: up to `EngineLimits.remote_bytes` of records are held, then written to files. A run that
-writes more leaves several files per bucket, which compaction merges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
+from cbp.engine.columnar.key_hash import bucket_shift
 from cbp.engine.state.bucket_compaction import compact
 from cbp.engine.state.bucket_state import BucketState, LiveFile
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.pending_deletes import write_deletes
-from cbp.engine.state.run_files import RunFiles, WrittenRun, state_file_schema
+from cbp.engine.state.run_files import RunFiles, WrittenRun, state_rows
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.task.reports import DeletedRows, DroppedFile, MergedFile, NewStateFile, TaskReport
 from cbp.engine.task.task_plan import TaskPlan
-from cbp.model.flow.schema import Schema
-
-
-def dropped(state: str, file: LiveFile) -> DroppedFile:
-    """Return the report of a state's data file that is no longer live."""
-    return DroppedFile(state, file.path, file.size)
 
 
 def new_files(state: str, files: Iterable[WrittenRun]) -> list[NewStateFile]:
@@ -64,8 +47,8 @@ class TaskState:
     """The state files of one task.
 
     Args:
-        done: List to which reports of the results are added.
-        written: List to which the full paths of files that are not synced yet are added.
+        done: Gets reports of the results.
+        written: Gets the full paths of files that are not synced yet.
         counts: Gets `state_written`, `state_removed`, `state_remote` and `bytes_read`.
     """
 
@@ -87,12 +70,7 @@ class TaskState:
     def files(
         self, state: str, bucket: int, cache: IndexCache | None, suffix: str = ""
     ) -> RunFiles:
-        """Return the run files of a bucket; none of them is written yet.
-
-        Args:
-            cache: Where index copies are kept; `None` means that no copies are made.
-            suffix: Distinguishes these files from others of this task and bucket.
-        """
+        """Return the new run files of a bucket, with a `suffix` that others lack."""
         return RunFiles(
             self._plan.states[state],
             bucket=bucket,
@@ -112,7 +90,7 @@ class TaskState:
             file = state.files[at]
             self._counts["state_removed"] += len(bitmap)
             if file.dead + len(bitmap) == file.rows:
-                self._done.append(dropped(name, file))
+                self._done.append(DroppedFile(name, file.path, file.size))
             else:
                 deleted[file.path] = bitmap
         for bucket, of_bucket in files.items():
@@ -149,16 +127,16 @@ class TaskState:
     def write_remote(self, state: str, columns: list[pa.Array], cache: IndexCache) -> None:
         """Take state records that a group emitted for other keys (remote writes)."""
         plan = self._plan
-        spec = plan.spec.state(state)
         if state not in self._remote:
             self._remote[state] = RemoteWrites(
-                plan.spec.key_of(spec),
-                buckets=plan.buckets,
-                hash_mask=plan.hash_mask,
-                open_files=partial(self._remote_files, state, cache),
+                plan.buckets,
+                open_files=lambda bucket, number: self.files(
+                    state, bucket, cache, f"-from{self._part}.{number}"
+                ),
                 bytes_max=plan.limits.remote_bytes,
             )
-        self._remote[state].add(columns, state_file_schema(spec))
+        rows = state_rows(plan.spec, plan.spec.state(state), columns, plan.hash_mask)
+        self._remote[state].add(rows)
 
     def close_remote(self) -> None:
         """Write the remaining remote writes."""
@@ -166,9 +144,6 @@ class TaskState:
             self._done.extend(new_files(name, remote.close()))
             self._counts["state_remote"] += remote.rows
             self._counts["state_written"] += remote.rows
-
-    def _remote_files(self, state: str, cache: IndexCache, bucket: int, number: int) -> RunFiles:
-        return self.files(state, bucket, cache, f"-from{self._part}.{number}")
 
     def _compact(
         self, name: str, state: BucketState, bucket: int, died: Mapping[int, Any], files: RunFiles
@@ -185,43 +160,29 @@ class TaskState:
 
 
 class RemoteWrites:
-    """The remote writes of one task to one state; see the module header.
+    """The remote writes of one task to one state: records that its groups emit for other keys.
 
-    Args:
-        key: The columns of the state that hold the stage's key.
-        open_files: Opens the run files of a bucket; called with the bucket and a number that
-            rises.
-        bytes_max: Bytes of records that are held before they are written.
+    The emitting task computes hash and bucket of the key, so nothing is shuffled: it writes one run
+    file for each bucket that it wrote to, whichever task owns the bucket. No task reads the file in
+    this run; the next run finds it among the live files. So a remote write replaces no record,
+    causes no group to be called, and is visible in the next epoch.
+
+    Up to `bytes_max` of records are held, then written: a run that writes more leaves several files
+    per bucket, which compaction merges. `open_files` is called with a bucket and a rising number.
     """
 
     def __init__(
-        self,
-        key: Schema,
-        *,
-        buckets: int,
-        hash_mask: int,
-        open_files: Callable[[int, int], RunFiles],
-        bytes_max: int,
+        self, buckets: int, *, open_files: Callable[[int, int], RunFiles], bytes_max: int
     ) -> None:
-        self._key, self._shift, self._mask = key, np.uint64(bucket_shift(buckets)), hash_mask
-        self._open_files = open_files
+        self._shift, self._open_files = np.uint64(bucket_shift(buckets)), open_files
         self._held: list[pa.Table] = []
         self._bytes, self._bytes_max = 0, bytes_max
         self._flushes = 0
         self._done: list[WrittenRun] = []
         self.rows = 0
 
-    def add(self, columns: Sequence[pa.Array], schema: pa.Schema) -> None:
-        """Take records, and write all held ones once they exceed `bytes_max`.
-
-        Args:
-            columns: The state's columns, as they were emitted.
-            schema: Schema of the state's files: the columns and the hash.
-        """
-        names = schema.names[:-1]
-        keys = [columns[names.index(name)] for name in self._key.names]
-        hashes = hash_columns(keys, [f.type for f in self._key.fields]) & np.int64(self._mask)
-        table = pa.Table.from_arrays([*columns, pa.array(hashes)], schema=schema)
+    def add(self, table: pa.Table) -> None:
+        """Take records with their hashes, and write all held ones once they exceed `bytes_max`."""
         self._held.append(table)
         self._bytes += table.nbytes
         self.rows += table.num_rows
@@ -242,9 +203,8 @@ class RemoteWrites:
         order = np.argsort(unsigned, kind="stable")
         table, buckets = table.take(pa.array(order)), unsigned[order] >> self._shift
         present, starts = np.unique(buckets, return_index=True)
-        for bucket, start, stop in zip(
-            present.tolist(), starts.tolist(), [*starts[1:].tolist(), len(buckets)], strict=True
-        ):
+        stops = [*starts[1:].tolist(), len(buckets)]
+        for bucket, start, stop in zip(present.tolist(), starts.tolist(), stops, strict=True):
             files = self._open_files(bucket, self._flushes)
             files.add(table.slice(start, stop - start))
             files.close()

@@ -1,22 +1,17 @@
 """The log of a loop within a run: its progress, from which another attempt continues.
 
-    superstep -> what the loop changed, what waits for the next one -> file -> another try
-    publication of the epoch -> the file is removed
-
     _supersteps/<stage>/<epoch>-<digest>.log      size of the head | head | tables
     _supersteps/<stage>/<epoch>-<digest>-<tasks>.<task>.<superstep>.log      of a loop in several
 
 The file is a snapshot: each one replaces the one before, so a try finds one or none, always whole.
 In several tasks each has its own, at the same superstep, and keeps the one before until all others
 have theirs too (`keep_only`): a try continues from the last superstep of which every task has one.
-There always is one, even if a task is killed while it writes. Another number of tasks starts over.
 `digest` is of all that the supersteps depend on (`cbp.engine.run.task_planner`): a try that reads
 anything else has another name, and begins with its input. So a run leaves the same results,
-whether and wherever it was interrupted.
+whether and wherever it was interrupted. The file is removed once its epoch is published.
 
 A snapshot is put once `EngineLimits.superstep_log_ms` have passed since the last one, and also
-twenty times as long as a snapshot takes. So snapshots take at most a twentieth of a loop's time,
-and a kill loses as little as that allows. The clock decides nothing else.
+twenty times as long as a snapshot takes. The clock decides nothing else.
 
 Guaranteed: a damaged or half-written file is never used, and is no error; the run starts over.
 """
@@ -55,13 +50,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A loop between two supersteps.
-
-    Attributes:
-        supersteps: How many there were.
-        facts: What is no table, as JSON values.
-        tables: What the loop changed, what it sent, and what waits; by any names.
-    """
+    """A loop after some supersteps: tables of all that it needs, and JSON of what is no table."""
 
     supersteps: int
     facts: Mapping[str, Any]
@@ -70,14 +59,7 @@ class Snapshot:
 
 @dataclass
 class SuperstepLog:
-    """The log of one run of a loop, or of one of its tasks.
-
-    Attributes:
-        plan: The plan of the run; it names what the run depends on.
-        seconds: The clock, of which only differences count.
-        part: The number of the task.
-        spent: Seconds that snapshots took.
-    """
+    """The log of one run of a loop, or of task `part` of it; `spent` are seconds for snapshots."""
 
     plan: TaskPlan
     seconds: Callable[[], float] = MACHINE.seconds
@@ -114,17 +96,12 @@ class SuperstepLog:
         return f"{self._name}-{self.plan.tasks}.{self.part}."
 
     def _path_of(self, supersteps: int) -> str:
-        """The file of a snapshot, of this run and of other tries of it."""
         if self.plan.tasks == 1:
             return self.path
         return f"{self._folder}/{self._name_of_part}{supersteps}.log"
 
     def is_due(self, bytes_: Callable[[], int]) -> bool:
-        """Return whether to put a snapshot now.
-
-        Args:
-            bytes_: Returns about how many bytes its tables have; called if enough time has passed.
-        """
+        """Return whether to put a snapshot, whose tables have about so many bytes, now."""
         least = self.plan.limits.superstep_log_ms
         if not self.is_kept or not least:
             return self.is_kept
@@ -184,14 +161,7 @@ class SuperstepLog:
 
 
 def remove_logs(files: Files, folder: str, stage: str, *, up_to: int | None = None) -> None:
-    """Remove logs of earlier attempts, once their epochs are published or rolled back.
-
-    Args:
-        files: Access to the folder.
-        folder: The dataflow's folder.
-        stage: The stage.
-        up_to: The last epoch of which nothing is needed; `None` means all.
-    """
+    """Remove logs of attempts whose epochs are published or rolled back; `None`: all epochs."""
     place = f"{folder}/{superstep_folder(stage)}"
     for file in files.list_files(place):
         epoch = _EPOCH.search(file.path)
@@ -212,11 +182,7 @@ def _digest(part: bytes | memoryview) -> str:
 
 
 def _read(data: bytes, path: str) -> Snapshot:
-    """Read a snapshot.
-
-    Raises:
-        FileDamagedError: It is not what was put.
-    """
+    """Read a snapshot; `FileDamagedError` if it is not what was put."""
     start = _SIZE + int.from_bytes(data[:_SIZE], "little")
     head = parsed(data[_SIZE:start], path, dict)
     tables = {}

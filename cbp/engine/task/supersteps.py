@@ -4,11 +4,9 @@
                          '-> LoopState ---------------'-> LoopState ... -> state, changes of views
 
 Each superstep calls the kernel that any run calls, on messages and state that lie in memory. Only
-the end is written: what the last superstep leaves in the states, the messages that nobody read, and
-what became of the records of views. So a loop costs its files, its intention and its publication
-once, whatever the number of supersteps, and the files are those that one epoch with the same
-effect would have written. A long loop leaves snapshots of what it did, from which another try of
-the run continues (`cbp.engine.task.superstep_log`).
+the end is written (`cbp.engine.task.loop_writers`), as one epoch with the same effect would write
+it. A long loop leaves snapshots, from which another try of the run continues
+(`cbp.engine.task.superstep_log`).
 
 Loops may be inside each other (`cbp.model.graph.loop_nesting`). Messages of a loop that others are
 inside of are held with what was emitted before, and read once no message of those is left. Such
@@ -16,20 +14,14 @@ messages of earlier epochs are not among the records that arrive: the task reads
 files, and holds them likewise.
 
 A loop may have several tasks, each with its own buckets. After each superstep they do a round of
-an exchange (`cbp.engine.shuffle.superstep_rounds`): a task sends each other one the messages and
-the remote state records for its buckets, and all of them how many messages are under way, and its
-part of each aggregate. By these all end after the same superstep.
-
-If the order of messages does not matter (`Loopback.microsteps`), a task continues alone with those
+an exchange (`cbp.engine.shuffle.superstep_rounds`), by which all end after the same superstep. If
+the order of messages does not matter (`Loopback.microsteps`), a task continues alone with those
 for its own groups until it has none, and then does the exchange: it has several microsteps in a
-superstep, which is then all that it does between two exchanges. Snapshots belong to exchanges, when
-no message is under way.
+superstep. Snapshots belong to exchanges, when no message is under way.
 
 Guaranteed: the results are those of the reference engine, also where tries of the run were broken
 off (tests/cbp/engine/task/test_supersteps.py), whatever the number of tasks
 (tests/cbp/engine/task/test_loops_in_tasks.py).
-
-What supersteps emit is held until the loop ends (`cbp.engine.task.loop_writers`).
 """
 
 from __future__ import annotations
@@ -54,6 +46,7 @@ from cbp.engine.shuffle.replicated_read import arrange_messages
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.shuffle.superstep_rounds import Arrived, Round, SuperstepRounds
 from cbp.engine.state.bucket_state import BucketState, parted
+from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.loop_state import LoopState
 from cbp.engine.state.run_files import state_file_schema
 from cbp.engine.task.bucket_work import (
@@ -75,10 +68,9 @@ from cbp.errors import CbpError
 
 @dataclass
 class _Share:
-    """Buckets of a task over which hashes ascend, and their states.
+    """Buckets of a task over which hashes ascend, and their states after the last superstep.
 
     Attributes:
-        states: As the last superstep left them.
         flips: Whether these are all of the task's buckets, so that the signs of hashes are flipped
             (`cbp.engine.state.bucket_state`); otherwise they are of one half of all buckets.
     """
@@ -106,12 +98,7 @@ class _Share:
 
 @dataclass
 class LoopWork:
-    """All supersteps of one run in one task; `run` is called once.
-
-    Attributes:
-        part: The task's number.
-        exchange: With the other tasks, if there are several.
-    """
+    """All supersteps of one run in one task, number `part`; `run` is called once."""
 
     writers: LoopWriters
     part: int
@@ -125,33 +112,26 @@ class LoopWork:
         self._log = SuperstepLog(plan, part=self.part)
         own = tuple(bucket for bucket in range(plan.buckets) if plan.owner(bucket) == self.part)
         flips = calls_together(plan)
+        by_halves = halves_of(own, plan.buckets)
         self._shares = [
-            _Share(
-                buckets,
-                {
-                    state.name: LoopState(
-                        plan.states[state.name],
-                        cache,
-                        buckets,
-                        plan.buckets,
-                        flips,
-                        spec=state,
-                        room=self.writers.room,
-                    )
-                    for state in plan.spec.states
-                },
-                looked_up(plan, buckets, cache, flips=flips),
-                flips,
-            )
-            for buckets in ([own] if flips and own else halves_of(own, plan.buckets))
+            self._share(buckets, cache, flips=flips)
+            for buckets in ([own] if flips and own else by_halves)
         ]
+
+    def _share(self, buckets: tuple[int, ...], cache: IndexCache, *, flips: bool) -> _Share:
+        plan, room = self.writers.plan, self.writers.room
+        states = {
+            state.name: LoopState(
+                plan.states[state.name], cache, buckets, plan.buckets, flips, spec=state, room=room
+            )
+            for state in plan.spec.states
+        }
+        return _Share(buckets, states, looked_up(plan, buckets, cache, flips=flips), flips)
 
     def run(self, batches: Iterable[pa.RecordBatch], *, sent: bool) -> None:
         """Run all supersteps, the first one on the records that arrived; write what is left.
 
-        Args:
-            batches: The records.
-            sent: Whether another process sends them, and waits until all are taken.
+        `sent` says that another process sends the records, and waits until all are taken.
         """
         alone = self.writers.plan.tasks == 1
         left = (self._run_alone if alone else self._run_together)(batches, sent=sent)
@@ -186,8 +166,8 @@ class LoopWork:
             waiting = writers.waiting
             left = writers.take_messages(waiting if number == most else loops.next_of(waiting))
             writers.plan.faults("superstep.after")
-            if left and number < most:
-                self._keep(number, left)
+            if left and number < most and self._fits and self._is_due(left):
+                self._log.put(partial(self._snapshot, number, left))
         writers.counts["supersteps"] = number
         return left
 
@@ -307,7 +287,6 @@ class LoopWork:
     def _exchanged(
         self, rounds: SuperstepRounds, emitted: Mapping[str, pa.Table], *, last: bool
     ) -> Round:
-        """Do the rounds after a superstep that emitted messages; return what all know then."""
         writers = self.writers
         done = rounds.swap(
             messages=emitted,
@@ -345,22 +324,14 @@ class LoopWork:
         return room.taken + room.on_disk <= room.most
 
     def _is_due(self, waiting: Mapping[str, pa.Table]) -> bool:
-        """Return whether it is time for a snapshot."""
         return self.writers.can_be_saved and self._log.is_due(partial(self._bytes, waiting))
 
-    def _keep(self, number: int, left: Mapping[str, pa.Table]) -> None:
-        """Put a snapshot, if it is time; it is made in memory, so there must be room for it."""
-        if self._fits and self._is_due(left):
-            self._log.put(partial(self._snapshot, number, left))
-
     def _bytes(self, left: Mapping[str, pa.Table]) -> int:
-        """Return about how many bytes a snapshot has."""
         states = (state for share in self._shares for state in share.states.values())
         waiting = sum(int(table.nbytes) for table in left.values())
         return waiting + self.writers.bytes_held + sum(one.bytes_changed for one in states)
 
     def _snapshot(self, number: int, left: Mapping[str, pa.Table]) -> Snapshot:
-        """Return all that further supersteps, and the end of the loop, need."""
         facts, tables = self.writers.saved()
         tables.update((f"left/{name}", table) for name, table in left.items())
         for at, share in enumerate(self._shares):
@@ -409,10 +380,7 @@ class LoopWork:
             counts.update(shared.counts() if shared else {})
 
     def _called_together(self, share: _Share, spool: Spool) -> Sequence[tuple[int, ...]]:
-        """Return the buckets of a share, in parts whose groups are called together.
-
-        Many groups are called in two parts, since the memory of a part grows with its records.
-        """
+        """Return parts of a share whose groups are called together: two of many records."""
         plan, flows = self.writers.plan, range(len(spool.layout.flows))
         if not share.flips or sum(map(spool.arrived, flows)) <= plan.limits.call_rows:
             return [share.buckets]
@@ -421,7 +389,6 @@ class LoopWork:
     def _call(
         self, share: _Share, buckets: tuple[int, ...], spool: Spool, shared: Shared | None
     ) -> None:
-        """Call the groups of some buckets of a share."""
         writers, plan = self.writers, self.writers.plan
         runs = flow_runs(plan, spool, buckets, flips=share.flips)
         outer = any(state.grouping == "outer" for state in plan.spec.states)
@@ -432,7 +399,7 @@ class LoopWork:
             plan.spec,
             runs,
             {**share.states},
-            partial(_add, share.states),
+            lambda name, rows: share.states[name].add(rows),
             deliveries_of(plan, buckets, runs, shared),
             share.lookups,
         )
@@ -453,7 +420,6 @@ class LoopWork:
                 table.forget_parts()
 
     def _arranged(self, messages: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Yield messages as the records of a superstep, sorted as the shuffle sorts them."""
         plan, scarce = self.writers.plan, self.writers.room.on_disk > 0
         for flow, input_ in enumerate(plan.spec.inputs):
             if input_.name in messages:
@@ -462,7 +428,6 @@ class LoopWork:
                     yield from table.to_batches()
 
     def _finish(self, share: _Share) -> set[int]:
-        """Write what the loop left in the states of some buckets; return those that changed."""
         touched = set[int]()
         for name, state in share.states.items():
             touched |= self._finish_state(name, state, share)
@@ -507,14 +472,6 @@ def calls_together(plan: TaskPlan) -> bool:
 
 
 def halves_of(buckets: Sequence[int], count: int) -> list[tuple[int, ...]]:
-    """Return the buckets whose hashes have one sign, then the others; none that is empty.
-
-    Args:
-        count: Number of all buckets.
-    """
+    """Return the buckets, of `count`, whose hashes have one sign, then the others, if any."""
     halves = (tuple(b for b in buckets if (b < count // 2) == low) for low in (True, False))
     return [half for half in halves if half]
-
-
-def _add(states: Mapping[str, LoopState], name: str, rows: pa.Table) -> None:
-    states[name].add(rows)

@@ -1,11 +1,8 @@
 """The task plan: plain data that all tasks of one run share, shipped to the workers.
 
-It is made from the plan of the run (`cbp.engine.interface.runs.RunPlan`).
-
-Guaranteed: a plan holds names and sizes of files and the author's spec, never records, so it
-is cheap to ship.
-Absent on purpose: how a plan is made (`cbp.engine.run.task_planner`) and how it is carried out
-(`cbp.engine.task.stage_task`).
+It is made from the plan of the run (`cbp.engine.interface.runs.RunPlan`), by
+`cbp.engine.run.task_planner`. It holds names and sizes of files and the author's spec, never
+records, so it is cheap to ship.
 """
 
 from __future__ import annotations
@@ -28,11 +25,7 @@ from cbp.model.dataflow.stage import TranslatorSpec
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """A record-wise stage that runs in the task of the stage whose output it reads.
-
-    Attributes:
-        flow: The flow that it reads, as `stage.output`.
-    """
+    """A record-wise stage that runs in the task of the stage whose output, `flow`, it reads."""
 
     stage: str
     spec: TranslatorSpec
@@ -42,12 +35,7 @@ class Follower:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The groups that a run of a stage leaves out; their new records are set aside.
-
-    Attributes:
-        keys: Their keys, as JSON (`cbp.engine.columnar.json_records`).
-        most: If more than this many groups or records fail, the others are not looked for.
-    """
+    """The groups, by keys as JSON, that a run leaves out; beyond `most`, none are looked for."""
 
     keys: tuple[str, ...]
     most: int
@@ -76,16 +64,14 @@ class TaskPlan:
     Attributes:
         states: Maps each state to its table and live files.
         tasks: Number of tasks; task t owns the buckets b with `b * tasks // buckets == t`.
-        work: The larger of two numbers: the records that the job reads, and the groups that it is
-            expected to call.
+        work: Records that the job reads, or groups that it is expected to call, if these are more.
         worth: Number of tasks that the run is worth, though slots may not be free.
         first_number: Number in file names of the job's first task. A later job of the same run
             has a higher one, so that the names of the files sort in the order of the jobs.
         inputs: Maps each input to its files, in order.
         held: Maps loopbacks, of a loop with others inside it, to files whose messages the first
             superstep does not read, in order; they wait for those of the loops inside it.
-        in_place: Inputs that are not shuffled: every task reads its part from the files
-            (`cbp.engine.task.message_reader`).
+        in_place: Inputs that are not shuffled (`cbp.engine.task.message_reader`).
         by_bucket: Outputs whose records may be sorted by their receivers' buckets.
         bindings: Binding files of the epochs whose messages are read.
         followers: Record-wise stages that run in this stage's tasks, on what it emits.
@@ -93,8 +79,7 @@ class TaskPlan:
         replicate: Makes the function that copies shared records for each group before the
             shuffle, as the black box does; `None` means that each task gets one copy.
         wakes: Whether groups with a timer up to the time of `context` are called.
-        set_aside: The groups that are left out, if the stage sets aside what its code fails on;
-            `None` if it stops instead.
+        set_aside: The groups that are left out, if the stage sets aside what its code fails on.
         ages: Whether groups of states that expire, but have no timer, get one; as `wakes`.
         depends_on: Digest of what the supersteps of a loop depend on, the same for each try of a
             run; `""` if they are not logged (`cbp.engine.task.superstep_log`).
@@ -150,16 +135,9 @@ class TaskPlan:
                 first_bucket(at, tasks=self.tasks, buckets=self.buckets) for at in (part, part + 1)
             )
             own = (first, stop)
+        least, mask = self.limits.message_rows_min, self.hash_mask
         return {
-            one.name: Receivers(
-                self.stage,
-                self.spec,
-                one,
-                self.buckets,
-                own,
-                self.limits.message_rows_min,
-                self.hash_mask,
-            )
+            one.name: Receivers(self.stage, self.spec, one, self.buckets, own, least, mask)
             for one in (*self.spec.inputs, *self.spec.absent)
             if one.name in self.by_bucket
         }
@@ -171,12 +149,7 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class Then:
-    """A groupwise stage whose only input is written by a record-wise stage.
-
-    Attributes:
-        flow: The flow of the stage's only input, as `stage.output`.
-        plan: Plan for one task; its input files do not exist yet.
-    """
+    """A groupwise stage that reads only `flow`, of a record-wise one: the plan of its one task."""
 
     flow: str
     plan: TaskPlan

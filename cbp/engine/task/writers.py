@@ -1,18 +1,14 @@
 """Writers of one task: its outputs, states and bindings, and the account of its work.
 
     work of a task -> TaskWriters -> files, synced together -> reports
-
-Looked-up tables of which every group is given all records are read once per task.
-
     translate -> columns -> file of the flow -> every follower that reads it -> its files
 
 A follower is a record-wise stage. It gets the records as it would read them from the file: in
 the file's order, with the values of the columns, and only after they were written. So its
 output is the same as if it ran by itself, record by record (`TaskOutputs`).
 
-Every kind of task has one: the stage's own (`cbp.engine.task.stage_task`), those around a plan in
-SQL, and those of the black-box mode. They differ in what they read and in which order they call
-the author.
+Every kind of task has writers: the stage's own (`cbp.engine.task.stage_task`), and those around a
+plan in SQL.
 """
 
 from __future__ import annotations
@@ -110,13 +106,7 @@ def count_look_ups(counts: dict[str, float], state: BucketState) -> None:
 
 
 class TaskOutputs:
-    """The output files of one task.
-
-    Args:
-        plan: The task's plan, with translator instances of its own.
-        part: The task's number.
-        attempt: Unique id of the task's attempt; part of the file names.
-    """
+    """The output files of one task; `attempt` is unique, and part of their names."""
 
     def __init__(self, plan: TaskPlan, part: int, attempt: str) -> None:
         self._plan = plan
@@ -129,9 +119,9 @@ class TaskOutputs:
         self._open(plan.stage, plan.spec, plan.receivers(part))
         for one in plan.followers:
             self._open(one.stage, one.spec, {})
-            write, emitted = partial(self.write, one.stage), Emitted(one.spec)
+            write, emitted, context = partial(self.write, one.stage), Emitted(one.spec), one.context
             run = RecordRun(
-                one.stage, one.spec, emitted, write, limits=plan.limits, context=one.context
+                one.stage, one.spec, emitted, write, limits=plan.limits, context=context
             )
             self._readers[one.flow].append(run)
             self._runs.append(run)
@@ -151,8 +141,7 @@ class TaskOutputs:
         """Close the files and return a report of each; the files are not synced yet."""
         done: list[OutputFile] = []
         for flow, sink in self._sinks.items():
-            file = sink.close()
-            if file is not None:
+            if (file := sink.close()) is not None:
                 path = self._paths[flow]
                 done.append(OutputFile(flow, path, file.rows, file.bytes, file.buckets))
         return done
@@ -208,13 +197,9 @@ class TaskWriters:
         self._fresh = self._fresh_instances()
         plan = self.plan
         self.emitted = Emitted(plan.spec)
+        done, written, counts = self.done, self._written, self.counts
         self.state = TaskState(
-            plan,
-            self._number,
-            self.attempt,
-            done=self.done,
-            written=self._written,
-            counts=self.counts,
+            plan, self._number, self.attempt, done=done, written=written, counts=counts
         )
         self._outputs = TaskOutputs(plan, self.part, self.attempt)
 
@@ -222,10 +207,8 @@ class TaskWriters:
         """Give this task its own translator instances, since its process may run other tasks."""
         own = Fresh(self.plan.spec, stage=self.plan.stage)
         behind = [Fresh(one.spec, stage=one.stage) for one in self.plan.followers]
-        followers = tuple(
-            replace(one, spec=fresh.spec)
-            for one, fresh in zip(self.plan.followers, behind, strict=True)
-        )
+        pairs = zip(self.plan.followers, behind, strict=True)
+        followers = tuple(replace(one, spec=fresh.spec) for one, fresh in pairs)
         self.plan = replace(self.plan, spec=own.spec, followers=followers)
         return [own, *behind]
 
@@ -251,14 +234,13 @@ class TaskWriters:
 
     @property
     def _number(self) -> int:
-        """This task's number in file names."""
         return self.plan.first_number + self.part
 
     def report(self, work: Callable[[], None]) -> list[TaskReport]:
         """Do the task's work, close and sync its files, and return reports.
 
         An author's error is returned as a report too: an exception would make Spark
-        retry the task, which would fail again. What author's code changes of the process is one.
+        retry the task, which would fail again.
         """
         watch = process_watch()
         by_loading = watch.loaded() if watch else []
@@ -343,8 +325,7 @@ class TaskWriters:
     def _close_outputs(self) -> None:
         files: list[OutputFile | BindingsFile] = [*self._outputs.close()]
         if self._bindings is not None:
-            bound = self._bindings.close()
-            if bound is not None:
+            if (bound := self._bindings.close()) is not None:
                 files.append(BindingsFile(self._bindings.path, bound.rows, bound.bytes))
             self.counts["bindings"] = self._bindings.rows
         self._written.extend(f"{self.plan.folder}/{file.path}" for file in files)

@@ -1,7 +1,4 @@
-"""Coded errors that cross a process in the text of another exception.
-
-`carrying_errors` is used in the worker, `carried_error` in the driver.
-"""
+"""Coded errors that cross a process, from a worker to the driver, in the text of an exception."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 A crash in C leaves the stack of Python frames, innermost first (`faulthandler`); so does `os._exit`
 in a worker of the local engine (`cbp.engine.workers.task_worker`). If an author's line comes before
 any line of the engine, the author's code ended the process. Without a stack, the process was ended
-by the system when memory ran out, by a person, or on Spark by `os._exit`. The cause is then
-unknown, and the error names both the author's code and the machine as possible causes.
+by the system when memory ran out, by a person, or on Spark by `os._exit`: the error names both the
+author's code and the machine as possible causes.
 """
 
 from __future__ import annotations
@@ -30,13 +30,7 @@ def ended_worker(run: str, nodes: Iterable[StageNode], text: str) -> CbpError | 
 
 
 def end_of_worker(run: str, nodes: Iterable[StageNode], report: str, status: str = "") -> CbpError:
-    """Return the error of a run whose worker is known to have ended.
-
-    Args:
-        nodes: The stages that ran.
-        report: What the worker left: empty, or a cause and its stack of frames.
-        status: How the process ended, if that is known; named if `report` has no cause.
-    """
+    """Return the error of a run by what its ended worker left, and its exit status, if known."""
     nodes = tuple(nodes)
     fatal = _FATAL.search(report)
     cause = fatal[1] if fatal else status

@@ -4,16 +4,11 @@
                  <-- calls --- read once the outermost one is there
 
 The handler of the signal is in C and runs no Python, so code that hangs in C, or that holds the
-interpreter, is seen too; and it writes names and lines only, no values.
-
-The handler does not change what Python code does. Most system calls are restarted; a native library
-that does not repeat interrupted ones, such as `poll` or a sleep, can return early (`man 7 signal`).
-The system ignores this signal where nobody handles it: in a process that is still starting, and in
-one whose code has taken the handler away.
+interpreter, is seen too; and it writes names and lines only, no values. Most system calls are
+restarted; `poll` or a sleep in a native library can return early (`man 7 signal`).
 
 Guaranteed: several processes are asked at the same time, and requests that come while a process is
-being asked learn at once that it was silent
-(tests/cbp/engine/workers/test_process_stack.py).
+being asked learn at once that it was silent (tests/cbp/engine/workers/test_process_stack.py).
 """
 
 from __future__ import annotations
@@ -50,12 +45,8 @@ def write_stack_when_asked(file: int) -> None:
 
 
 def calls_of(text: str) -> tuple[StackCall, ...]:
-    """Return the calls of a stack as `faulthandler` writes it, outermost first.
-
-    What comes before the last header belongs to an earlier, late answer.
-    """
-    text = _last_stack(text)
-    calls = [StackCall(file, int(line), name) for file, line, name in _CALL.findall(text)]
+    """Return the last stack's calls as `faulthandler` wrote them, outermost first."""
+    calls = [StackCall(f, int(line), name) for f, line, name in _CALL.findall(_last_stack(text))]
     return tuple(reversed(calls))
 
 
@@ -73,36 +64,22 @@ def ask_all(ask: Callable[[_Worker], _Stack], workers: Sequence[_Worker]) -> lis
         return list(threads.map(ask, workers))
 
 
-def _open_file() -> int:
-    """Return a file that no full disk affects, where the system has such files."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("cbp-stack")
-    descriptor, name = tempfile.mkstemp(prefix="cbp-stack-")
-    os.unlink(name)  # it lasts as long as its descriptors
-    return descriptor
-
-
 class StackFile:
-    """The file of one process; safe to use from several threads.
-
-    Attributes:
-        descriptor: To be passed to the process.
-    """
+    """The file of one process, and its `descriptor` for that; safe to use from several threads."""
 
     def __init__(self, clock: Clock = MACHINE) -> None:
         self._clock, self._lock, self._closed = clock, threading.Lock(), False
         self._silences = 0
-        self.descriptor = _open_file()
+        if hasattr(os, "memfd_create"):  # no full disk affects it
+            self.descriptor = os.memfd_create("cbp-stack")
+        else:
+            self.descriptor, name = tempfile.mkstemp(prefix="cbp-stack-")
+            os.unlink(name)  # it lasts as long as its descriptors
 
     def ask(
         self, send: Callable[[int], object], ended: Callable[[], bool]
     ) -> tuple[StackCall, ...]:
-        """Return the calls that the process is in now, outermost first; empty if it is silent.
-
-        Args:
-            send: Sends a signal to the process.
-            ended: Returns whether the process has ended.
-        """
+        """Return the process's calls now, outermost first; none if it is silent."""
         came = self._silences
         with self._lock:
             # A stack is not shared: the process may be in another run by now.
@@ -123,7 +100,6 @@ class StackFile:
                 os.close(self.descriptor)
 
     def _written(self, ended: Callable[[], bool]) -> str:
-        """Wait until a whole stack is there; return what is there in the end."""
         until, text = self._clock.seconds() + ANSWER_SECONDS, ""
         while self._clock.seconds() < until and not ended():
             before, text = text, os.pread(self.descriptor, _BYTES_MAX, 0).decode(errors="replace")

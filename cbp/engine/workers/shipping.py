@@ -1,20 +1,15 @@
 """Shipping of an author's functions and classes to workers, checked by fingerprint.
 
 A pickle names a function by its module, so a worker runs the file that it finds on its own disk
-when it imports the module. That file differs if it was edited after the driver's import, or is
-older on the worker's machine. So the name is sent with the fingerprint of what the driver has
-loaded, and a worker that has loaded other code reports that instead of calling it:
-
-    driver: shop.count.Count, 2:3.11:1f0c...    worker: imports shop.count, compares, returns Count
+when it imports the module. So the name is sent with the fingerprint of what the driver has
+loaded, and a worker that has loaded other code reports that instead of calling it.
 
 Classes and functions of plain files that a service was given travel with their text instead
-(`cbp.model.author.source_modules`), and need no file on the worker.
-
-This covers all that goes through Spark's pickler: tasks, functions inside authors' SQL plans, work
-of resident workers. Functions that are sent by value, such as lambdas, are the driver's anyway.
+(`cbp.model.author.source_modules`), and need no file on the worker. Functions that are sent by
+value, such as lambdas, are the driver's anyway.
 
 Guaranteed (tests/spark/test_shipping.py): no task calls an author's code that differs from the
-driver's.
+driver's. This covers all that goes through Spark's pickler.
 """
 
 from __future__ import annotations
@@ -23,6 +18,7 @@ import importlib
 import json
 from collections.abc import Callable, Iterable
 from functools import cache
+from operator import attrgetter
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -45,15 +41,12 @@ def ship_with_fingerprints() -> None:
     plain = pickler.reducer_override
 
     def reducer_override(self: Any, thing: Any) -> Any:
-        if isinstance(thing, type | FunctionType | ModuleType):
-            with_text = travelling(thing)
-            if with_text is not None:
-                return arrive, with_text
-        if isinstance(thing, type | FunctionType) and is_authors(thing):
-            thing_name = look_up(thing)
-            if thing_name is not None:
-                module, name = thing_name
-                return arrived, (module.__name__, name, fingerprint(thing).text)
+        if isinstance(thing, type | FunctionType | ModuleType) and (text := travelling(thing)):
+            return arrive, text
+        is_named = isinstance(thing, type | FunctionType) and is_authors(thing)
+        if is_named and (found := look_up(thing)) is not None:
+            module, name = found
+            return arrived, (module.__name__, name, fingerprint(thing).text)
         return plain(self, thing)
 
     pickler.reducer_override = reducer_override
@@ -66,11 +59,7 @@ def pickled(work: Any) -> bytes:
 
 
 def refuse_unsendable(nodes: Iterable[StageNode]) -> None:
-    """Say which stage cannot be sent to another process, after an attempt to send them failed.
-
-    Raises:
-        AuthorUnsendableError: Names the attribute of the translator that cannot be sent.
-    """
+    """Raise `AuthorUnsendableError` for the stage, and its attribute, that cannot be sent."""
     for node in nodes:
         translate = node.translator.translate
         if (error := _pickling_error(translate)) is None:
@@ -101,12 +90,9 @@ def _pickling_error(thing: Any) -> Exception | None:
 def arrived(module: str, name: str, text: str) -> Any:
     """Return the object that the worker has loaded by this name, if its fingerprint matches.
 
-    Raises:
-        RuntimeError: Carries a `CodeNotLoadedError` in its text (`carried_errors.carrying_errors`).
+    Otherwise a `RuntimeError` has a `CodeNotLoadedError` in its text (`carrying_errors`).
     """
-    thing: Any = importlib.import_module(module)
-    for part in name.split("."):
-        thing = getattr(thing, part)
+    thing = _loaded(module, name)
     own = fingerprint(thing)
     if own.text != text:
         with carrying_errors():
@@ -114,12 +100,13 @@ def arrived(module: str, name: str, text: str) -> Any:
     return thing
 
 
+def _loaded(module: str, name: str) -> Any:
+    return attrgetter(name)(importlib.import_module(module))
+
+
 def with_differences(error: CodeNotLoadedError) -> CodeNotLoadedError:
     """Return a worker's error with the names of the code that differs there."""
     module, name, sent = (error.details[key] for key in ("module", "name", "sent"))
-    thing: Any = importlib.import_module(module)
-    for part in name.split("."):
-        thing = getattr(thing, part)
     there = Code.of(json.loads(error.details["loaded"]))
-    differing = "; ".join(fingerprint(thing).differences(there))
+    differing = "; ".join(fingerprint(_loaded(module, name)).differences(there))
     return CodeNotLoadedError(module, name, sent, "", differing or "its code")

@@ -1,8 +1,8 @@
 """Main program of a worker of the local engine: it runs the tasks of one run after the other.
 
 `cbp.engine.workers.worker_executor` starts it, holds the other ends of its pipes, and kills it to
-cancel a run. It ends with the service, even while an author's code holds the interpreter, and after
-a long time without a request. What an author's code prints goes to stderr.
+cancel a run. It ends with the service, even while an author's code holds the interpreter. What an
+author's code prints goes to stderr.
 
     first message   the service's `sys.path` and its level of logging, pickled
     request         a pickled function without arguments
@@ -10,14 +10,8 @@ a long time without a request. What an author's code prints goes to stderr.
     meeting         a pickled `Meeting`, if the function calls `gather`; the answer is a list
     answer          the pickled `Done`, `Coded` or `Raised`
 
-If author's code has changed the process (`cbp.model.author.process_state`), its answer says so: the
-process ends after it, or continues with the same stage.
-
 A crash in C leaves its stack of Python frames in the file of crashes. `os._exit` does so, too: code
-that ends the process is to be named by its line. A signal writes the stack of a process that goes
-on into another file (`cbp.engine.workers.process_stack`).
-
-If the machine's memory runs out, the system ends this process before the service.
+that ends the process is to be named by its line.
 """
 
 from __future__ import annotations
@@ -52,39 +46,40 @@ LINES_MAX, LINE_CHARACTERS_MAX = 10_000, 8_000
 PREPARED = (_tasks, numpy.random)
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What the function returned.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a worker answers to a request, and whether author's code has changed its process.
 
     Attributes:
-        by_loading: In every answer: whether loading the code has changed the process, which is then
-            for the same stage only.
-        by_calls: In every answer: whether calls have, so that the process ends after it.
+        by_loading: Whether loading the code has; the process is then for the same stage only.
+        by_calls: Whether calls have, so that the process ends after the answer.
     """
 
-    result: Any
     by_loading: bool = False
     by_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Coded:
+class Done(Answer):
+    """What the function returned."""
+
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Coded(Answer):
     """A coded error: the name of its class, and `as_dict()`."""
 
     kind: str
     error: dict[str, Any]
-    by_loading: bool = False
-    by_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(Answer):
     """Another exception, and its traceback."""
 
     exception: Exception
     trace: str
-    by_loading: bool = False
-    by_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +98,14 @@ class Meeting:
     text: str
 
 
-Answer = Done | Coded | Raised
-
 _meet: list[Callable[[str], Sequence[str] | None]] = []
 """What sends a text to all workers of a run, in a worker."""
 
 
 def gather(text: str) -> Sequence[str]:
-    """Return the texts of all workers of the run, by task; waits for them; called in a worker.
-
-    Raises:
-        PeerGoneError: A worker has failed before it came here.
-    """
+    """Return the texts of all workers of the run, once all came (`PeerGoneError`)."""
     (meet,) = _meet
-    texts = meet(text)
-    if texts is None:
+    if (texts := meet(text)) is None:
         raise PeerGoneError(-1, False)
     return texts
 
@@ -125,8 +113,7 @@ def gather(text: str) -> Sequence[str]:
 def answer(request: bytes) -> Answer:
     """Do the work of a request; return its result, or the error that it raised."""
     try:
-        work: Callable[[], Any] = pickle.loads(request)
-        return Done(work())
+        return Done(pickle.loads(request)())
     except CbpError as error:
         return Coded(type(error).__name__, error.as_dict())
     except Exception as error:  # any: the service raises it again
@@ -144,10 +131,7 @@ def _portable(error: Exception) -> Exception:
 
 
 def _limit_memory(more: int) -> None:
-    """Limit this process's writable memory to `more` bytes beyond its present use.
-
-    Files that it maps, such as index copies, do not count.
-    """
+    """Limit the writable memory to `more` bytes beyond its use now; mapped files do not count."""
     try:
         with open("/proc/self/statm", "rb") as file:
             has = int(file.read().split()[5]) * resource.getpagesize()
@@ -182,7 +166,6 @@ class _Lines(logging.Handler):
         self._send, self._left, self._own = send, 0, os.getpid()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send a record; called under the handler's lock."""
         if self._left <= 0 or os.getpid() != self._own:  # forked by the author's code
             return
         self._left -= 1
@@ -193,7 +176,6 @@ class _Lines(logging.Handler):
             self.handleError(record)
 
     def answer(self, request: bytes, watch: ProcessWatch) -> None:
-        """Do a request, and send its answer after all lines."""
         self._left = LINES_MAX
         watch.begin()
         answered = answer(request)
@@ -231,8 +213,7 @@ def main(memory_bytes_max: int, link: int, alive: int, crash: int, stack: int) -
     """Serve until the service closes its ends.
 
     Args:
-        memory_bytes_max: Limit of what this process may use, without its libraries; 0 means no
-            limit.
+        memory_bytes_max: Limit of what this process may use, without its libraries; 0: none.
         alive: Its other end is closed when the service is gone.
         crash: The file in which a crash leaves its stack.
         stack: The file in which this process writes its stack when it is asked for it.

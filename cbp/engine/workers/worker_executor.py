@@ -7,11 +7,8 @@ service's own process it would end every dataflow, again after each restart. Her
              |-- answers    it is free again, or replaced if author's code has changed it
              '-- ends       the run fails, by the author's line if the worker left it
 
-The run is tried again as after any error of an author, and its stage is paused after
-`failures_max` tries; nothing else is touched. A cancelled run's worker is killed.
-
-A large loop within a run can have a task for each free processor, each in a worker of its own; they
-exchange messages (`cbp.engine.shuffle.flight_exchange`). If one of these workers ends, all do.
+A cancelled run's worker is killed. A large loop within a run can have a worker for each free
+processor; they exchange messages (`cbp.engine.shuffle.flight_exchange`). If one ends, all do.
 
 A new worker takes seconds to start. So one is ready for each run that can go on at a time: `warm`,
 which a service calls from time to time, starts them one by one, also while others work. A
@@ -21,7 +18,6 @@ that was used last, and those that have done nothing yet, stay.
 Guaranteed (tests/cbp/engine/workers/test_worker_executor.py): a worker does one run at a time and
 never outlives the service; runs of a recomputation share no worker with other runs; a worker begins
 with the environment and the folder that the service had at its start.
-Absent on purpose: a second try here; the loop counts tries.
 """
 
 from __future__ import annotations
@@ -48,7 +44,7 @@ from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.workers.carried_errors import carried_error
 from cbp.engine.workers.ended_workers import end_of_worker, status_text
 from cbp.engine.workers.process_stack import ask_all
-from cbp.engine.workers.task_worker import Answer, Coded, Done, LogLine, Meeting, gather
+from cbp.engine.workers.task_worker import Answer, Coded, Done, LogLine, Meeting, Raised, gather
 from cbp.engine.workers.worker_process import POLL_SECONDS, WorkerProcess
 from cbp.errors import CodeNotLoadedError, RunCancelledError, error_from_dict
 from cbp.model.plan.spark_or_worker import Lane
@@ -68,13 +64,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """A worker without a run.
+    """A worker without a run, since a time in seconds; `used` if it has done one.
 
     Attributes:
         shared_by: The runs that can take it: those of a folder's recomputation, or those of the
             stages whose code has changed it (`_own`); `""`: any.
-        since: When it became idle, in seconds.
-        used: Whether it has done a run.
     """
 
     shared_by: str
@@ -95,7 +89,6 @@ class _Worker(WorkerProcess):
         self.send(pickle.dumps((path, logging.getLogger().getEffectiveLevel())))
 
     def do(self, request: bytes) -> Answer:
-        """Let it do one request."""
         (answer,) = answers_of([self], [request])
         return answer
 
@@ -124,7 +117,8 @@ class WorkerExecutor(LocalExecutor):
         self.loop_tasks_max = loop_tasks_max or self._processors
         self._free_max, self._ready, self._seconds = free_max, ready, seconds
         # Author's code that runs in the service, such as a Runnable, may change both later.
-        self._start = partial(_Worker, memory_bytes_max, _environment(os.environ), _folder())
+        own = {name: value for name, value in os.environ.items() if not name.startswith(_SERVICE)}
+        self._start = partial(_Worker, memory_bytes_max, own, _folder())
         self._lock = threading.Lock()
         self._free: list[_Idle] = []
         self._serving: dict[_Worker, str] = {}
@@ -154,13 +148,12 @@ class WorkerExecutor(LocalExecutor):
         if task.spec.supersteps > 1 and task.tasks > 1:
             return self._execute_together(plan, task)
         (answer,) = self._answered(plan, [self.work(plan, task)])
-        if isinstance(answer, Done):
-            reports: list[TaskReport] = answer.result
-            return reports
-        raise _error(answer)
+        if not isinstance(answer, Done):
+            raise _error(answer)
+        reports: list[TaskReport] = answer.result
+        return reports
 
     def _execute_together(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
-        """Run the tasks of a loop, each in a worker."""
         works = [
             partial(run_together, self._kind, task, part, "0", gather) for part in range(task.tasks)
         ]
@@ -184,7 +177,6 @@ class WorkerExecutor(LocalExecutor):
     def _answered(
         self, plan: RunPlan, works: Sequence[Callable[[], list[TaskReport]]]
     ) -> list[Answer]:
-        """Let workers do what is to be done for a run, each a part of it."""
         try:
             requests = [_pickled(work) for work in works]
         except Exception:  # an author's object may raise anything
@@ -199,10 +191,7 @@ class WorkerExecutor(LocalExecutor):
                 self._cancelled.discard(plan.run)
 
     def warm(self) -> None:
-        """Start a worker that any run can take, if too few are ready; end those idle for long.
-
-        One at a time, so that the runs under way keep most of the processors.
-        """
+        """Start one worker that any run can take, if too few are ready; end those long idle."""
         with self._lock:
             idle = [one for one in self._free if not one.shared_by and not one.worker.ended]
             kept = idle[-1:]  # the one that was used last
@@ -250,7 +239,6 @@ class WorkerExecutor(LocalExecutor):
                 worker.kill()
 
     def _asked(self, plan: RunPlan, requests: Sequence[bytes]) -> list[Answer]:
-        """Let a worker do each request; raise the error of the run if one of them ended."""
         shared_by = plan.folder if plan.recomputes else ""
         own = _own(plan)
         workers: list[_Worker] = []
@@ -268,8 +256,9 @@ class WorkerExecutor(LocalExecutor):
                 self._require_going(plan.run)
             victim = workers[ended.part]
             status = status_text(victim.status())
-            shown = status or "unknown status"
-            _log.warning("a worker process of run %s ended (%s)", plan.run, shown)
+            _log.warning(
+                "a worker process of run %s ended (%s)", plan.run, status or "unknown status"
+            )
             nodes = plan.node, *plan.fused
             raise end_of_worker(plan.run, nodes, victim.crash(), status) from None
         finally:
@@ -335,10 +324,9 @@ def _pickled(work: Callable[[], Any]) -> bytes:
 
 
 def _error(answer: Answer) -> Exception:
-    """Return the exception for a worker's answer."""
     if isinstance(answer, Coded):
         return error_from_dict(answer.kind, answer.error)
-    assert not isinstance(answer, Done)
+    assert isinstance(answer, Raised)
     if (carried := carried_error(str(answer.exception))) is not None:
         from cbp.engine.workers.shipping import with_differences
 
@@ -349,7 +337,6 @@ def _error(answer: Answer) -> Exception:
 
 
 def _own(plan: RunPlan) -> str:
-    """Return the common identity of runs of the same stages with the same code."""
     code = [f"{node.name}={node.translator.code}" for node in (plan.node, *plan.fused)]
     return f"{plan.folder} {' '.join(code)}"
 
@@ -361,17 +348,8 @@ def _folder() -> str | None:
         return None
 
 
-def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the service's own settings, which hold its secrets."""
-    return {name: value for name, value in environment.items() if not name.startswith(_SERVICE)}
-
-
 class TaskEndedError(Exception):
-    """A worker ended without an answer.
-
-    Args:
-        part: Its number among the workers.
-    """
+    """A worker, by its number among those of the run, ended without an answer."""
 
     def __init__(self, part: int) -> None:
         self.part = part
@@ -381,13 +359,9 @@ class TaskEndedError(Exception):
 def answers_of(workers: Sequence[WorkerProcess], requests: Sequence[bytes]) -> list[Answer]:
     """Let the workers do their requests at the same time; return their answers, by worker.
 
-        request to each worker -> Meeting of each -> all texts to each -> answer of each
-
-    They meet before they begin. If one answers before all have met, those that wait for it are
-    notified; if one ends without an answer, it is named at once, whatever the others do.
-
-    Raises:
-        TaskEndedError: A worker ended without one.
+    They may meet first: a `Meeting` of each, then all texts to each. If one answers before all have
+    met, those that wait for it are notified; if one ends without an answer, it is named at once
+    (`TaskEndedError`), whatever the others do.
     """
     for worker, request in zip(workers, requests, strict=True):
         worker.send(request)
@@ -428,11 +402,7 @@ def _introduce(
 
 
 def _ready(workers: Sequence[WorkerProcess], answers: Mapping[int, Answer]) -> list[int]:
-    """Wait until workers that have not answered have something to read; return their numbers.
-
-    Raises:
-        TaskEndedError: One has ended, and left nothing to read.
-    """
+    """Wait until workers without an answer have sent something; return their numbers."""
     links = {one.link: part for part, one in enumerate(workers) if part not in answers}
     ready = [links[link] for link in wait([*links], POLL_SECONDS) if link in links]
     for part in links.values():

@@ -8,13 +8,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 
 from cbp.engine.interface.runs import ProcessStack
 from cbp.engine.workers.process_stack import StackFile
 
 POLL_SECONDS, STOP_SECONDS = 1.0, 5.0
-
 CRASH_BYTES_MAX = 1 << 20
 
 _OWN = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
@@ -24,17 +22,15 @@ _OWN = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 class WorkerProcess:
     """A process with a pipe; one thread at a time uses it, any may kill it or ask for its stack.
 
-    Args:
-        command: What to execute; four descriptors are added as arguments: the worker's end of the
-            pipe, one that closes when this process is gone, and the files of its crash and stack.
-        environment: Its whole environment, but for the defaults that all workers have.
-        folder: Its working directory; `None` means that of this process.
+    Its command is given four descriptors as arguments: its end of the pipe, one that closes when
+    this process is gone, and the files of its crash and stack. Its environment is the given one
+    and the defaults that all workers have.
     """
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], folder: str | None = None
     ) -> None:
-        self._link, theirs = Pipe()
+        self.link, theirs = Pipe()
         # Nothing is ever sent through this pipe. When it closes, a thread of the worker ends the
         # worker, since this process is gone.
         watched, self._alive = Pipe(duplex=False)
@@ -61,11 +57,6 @@ class WorkerProcess:
         return self._process.pid
 
     @property
-    def link(self) -> Connection:
-        """This process's end of the pipe, to wait for several workers at once."""
-        return self._link
-
-    @property
     def ended(self) -> bool:
         """Whether the process has ended, as after a long idle time."""
         return self._process.poll() is not None
@@ -73,15 +64,15 @@ class WorkerProcess:
     def send(self, message: bytes) -> None:
         """Send a message; if the process has ended, `receive` raises, not this method."""
         with suppress(OSError):
-            self._link.send_bytes(message)
+            self.link.send_bytes(message)
 
     def receive(self) -> bytes:
         """Wait for the next message. Raises `EOFError` or `OSError` if the process ended."""
         # A process that the author's code forked may hold the pipe open beyond the worker's end.
-        while not self._link.poll(POLL_SECONDS):
-            if self.ended and not self._link.poll(0):
+        while not self.link.poll(POLL_SECONDS):
+            if self.ended and not self.link.poll(0):
                 raise EOFError
-        return self._link.recv_bytes()
+        return self.link.recv_bytes()
 
     def status(self) -> int | None:
         """Return the exit status of a process that ended, minus a signal's number; or `None`."""
@@ -95,9 +86,8 @@ class WorkerProcess:
 
     def stack(self) -> ProcessStack:
         """Return where the process is now; see `cbp.engine.workers.process_stack`."""
-        return ProcessStack(
-            self.pid, self._stack.ask(self._process.send_signal, lambda: self.ended)
-        )
+        calls = self._stack.ask(self._process.send_signal, lambda: self.ended)
+        return ProcessStack(self.pid, calls)
 
     def kill(self) -> None:
         """Kill the process at once."""
@@ -105,7 +95,7 @@ class WorkerProcess:
 
     def close(self) -> None:
         """End the process and close both pipes."""
-        self._link.close()  # the process ends by itself once its task is done
+        self.link.close()  # the process ends by itself once its task is done
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -114,7 +104,7 @@ class WorkerProcess:
         self._close_files()
 
     def _close_files(self) -> None:
-        self._link.close()
+        self.link.close()
         self._alive.close()
         self._stack.close()
         os.close(self._crash)

@@ -46,9 +46,9 @@ from cbp.engine.task.bucket_work import (
     looked_up,
     shared_records,
 )
-from cbp.engine.task.reports import Counts, Failed, JobLane, TaskReport
+from cbp.engine.task.reports import Counts, DroppedFile, Failed, JobLane, TaskReport
 from cbp.engine.task.stage_task import arranged_batches, counting_bytes
-from cbp.engine.task.state_writer import dropped, new_files
+from cbp.engine.task.state_writer import new_files
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters
 from cbp.errors import DataflowInvalidError, InvariantError, Mistake, TableFeatureError
@@ -247,7 +247,7 @@ class BlackboxTask:
         writers.counts["state_removed"] += len(keep) - int(keep.sum())
         writers.counts["state_written"] += rows.num_rows
         for file in self.plan.states[name].live.get(bucket, ()):
-            writers.done.append(dropped(name, file))
+            writers.done.append(DroppedFile(name, file.path, file.size))
         files = writers.state.files(name, bucket, None)  # no index copies: there are no look-ups
         files.add(rows)
         files.close()
