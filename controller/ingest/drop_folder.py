@@ -10,9 +10,8 @@ Steps for a file; each step is durable before the next:
     (6) store: accepted, enqueued       one transaction
     (7) renamed to finished/<id>-name
 
-Files are read one by one. All other steps run for a group of small files at once, since each
-costs one sync of the disk or more. If the source says so, small files become one increment: they
-are read together, and (5) and (6) are one entry and one increment for all of them.
+Files are read one by one; all other steps run for a group of small files at once. If the source
+says so, small files become one increment (`batches`).
 
 After a crash at any point, the next pass compares the folders with the store and continues:
 - A claim without its file in `claimed` is used again for the file that is still in `incoming`.
@@ -21,7 +20,6 @@ After a crash at any point, the next pass compares the folders with the store an
 - The close of a sealed marker is requested again under the same key.
 
 If the store was lost, a recovery also restores the claims of quarantined files.
-`repeated_files` decides whether a file is new or a repetition.
 
 Guaranteed:
 - One pass per source at a time in this object.
@@ -79,7 +77,6 @@ from controller.ingest.folder.late_writes import LateWrites, plan_finished, remo
 from controller.ingest.folder.source_place import SourcePlace, evidence
 from controller.ingest.folder.table_feed import TableFeeds
 from controller.ingest.formats.file_bytes import never
-from controller.ingest.formats.format_readers import check_options
 from controller.ingest.intake import Intake
 from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports, RequireFollowed, allow_all
@@ -101,14 +98,13 @@ NO_BUCKETS = Buckets()
 
 @dataclass
 class _Turns:
-    """Gives the other sources of a dataflow a turn from time to time."""
+    """Gives the other sources of a dataflow a turn, each time after the share of a pass."""
 
     clock: Callable[[], datetime]
     limits: IngestLimits
     next_at: datetime | None = None
 
     def is_next(self) -> bool:
-        """Return whether it is their turn; the next one comes after the share of a pass."""
         now = self.clock()
         if self.next_at is not None and now < self.next_at:
             return False
@@ -120,17 +116,11 @@ class DropFolder:
     """The drop folders of all dataflows; methods can be called from several threads.
 
     Args:
-        drop_root: Holds `<dataflow>/<source>/incoming` and so on.
         on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key.
             The close is durable when it returns. If `None`, close markers are not processed.
         require_followed: Called before a file takes records of an earlier one back; if it
             refuses that, the file goes to quarantine.
         reader: Reads files; by default in the calling thread, without time limits.
-
-    Attributes:
-        troubles: Sources that currently take in nothing, by their folder.
-        buckets, replacements: The parts that take in objects of buckets, and replace accepted
-            files.
     """
 
     def __init__(
@@ -190,13 +180,7 @@ class DropFolder:
         )
 
     def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> None:
-        """Create the folders of a dataflow's sources and check that they can be used.
-
-        Raises:
-            DefinitionError: A source has an option that its format lacks.
-            DropFolderError: The folders are on several devices, or cannot be written.
-            DiskFullError: The disk of the folders is full.
-        """
+        """Create the folders of a dataflow's sources; raises as `prepare_source`."""
         for place in self._places(record, dataflow):
             self._prepare(place)
 
@@ -209,10 +193,8 @@ class DropFolder:
     ) -> ScanReport:
         """Make one pass over the sources: finish open claims, then claim eligible files.
 
-        A dataflow that is drained makes no new claims: its files stay in `incoming`.
-
-        Blocks while files are read. Returns at the latest after `claims_per_scan` files
-        of each source.
+        A dataflow that is drained makes no new claims: its files stay in `incoming`. Blocks while
+        files are read, of each source `claims_per_scan` at most.
 
         Raises:
             LogConflictError: Another controller takes in files, so this one must stop.
@@ -223,13 +205,10 @@ class DropFolder:
     def recover(self, record: DataflowRecord, dataflow: Dataflow) -> ScanReport:
         """Repair the traces of a crash: log entries, open claims, quarantined files.
 
-        Creates and checks the folders as `prepare` does. Problems with the folders of one
-        source are shown at that source, and do not affect others.
-
-        Log entries are indexed in the store. Claimed files are moved to the folder from which
-        the next `scan` takes them in. No file is read, so that a take-over does not wait for
-        reading. Temporary files are removed; no other process may use this drop folder
-        meanwhile. Idempotent; makes no new claim for files in `incoming`.
+        Creates and checks the folders as `prepare` does; problems of one source are shown there.
+        No file is read, so that a take-over does not wait for reading, and none in `incoming` is
+        claimed. Temporary files are removed; no other process may use this drop folder meanwhile.
+        Idempotent.
         """
         return self._pass_over(record, dataflow, never, reading=False)
 
@@ -243,12 +222,11 @@ class DropFolder:
     ) -> dict[str, Expiry]:
         """Remove finished files that are old enough; return the removed files by source.
 
-        First compares them with what was read (`late_writes`); `stopping` is called while
-        a file is read again. Also seals old entries of the source logs. May be interrupted and
-        repeated. A source that fails does not stop the others; its error is raised after them.
+        First compares them with what was read (`late_writes`). Also seals old entries of the
+        source logs. May be interrupted and repeated. A source that fails does not stop the others;
+        its error is raised after them.
         """
-        plans: dict[str, Expiry] = {}
-        failures: list[Exception] = []
+        plans, failures = dict[str, Expiry](), list[Exception]()
         for place in self._places(record, dataflow):
             try:
                 plans[place.name] = self._clean_source(place, stopping, dry_run=dry_run)
@@ -264,13 +242,8 @@ class DropFolder:
         require_real(place)
         if not dry_run:  # compared before anything is removed
             self._finished.look_at_all(place, stopping)
-        opened = self._store.open_claims(place.dataflow, place.name)
-        plan = plan_finished(
-            place,
-            open_claims={claim.id for claim in opened},
-            retention=self._keep,
-            now=self._clock(),
-        )
+        opened = {one.id for one in self._store.open_claims(place.dataflow, place.name)}
+        plan = plan_finished(place, open_claims=opened, retention=self._keep, now=self._clock())
         if not dry_run:
             remove_finished(place, self._files, plan)
             # The newest entries may be put again by a claim that is not settled.
@@ -291,13 +264,11 @@ class DropFolder:
         """Store a file from a stream and claim it; durable when it returns.
 
         The next `scan` takes the file in; its claim then has the outcome. A file whose content is
-        already known is settled at once.
+        already known is settled at once. After an error nothing is kept.
 
         Raises:
             NotFoundError: The dataflow has no such source.
-            DataflowDrainsError: It takes in no files for now.
-            UploadTooLargeError: Nothing is kept.
-            DiskFullError: Nothing is kept.
+            DataflowDrainsError, UploadTooLargeError, DiskFullError: See the errors.
         """
         place = self._open_place(record, dataflow, source)
         return self._called(place, self._uploads.receive(place, name, stream, key))
@@ -316,8 +287,7 @@ class DropFolder:
         """Admit a quarantined file again, once; durable when it returns.
 
         Args:
-            mended: The file to admit in its place, read to its end; `None` admits the file
-                unchanged.
+            mended: The file to admit in its place; `None` admits the file unchanged.
             rebuild: Whether a replacement is admitted that a stage cannot apply. The caller has
                 checked that a rebuild can.
 
@@ -364,9 +334,6 @@ class DropFolder:
         """Note why the columns of a file were not added to the schema of its source.
 
         Args:
-            wanted: The file, from the report of a scan.
-            dataflow: Its dataflow.
-            error: The reason.
             again: Whether to try again; otherwise the file is put into quarantine.
         """
         if again:
@@ -387,7 +354,6 @@ class DropFolder:
         return answer
 
     def _prepare(self, place: SourcePlace) -> None:
-        check_options(place.source)
         prepare_source(place, self._files)
         self._owners.require(place)
         self._watch.follow(place.incoming, place.dataflow)
@@ -407,11 +373,7 @@ class DropFolder:
         return place
 
     def troubled(self, dataflow: str) -> list[str]:
-        """Return the present problems of a dataflow's sources, for an operator.
-
-        Covers sources that take in nothing, stuck readers, and acknowledged files that
-        disappeared (`gone`).
-        """
+        """Return sources that take in nothing, stuck readers and lost files, for an operator."""
         folder = self._root / dataflow
         troubles = self.buckets.troubles.below(folder) | self.troubles.below(folder)
         warnings = [f"source {name}: {trouble.words}" for name, trouble in troubles.items()]
@@ -422,22 +384,17 @@ class DropFolder:
     def arriving(self, record: DataflowRecord, dataflow: Dataflow) -> dict[str, int]:
         """Return, by source, files that arrived and are not taken in yet; reads names only.
 
-        Sources without such files are left out, and so are sources with an unreadable folder,
-        which `troubled` names.
+        A folder that cannot be read counts as empty; `troubled` names it.
         """
         arriving = {}
         for place in self._places(record, dataflow):
-            bucket = self.buckets.report(place)
-            count = count_arriving(place) + (0 if bucket is None else bucket["waiting"])
-            if count:
+            bucket = self.buckets.report(place) or {"waiting": 0}
+            if count := count_arriving(place) + bucket["waiting"]:
                 arriving[place.name] = count
         return arriving
 
     def waits_since(self, record: DataflowRecord, dataflow: Dataflow) -> datetime | None:
-        """Return since when a file waits in a drop folder; `None` if none does.
-
-        See `oldest_arrival`, which says what a wait is, and may never return.
-        """
+        """Return since when a file waits in a drop folder; as `oldest_arrival`."""
         oldest = (oldest_arrival(place) for place in self._places(record, dataflow))
         return min((at for at in oldest if at is not None), default=None)
 
@@ -460,10 +417,7 @@ class DropFolder:
         ]
 
     def watch(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
-        """Call `wake` with the dataflows whose `incoming` folders changed, until `stop` is set.
-
-        A hint only: changes on network file systems are not seen. Blocks; run it in a thread.
-        """
+        """Call `wake` with the dataflows whose `incoming` folders changed; blocks until `stop`."""
         self._watch.run(stop, wake)
 
     def _places(self, record: DataflowRecord, dataflow: Dataflow) -> Iterator[SourcePlace]:
@@ -522,10 +476,8 @@ class DropFolder:
             return ScanReport(again_at=trouble.retry_at)
         source = place.source
         polled = bool(source.location) or source.format == "delta"
-        return ScanReport(
-            again_at=self._finished.next_look(place),
-            polled=polled or not self._watch.sees(place.incoming),
-        )
+        polled = polled or not self._watch.sees(place.incoming)
+        return ScanReport(again_at=self._finished.next_look(place), polled=polled)
 
     def _attempt(self, place: SourcePlace, tally: Tally, *, reading: bool) -> None:
         """Make a pass over one source; a failure is recorded and does not affect other sources."""

@@ -34,13 +34,7 @@ from controller.ingest.folder.source_place import SourcePlace, kept_name, move_a
 from controller.ingest.formats.file_bytes import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports
-from controller.ingest.reader.file_reader import (
-    ClaimedFile,
-    FileReader,
-    ReadRequest,
-    RefusedFile,
-    SoundFile,
-)
+from controller.ingest.reader.file_reader import ClaimedFile, FileReader, ReadRequest, SoundFile
 from controller.ingest.reader.increment_parts import PartNames, WrittenPart
 from controller.ingest.rejection import FileRejectedError, unforeseen
 from controller.ingest.repeated_files import (
@@ -336,8 +330,8 @@ class Intake:
         # A file that replaces another is compared with it: its increment is written anew.
         read = self.reader(replace(request, draft=is_asked_for(one[0])), stopping)
         (outcome,) = read.outcomes
-        if isinstance(outcome, RefusedFile):
-            raise FileRejectedError(**outcome.arguments)
+        if isinstance(outcome, FileRejectedError):
+            raise outcome
         return read.parts, outcome
 
     def compare(
@@ -414,22 +408,17 @@ def request_of(
     index: int,
     limits: IngestLimits,
     *,
-    seconds: float = math.inf,
-    whole: bool = True,
+    seconds: float | None = None,
 ) -> ReadRequest:
-    """Return the request to read an increment; see `ReadRequest`."""
+    """Return the request to read an increment: the whole one, or what takes `seconds`."""
     return ReadRequest(
         files=tuple(ClaimedFile(str(path), one.bytes, one.id, one.path) for one, path in claimed),
-        source=place.name,
-        format=place.source.format,
-        schema=place.source.schema,
-        options=place.options,
+        source=place.as_read,
         folder=place.increments,
         index=index,
         limits=limits,
-        on_bad_records=place.source.on_bad_records,
-        seconds=seconds,
-        whole=whole,
+        seconds=math.inf if seconds is None else seconds,
+        whole=seconds is None,
         keys=place.keys,
     )
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cbp.errors import CbpError
@@ -85,9 +86,12 @@ class FileRejectedError(CbpError):
         self.lines, self.lines_more, self.new_columns = lines, lines_more, new_columns
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments that build the same error in another process."""
+        """Return the arguments that build the same error."""
         names = ("rule", "message", "line", "column", "cause", "lines", "lines_more", "new_columns")
         return {name: getattr(self, name) for name in names}
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a reader's process sends it
+        return partial(FileRejectedError, **self.arguments()), ()
 
     def proposing(self, columns: Sequence[str], source: str) -> FileRejectedError:
         """Return the error with the columns that the file suggests for its source."""

@@ -67,7 +67,7 @@ class Uploads:
         self.active: set[str] = set()
 
     def receive(self, place: SourcePlace, name: str, stream: BinaryIO, key: str = "") -> Uploaded:
-        """Store a file from a stream; durable when it returns. See `DropFolder.upload`."""
+        """See `DropFolder.upload`."""
         return self.receive_as(place, evidence(name), stream, client_key(key))
 
     def receive_as(
@@ -77,7 +77,7 @@ class Uploads:
         stream: BinaryIO,
         key: str,
         *,
-        before_claim: Callable[[ClaimRecord], object] | None = None,
+        before_claim: Callable[[ClaimRecord], object] = lambda claim: None,
         asked: Mapping[str, str] | None = None,
     ) -> Uploaded:
         """Like `receive`, for a name that is already in the form of `evidence`.
@@ -118,14 +118,13 @@ class Uploads:
         place: SourcePlace,
         claim: ClaimRecord,
         part: Path,
-        before_claim: Callable[[ClaimRecord], object] | None,
+        before_claim: Callable[[ClaimRecord], object],
     ) -> Uploaded:
         if claim.key and (first := self.first_of(place, claim.key)) is not None:
             part.unlink()
             same = (first.path, first.sha256) == (claim.path, claim.sha256)
             return Uploaded(first, repeated=True, same_request=same)
-        if before_claim is not None:
-            before_claim(claim)
+        before_claim(claim)
         judged, settled = self._intake.identities.foresee(place, claim)
         if not settled or judged.outcome == "accepted":
             said = {**(claim.same_as or {}), **(judged.same_as or {})}
@@ -215,7 +214,7 @@ class ReplacementRequests:
 
         Args:
             name: The file's name as its producer or `cbp claims` has it.
-            stream: The new file, read to its end; `None` retracts the earlier file.
+            stream: The new file; `None` retracts the earlier file.
 
         Raises:
             NotFoundError: There is no such source, or no current file of this name.
@@ -240,12 +239,7 @@ class ReplacementRequests:
         """Return whether `ask` gives the answer to the first request with this key again.
 
         What was asked for may have been done since, so whether it could be done now does not count.
-
-        Args:
-            key: The Idempotency-Key; `""` is never repeated.
-            retracts: Whether it is a request to retract a file.
-
-        Raises as `ask`.
+        The key `""` is never repeated.
         """
         place = self._open_place(record, dataflow, source)
         unique = _unique_key(key, retracts=retracts)

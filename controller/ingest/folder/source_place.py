@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -141,9 +141,10 @@ class SourcePlace:
         return self.source.name
 
     @property
-    def options(self) -> dict[str, str]:
-        """The source's options, in the form that readers need."""
-        return {**self.source.options, **({"table": self.table} if self.table else {})}
+    def as_read(self) -> SourceNode:
+        """The source with the options that readers need; can be sent to a process."""
+        table = {"table": self.table} if self.table else {}
+        return replace(self.source, options={**self.source.options, **table})
 
     @property
     def incoming(self) -> Path:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from cbp.errors import DefinitionError, Mistake
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.source.options import ReadOptions
 from controller.ingest.formats.access_log import read_access_log
@@ -23,12 +22,7 @@ from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 
 _OF_FILES = {"avro": read_avro, "delta": read_changes, "parquet": read_parquet}
-_OF_LINES = {
-    "access_log": read_access_log,
-    "csv": read_csv,
-    "jsonl": read_jsonl,
-    "text": read_text,
-}
+_OF_LINES = {"access_log": read_access_log, "csv": read_csv, "jsonl": read_jsonl, "text": read_text}
 
 
 def read_batches(
@@ -78,16 +72,3 @@ def _batches(content: ClaimedContent, format_: str, reading: Reading) -> Iterato
         lines_alone=format_ != "csv" or not reading.options.csv.quote,
     )
     return _OF_LINES[format_](blocks, reading)
-
-
-def check_options(source: SourceNode) -> None:
-    """Check a source's options.
-
-    Raises:
-        DefinitionError: Rule `option_invalid`.
-    """
-    try:
-        ReadOptions.parse(source.format, source.options)
-    except ValueError as exc:
-        where = f"sources.{source.name}.options"
-        raise DefinitionError(Mistake("option_invalid", where, str(exc))) from exc

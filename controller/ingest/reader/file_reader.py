@@ -31,8 +31,6 @@ import pyarrow as pa
 from cbp.engine.columnar.key_index import GroupKey
 from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import SourceNode
-from cbp.model.flow.schema import Schema
-from cbp.model.source.bad_records import QUARANTINE_FILE, BadRecords
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.formats.bad_lines import Notes
 from controller.ingest.formats.file_bytes import ClaimedContent, ignore_progress, never
@@ -65,20 +63,18 @@ class ReadRequest:
 
     Attributes:
         files: At least one, in the order of their records.
+        source: With the options that readers need (`SourcePlace.as_read`).
+        folder: Where the parts of increment `index` are written.
         seconds: After this time no other file is begun, so that slow files delay no other source.
         draft: Whether its output is only compared with an earlier file and removed; see
             `PartWriter`.
     """
 
     files: tuple[ClaimedFile, ...]
-    source: str
-    format: str
-    schema: Schema
-    options: Mapping[str, str]
+    source: SourceNode
     folder: str
     index: int
     limits: IngestLimits
-    on_bad_records: BadRecords = QUARANTINE_FILE
     seconds: float = math.inf
     whole: bool = True
     keys: tuple[GroupKey, ...] = ()
@@ -89,24 +85,13 @@ class ReadRequest:
         """The first file, for messages."""
         return self.files[0].path
 
-    @property
-    def node(self) -> SourceNode:
-        """The part of the source that a reader needs."""
-        return SourceNode(
-            self.source,
-            self.schema,
-            self.format,
-            self.options,
-            on_bad_records=self.on_bad_records,
-        )
-
     def writer(self, claim: str) -> PartWriter:
         """Return the writer of the increment's parts, named after a claim."""
         return PartWriter(
             self.folder,
             index=self.index,
             claim=claim,
-            schema=self.schema,
+            schema=self.source.schema,
             limits=self.limits,
             keys=self.keys,
             draft=self.draft,
@@ -122,11 +107,7 @@ class SoundFile:
     notes: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedFile:
-    """A file that was rejected: the arguments of the `FileRejectedError`."""
-
-    arguments: Mapping[str, Any]
+FileOutcome = SoundFile | FileRejectedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +120,7 @@ class ReadResult:
 
     claim: str
     parts: tuple[WrittenPart, ...]
-    outcomes: tuple[SoundFile | RefusedFile, ...]
+    outcomes: tuple[FileOutcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +183,7 @@ def read_files(
     """Read files in this thread; `FileReader` lists the errors."""
     if request.whole:
         return _read_whole(request, stopping, worked, begun)
-    outcomes, claim = list[SoundFile | RefusedFile](), ""
+    outcomes, claim = list[FileOutcome](), ""
     writer: PartWriter | None = None
     try:
         for position, file in enumerate(request.files):
@@ -238,7 +219,7 @@ def _read_whole(
     begun: Callable[[int], object],
 ) -> ReadResult:
     """Read all files; the parts are there only if every file is sound."""
-    outcomes, refused = list[SoundFile | RefusedFile](), False
+    outcomes, refused = list[FileOutcome](), False
     claim = request.files[0].claim
     writer = request.writer(claim)
     try:
@@ -254,8 +235,8 @@ def _read_whole(
             except (CbpError, OSError, MemoryError):
                 raise
             except Exception as error:  # whatever failed, this file is refused; see `unforeseen`
-                _log.exception("a file of %s failed: %s", request.source, file.path)
-                outcomes.append(RefusedFile(unforeseen(error).arguments()))
+                _log.exception("a file of %s failed: %s", request.source.name, file.path)
+                outcomes.append(unforeseen(error))
             refused = True
         if refused:
             writer.discard()
@@ -266,12 +247,14 @@ def _read_whole(
         raise
 
 
-def _refused(error: FileRejectedError, request: ReadRequest, file: ClaimedFile) -> RefusedFile:
+def _refused(
+    error: FileRejectedError, request: ReadRequest, file: ClaimedFile
+) -> FileRejectedError:
     """Return the outcome of a file; new columns are proposed with the types that it suggests."""
     if error.rule == "column_unknown":
-        columns = suggest_columns(Path(file.path), request.node)
-        error = error.proposing([f"{one.name} {one.type}" for one in columns], request.source)
-    return RefusedFile(error.arguments())
+        columns = suggest_columns(Path(file.path), request.source)
+        error = error.proposing([f"{one.name} {one.type}" for one in columns], request.source.name)
+    return error.with_traceback(None)  # which would keep the file's records in memory
 
 
 def _pass_over(_batches: Iterable[pa.RecordBatch]) -> None:
@@ -315,7 +298,7 @@ def _read(
                 "write files under a name that ends in .part, and rename them when complete"
             )
             raise FileRejectedError(rule="file_changed", message=message)
-        for batch in read_batches(content, request.node, request.limits, notes, file=file.file):
+        for batch in read_batches(content, request.source, request.limits, notes, file=file.file):
             # Asked between batches too: Parquet and highly compressed files cause few reads.
             content.go_on(batch.nbytes)
             write((batch,))

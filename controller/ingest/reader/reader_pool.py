@@ -36,14 +36,8 @@ import controller
 from cbp.clock import MACHINE
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.formats.file_bytes import never
-from controller.ingest.reader.file_reader import ReadRequest, ReadResult, RefusedFile, StuckReader
-from controller.ingest.reader.reader_process import (
-    HURRY,
-    PLACE_BYTES,
-    Failed,
-    Worked,
-    memory_bytes,
-)
+from controller.ingest.reader.file_reader import ReadRequest, ReadResult, StuckReader
+from controller.ingest.reader.reader_process import HURRY, PLACE_BYTES, memory_bytes
 from controller.ingest.rejection import FileRejectedError, manifest_refused
 
 FREE_MAX = 2
@@ -331,11 +325,14 @@ def _answer(
         if wait > QUICK_SECONDS and hurried():  # not at once: a batch is more than one file
             process.hurry()
         wait = POLL_SECONDS
-        if isinstance(message, Worked):
-            watch.worked = message.bytes
+        if isinstance(message, int):
+            watch.worked = message
         elif message is not None:
             process.files = files + 1
-            return _result(message)
+            if isinstance(message, FileRejectedError | OSError):
+                raise message
+            assert isinstance(message, ReadResult), "a reader answers what it was asked"
+            return message
         if stopping():
             raise IntakeStoppedError(request.path)
         watch.check()
@@ -344,23 +341,9 @@ def _answer(
 def _refused_at(request: ReadRequest, position: int, error: FileRejectedError) -> ReadResult:
     """Return a refusal of a file and of all files that were to be taken in with it."""
     others = manifest_refused(request.files[position].file, error)
-    return ReadResult(
-        "",
-        (),
-        tuple(
-            RefusedFile((error if number == position else others).arguments())
-            for number in range(len(request.files))
-        ),
-    )
-
-
-def _result(answer: object) -> ReadResult:
-    if isinstance(answer, RefusedFile):
-        raise FileRejectedError(**answer.arguments)
-    if isinstance(answer, Failed):
-        raise OSError(answer.errno, answer.text, answer.path)
-    assert isinstance(answer, ReadResult), "a reader answers what it was asked"
-    return answer
+    outcomes = [others] * len(request.files)
+    outcomes[position] = error
+    return ReadResult("", (), tuple(outcomes))
 
 
 class _Watch:
@@ -402,7 +385,7 @@ class _Watch:
             return None
         ends = max(0.0, limits.silent_seconds_max - silent)
         file = self._request.files[0]
-        return StuckReader(file.path, file.file, self._request.source, silent, ends)
+        return StuckReader(file.path, file.file, self._request.source.name, silent, ends)
 
 
 def _too_slow(seconds: float, worked: int) -> FileRejectedError:

@@ -408,7 +408,7 @@ def test_a_source_with_a_backlog_delays_no_other_for_long(tmp_path: Path) -> Non
         hurried: Callable[[], bool] = never,
     ) -> ReadResult:
         drop.pass_seconds(0.5 * len(request.files))
-        seen.append((request.source, len(request.files)))
+        seen.append((request.source.name, len(request.files)))
         return read_files(request, stopping, hurried)
 
     drop = made(tmp_path, sources=("orders", "small"), batch=FileBatch(files=2), reader=reader)

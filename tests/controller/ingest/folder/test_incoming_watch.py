@@ -167,7 +167,7 @@ def test_a_long_listing_lets_a_file_of_another_source_pass(tmp_path: Path, rests
         stopping: Callable[[], bool] = never,
         hurried: Callable[[], bool] = never,
     ) -> ReadResult:
-        read.append(request.source)
+        read.append(request.source.name)
         return read_files(request, stopping, hurried)
 
     drop.start(reader=reader)
