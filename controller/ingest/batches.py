@@ -40,8 +40,9 @@ class _Judged:
     """The outcome for the files of a batch; each list is in the order of the claims.
 
     Attributes:
-        accepted: With the digest; their records are in the parts.
+        accepted: Their records are in the parts.
         known: Equal to another file, and their source does not want them.
+        replacing: Position of the first file that takes the place of an earlier one.
     """
 
     accepted: list[tuple[ClaimRecord, SoundFile]] = field(default_factory=list)
@@ -49,7 +50,6 @@ class _Judged:
     known: list[Known] = field(default_factory=list)
     in_parts: int = 0
     replacing: int | None = None
-    """Position of the first file that takes the place of an earlier one."""
 
     @property
     def whole(self) -> bool:
@@ -64,9 +64,7 @@ class _Judged:
             refused, error = self.refused[0]
             reason = manifest_refused(refused.path, error)
         else:
-            gone = FileRejectedError(
-                rule="file_gone", message="the file was removed, or was already dealt with"
-            )
+            gone = FileRejectedError("file_gone", "the file was removed, or was already dealt with")
             reason = manifest_refused(missing[0], gone)
         rest = [claim for claim, _ in self.accepted]
         accepted = {claim.id for claim in rest}
@@ -93,11 +91,6 @@ class Batches:
     ) -> dict[str, Outcome]:
         """Take in the first files; return the outcomes by the claims' ids.
 
-        Args:
-            claimed: In the order of the claims.
-            stopping: Once it returns true, nothing more is read.
-            hurried: Once it returns true, the batch ends behind the file that is read.
-
         Raises:
             IntakeStoppedError: `stopping` returned true; nothing has changed.
             NewColumnsError: The source adds columns of a file; nothing has changed.
@@ -122,14 +115,10 @@ class Batches:
         missing: Sequence[str],
         stopping: Callable[[], bool],
     ) -> dict[str, Outcome]:
-        """Take in the files of a manifest as one increment, or refuse all; see `take`.
+        """Take in the files of a manifest, at least one, as one increment, or refuse all.
 
-        Args:
-            claimed: In the order of the manifest; at least one.
-            missing: Names of its other files, which are missing.
-
-        Returns:
-            The outcomes of all files; empty if something changed meanwhile.
+        As `take`, but the outcomes are empty if something changed meanwhile. `missing` names the
+        files of the manifest that are not there.
         """
         batch = self._batch(place, claimed, stopping)
         read = batch.read(batch.request)

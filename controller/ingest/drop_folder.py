@@ -185,11 +185,7 @@ class DropFolder:
             self._prepare(place)
 
     def scan(
-        self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        *,
-        stopping: Callable[[], bool] = never,
+        self, record: DataflowRecord, dataflow: Dataflow, *, stopping: Callable[[], bool] = never
     ) -> ScanReport:
         """Make one pass over the sources: finish open claims, then claim eligible files.
 
@@ -304,7 +300,7 @@ class DropFolder:
     def discard(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str, author: Author
     ) -> Decided:
-        """Discard a quarantined file; arguments and errors as for `readmit`."""
+        """Discard a quarantined file; raises as `readmit`."""
         return self._quarantine.discard(self._place(record, dataflow, source), claim, author)
 
     def restore(

@@ -5,9 +5,8 @@ r"""Takes in claimed files: read, write, log, index; or rejects them, or skips t
                   \-> (same as an accepted file) store -> finished
 
 Each arrow is durable before the next begins, and can be repeated: an open claim is taken again
-until it is settled, possibly by another process. Files are read one by one. The next arrows run
-once for a group of files, since each costs a sync of the disk or two. The source log is the point
-of acceptance, of all files of a group at once. A file is accepted whole or not at all.
+until it is settled, possibly by another process. The source log is the point of acceptance, of all
+files of a group at once. A file is accepted whole or not at all.
 """
 
 from __future__ import annotations
@@ -382,7 +381,7 @@ class Intake:
                 "the file would replace the earlier file of the same name, but "
                 f"{error.details['why']}. No record of this file was taken in"
             )
-            raise FileRejectedError(rule="replace_refused", message=message) from error
+            raise FileRejectedError("replace_refused", message) from error
 
     def names(self, place: SourcePlace, index: int, claim: str) -> PartNames:
         """Return the names of the parts of an increment, made from its claim."""
@@ -453,16 +452,16 @@ def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = 
     """
     if promise is not None and claim.bytes != promise.bytes:
         message = f"the manifest says {promise.bytes} bytes, but the file has {claim.bytes}"
-        raise FileRejectedError(rule="manifest_mismatch", message=message)
+        raise FileRejectedError("manifest_mismatch", message)
     if promise is not None and promise.sha256 and sha256 != promise.sha256:
         message = f"the manifest says SHA-256 {promise.sha256}, but the file has {sha256}"
-        raise FileRejectedError(rule="manifest_mismatch", message=message)
+        raise FileRejectedError("manifest_mismatch", message)
     if claim.sha256 and sha256 != claim.sha256:
         message = (
             f"the file had SHA-256 {claim.sha256} when it was received, but has {sha256} now: it "
             "was damaged, or another program wrote to it in `claimed`. Send the file again"
         )
-        raise FileRejectedError(rule="file_changed", message=message)
+        raise FileRejectedError("file_changed", message)
 
 
 def _reject_manifest(path: Path) -> None:
@@ -472,4 +471,4 @@ def _reject_manifest(path: Path) -> None:
         "some files of the manifest did not arrive in time; drop all of its files again, with the "
         "manifest"
     )
-    raise FileRejectedError(rule="manifest_mismatch", message=message)
+    raise FileRejectedError("manifest_mismatch", message)

@@ -11,18 +11,16 @@ decision, and stays there as long as finished files do. Each arrow is durable be
     discard:                 note in quarantine ---------------------> file, reason, note finished
     restore:                 note in quarantine -> reason, file in quarantine -> both notes removed
 
-The claim of the part admits the file. The note names that claim before it is made, so a note whose
-claim was never made is removed; the part has no claim then, and is removed too. Every other note is
-carried out by the next request or the next recovery. So no request admits the file a second time.
+The note names the claim of the part before it is made, so a note whose claim was never made is
+removed, and the part too. Every other note is carried out by the next request or the next recovery.
 
-Guaranteed (tests/controller/ingest/test_readmission.py, tests/simulation): wherever the
-service is killed, the file is in quarantine, or was admitted once; also if the database is lost.
+Guaranteed (tests/controller/ingest/test_readmission.py, tests/simulation): wherever the service is
+killed, the file is in quarantine, or was admitted once; also if the database is lost.
 
 After the loss of the store (`restore_quarantined`) the folder is the truth: each rejected file is
-there under its claim's id, beside its reason, which was durable before the file was moved there.
-Every rejected file has a claim again; a file that the store already knows is left alone. Not
-restored: claims of files that their producer took away (`file_gone`), since no file records them;
-claims of duplicates; the order relative to accepted files.
+there under its claim's id, beside its reason. Not restored: claims of files that their producer
+took away (`file_gone`), since no file records them; claims of duplicates; the order relative to
+accepted files.
 """
 
 from __future__ import annotations

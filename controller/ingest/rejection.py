@@ -71,9 +71,9 @@ class FileRejectedError(CbpError):
 
     def __init__(
         self,
-        *,
         rule: str,
         message: str,
+        *,
         line: int | None = None,
         column: str | None = None,
         cause: str = "",
@@ -155,7 +155,7 @@ def unforeseen(error: Exception) -> FileRejectedError:
         f"the service could not read the file because of an unexpected error: {cause} (at "
         f"{place}). No record of the file was taken in. Please report this error with the file"
     )
-    return FileRejectedError(rule="file_unreadable", message=message, cause=f"{cause} at {place}")
+    return FileRejectedError("file_unreadable", message, cause=f"{cause} at {place}")
 
 
 def place_of(error: BaseException) -> str:
@@ -175,4 +175,4 @@ def manifest_refused(file: str, error: FileRejectedError) -> FileRejectedError:
         f"of them was rejected: {error.reason(file=file, claim='')['message'][:_SAID_MAX]}. Fix "
         "that file, then drop all files again with the manifest"
     )
-    return FileRejectedError(rule="manifest_refused", message=message)
+    return FileRejectedError("manifest_refused", message)

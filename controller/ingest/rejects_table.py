@@ -2,12 +2,9 @@
 
     <root>/tables/<dataflow>/rejects/<source>/     a Parquet file per increment that has some
 
-The truth is the source's log: the entry of an increment holds the rejected records, so
-both are there, or neither, whatever is killed. The table is redone from the log: each publication
-carries the number of its increment, as a transaction, and appears once. It is behind the log only
-between the put of an entry and the end of the same pass; after a crash, until the next pass.
-
-Any reader of Delta tables reads it. It is managed as the others are: foreign writers are refused.
+The truth is the source's log: the entry of an increment holds the rejected records. The table is
+redone from the log: each publication carries the number of its increment, as a transaction, and
+appears once. It is behind the log until the end of the same pass; after a crash, until the next.
 """
 
 from __future__ import annotations
@@ -83,11 +80,7 @@ class RejectsTables:
             return 0
 
     def _publish_entry(
-        self,
-        path: str,
-        place: SourcePlace,
-        entry: SourceEntry,
-        rows: Sequence[dict[str, object]],
+        self, path: str, place: SourcePlace, entry: SourceEntry, rows: Sequence[dict[str, object]]
     ) -> None:
         index, now_ms = entry.increment.index, int(self._clock().timestamp() * 1000)
         table = self._table(path, place, now_ms)
@@ -141,12 +134,7 @@ ALL = Chosen()
 
 
 def read_rejects(
-    folder: str,
-    source: str,
-    *,
-    below: tuple[int, int] | None,
-    limit: int,
-    chosen: Chosen = ALL,
+    folder: str, source: str, *, below: tuple[int, int] | None, limit: int, chosen: Chosen = ALL
 ) -> tuple[list[dict[str, object]], tuple[int, int] | None]:
     """Return rejected records, newest increment first, in the order of the file's lines.
 

@@ -6,17 +6,13 @@
                                                or `replace`
     neither                                    data
 
-A corrected file that is sent again has the name of the earlier one. If it were added, its records
-would count twice, and nobody would notice. So a person decides whether it is an addition
-(`quarantine_decisions`) or replaces the earlier file (`replacement`). After a replacement, files
-are compared with the newest one of their name only: replaced content can come again, under any
-name.
+A corrected file that is sent again has the name of the earlier one, and would count twice. So a
+person decides whether it is an addition (`quarantine_decisions`) or replaces the earlier file
+(`replacement`). After a replacement, files are compared with the newest one of their name only.
 
 Times, inodes and sizes are not compared. A file in quarantine was never accepted, and a file whose
 increment was dropped by a roll-back is no longer accepted: both can come again as new. The known
 files are kept in the source's log, and in the store, its index; so none is forgotten.
-
-Absent on purpose: the key of an upload, which identifies its request (`uploads`).
 """
 
 from __future__ import annotations
@@ -108,13 +104,13 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
         message = (
             "the source has no current file of this name, so there is nothing to replace or retract"
         )
-        return FileRejectedError(rule=NOTHING_TO_REPLACE, message=message)
+        return FileRejectedError(NOTHING_TO_REPLACE, message)
     if earlier.get("by") != "name":
         message = (
             f"the content is the same as that of {file!r} (increment {index}), and the source "
             "declares `duplicates: quarantine`"
         )
-        return FileRejectedError(rule="content_known", message=message)
+        return FileRejectedError("content_known", message)
     message = (
         f"a file of this name, with other content, was already taken in as increment {index}. "
         "This file was not taken in, since its records might count twice. If the file brings "
@@ -123,7 +119,7 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
         "file corrects the earlier one, use `cbp replace`, or declare `same_name: replace` at the "
         "source"
     )
-    return FileRejectedError(rule="same_name", message=message)
+    return FileRejectedError("same_name", message)
 
 
 def manifest_replaces(judged: Judged) -> FileRejectedError:
@@ -134,7 +130,7 @@ def manifest_replaces(judged: Judged) -> FileRejectedError:
         "but a replacement needs a separate one. Readmit the files of the manifest with `cbp "
         "quarantine readmit`, or drop them again without a manifest: each then becomes an increment"
     )
-    return FileRejectedError(rule="manifest_replaces", message=message)
+    return FileRejectedError("manifest_replaces", message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +150,7 @@ class RepeatedFiles:
     store: Store
 
     def judge(
-        self,
-        place: SourcePlace,
-        files: Sequence[ClaimRecord],
-        pending: Sequence[ClaimRecord] = (),
+        self, place: SourcePlace, files: Sequence[ClaimRecord], pending: Sequence[ClaimRecord] = ()
     ) -> list[Judged]:
         """Return whether each of some files is new, given all accepted files.
 

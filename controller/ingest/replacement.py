@@ -7,17 +7,12 @@ The earlier file is what counts under its name now: its records in the increment
 and what replacements of it brought and took back since. Nothing of it is kept beside the
 increments, so what is computed here is the same from the folders alone.
 
-Several files of one name can count: those that an operator admitted beside an earlier one, or that
-came while the source said `same_name: add`. None of them is replaced, since the name does not say
-which one is meant.
-
+If several files of one name count, none of them is replaced: the name does not say which is meant.
 A retraction is a replacement by nothing. Which claim replaces which is kept in `same_as`, and so in
 the source's log: `by` is `replaced` or `retracted`, and `claim` is the one before.
 
 If the readers of a source add up signs, a record that goes is one more record, with its sign turned
-(`cbp.model.dataflow.replacement_obstacles`).
-
-Memory: both files, as Arrow columns.
+(`cbp.model.dataflow.replacement_obstacles`). Memory: both files, as Arrow columns.
 
 Invariant (tests/controller/loop/recovery/test_replacement.py): the records of all increments of a
 name, less those that are gone, are those of the newest file of that name.
@@ -191,10 +186,7 @@ class Replacements:
         return ()
 
     def _history(
-        self,
-        place: SourcePlace,
-        identity: str,
-        waiting: Mapping[str, tuple[ClaimRecord, Brought]],
+        self, place: SourcePlace, identity: str, waiting: Mapping[str, tuple[ClaimRecord, Brought]]
     ) -> Iterator[Brought]:
         """Yield the increments of the claims of a name, newest first.
 
@@ -221,7 +213,7 @@ class Replacements:
         claim = self._store.find_claims([identity]).get(identity)
         if claim is None or claim.status != "accepted" or claim.index is None:
             message = "a roll-back removed the original file, but not the file that replaced it"
-            raise FileRejectedError(rule="inputs_not_kept", message=message)
+            raise FileRejectedError("inputs_not_kept", message)
         return claim
 
     def _brought(self, place: SourcePlace, claim: ClaimRecord) -> Brought:
@@ -290,7 +282,7 @@ def _shared(name: str, increments: Sequence[int]) -> FileRejectedError:
         "SOURCE/NUMBER), and then drop this file again. If it brings additional records, drop it "
         "under another name instead"
     )
-    return FileRejectedError(rule="name_shared", message=message)
+    return FileRejectedError("name_shared", message)
 
 
 def _not_kept(claim: ClaimRecord) -> FileRejectedError:
@@ -299,4 +291,4 @@ def _not_kept(claim: ClaimRecord) -> FileRejectedError:
         "records cannot be taken back. To keep future input longer, raise `keep` of the source, "
         "or CBP_KEEP_INPUTS_HOURS"
     )
-    return FileRejectedError(rule="inputs_not_kept", message=message)
+    return FileRejectedError("inputs_not_kept", message)

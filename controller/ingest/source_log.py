@@ -1,19 +1,18 @@
 """The log of a source: one immutable entry per accepted increment; it is the truth.
 
-A SQL store is an index over it. Each entry holds the increment, the time, and, for each of its
-files, the claim, the SHA-256, the size, the number of records and the original name. Entries that
-are accepted together are put together, in one file with one line for each:
+A SQL store is an index over it. Entries that are accepted together are put together, in one file
+with one line for each:
 
     _log/<n>.json                     entry n, and those that were put with it: n + 1, ...
     _log/sealed/<start>-<end>.jsonl   a thousand old entries or some more, together
 
 A file is put once, when the files of its increments are durable. It is there whole or not at all,
 so a crash leaves no gap. Its name is the first number that the log lacks; hence two controllers
-cannot both put an entry. Each line of several says how many lines there are (`together`), so that
-a file cut at the end of a line is known as damaged.
+cannot both put an entry. Each line of several says how many lines there are (`together`), so that a
+file cut at the end of a line is known as damaged.
 
-Entries stay for good, since they identify all files that were accepted. A sealed file is put
-once; then the files of its entries are removed one by one. Readers prefer the sealed file: if a
+Entries stay for good, since they identify all files that were accepted. A sealed file is put once;
+then the files of its entries are removed one by one. Readers prefer the sealed file: if a
 controller that was deposed long ago puts a sealed number again, its entry is ignored.
 """
 

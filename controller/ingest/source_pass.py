@@ -8,9 +8,8 @@
                    or read together, if the source says so (`batches`); before them a manifest
                    that is complete now
 
-`drop_folder` says how the steps of a file survive a crash. A pass ends early, between files, when
-its time is over or when the service stops; the next one continues, also with its listing: to list
-200,000 names takes seconds, so a listing that has files left is used again for some time.
+A pass ends early, between files, when its time is over or when the service stops; the next one
+continues, also with its listing: to list 200,000 names takes seconds.
 """
 
 from __future__ import annotations
@@ -273,10 +272,7 @@ class SourcePass:
         return replace(self._limits, group_files=batch.files, group_bytes=batch.bytes)
 
     def _take_group(
-        self,
-        place: SourcePlace,
-        claimed: Sequence[tuple[ClaimRecord, Path]],
-        tally: Tally,
+        self, place: SourcePlace, claimed: Sequence[tuple[ClaimRecord, Path]], tally: Tally
     ) -> None:
         """Take in a group: each file as an increment, or together as few as possible."""
         together = tally.batch.files > 1
@@ -300,10 +296,7 @@ class SourcePass:
             claimed = claimed[len(outcomes) or len(alone) :]
 
     def _take_all(
-        self,
-        place: SourcePlace,
-        claimed: Sequence[tuple[ClaimRecord, Path]],
-        tally: Tally,
+        self, place: SourcePlace, claimed: Sequence[tuple[ClaimRecord, Path]], tally: Tally
     ) -> None:
         """Read files one by one, settle them together, then move them away together.
 
@@ -370,11 +363,7 @@ class SourcePass:
                 tally.report += ScanReport(quarantined=changed)
 
     def _claim_listed(
-        self,
-        place: SourcePlace,
-        left: _Left,
-        opened: OpenClaims,
-        tally: Tally,
+        self, place: SourcePlace, left: _Left, opened: OpenClaims, tally: Tally
     ) -> None:
         listed = left.listed
         tally.report += ScanReport(

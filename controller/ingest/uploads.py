@@ -4,8 +4,8 @@ r"""Uploads: a stream becomes a claimed file, and the answer says at once what t
                                              \-> known: settled    duplicate, or quarantined
 
 An upload that repeats its Idempotency-Key makes no claim: it gets the claim of the first one. The
-key is kept in the claim and in the source's log. So a restart forgets no key, and the loss of the
-database forgets no key of an accepted file.
+key is kept in the claim and in the source's log: a restart forgets no key, and the loss of the
+database none of an accepted file.
 """
 
 from __future__ import annotations

@@ -2,14 +2,10 @@
 
     listed -> new by its ETag? -> fetched into a hidden part -> claimed, as an upload -> noted
 
-A location is listed once per interval; after a failure as `SourceTroubles` says, sooner at first
-and with growing pauses. This is apart from the passes over drop folders: a service that hangs keeps
-no file of the same source waiting, and one that is full keeps no bucket waiting.
-
-What becomes of a claimed object is decided as for every file: it is an increment, a duplicate or a
-case of quarantine. An object that was rewritten under its key is new, and its content decides
-(`repeated_files`). Objects are claimed in the order of their keys in a listing; nothing in the
-bucket is changed. There is no settle time: S3 shows an object only when it is whole.
+A location is listed once per interval; after a failure as `SourceTroubles` says. This is apart from
+the passes over drop folders: a service that hangs keeps no file of the same source waiting. Objects
+are claimed in the order of their keys in a listing. There is no settle time: S3 shows an object
+only when it is whole.
 
 A claim carries a key made of what the listing showed. So an object that was claimed and not noted
 (`ObjectIndex`), since a crash came between, is known by it, also if a roll-back dropped it since:
@@ -98,7 +94,6 @@ class BucketFeed:
     """Lists locations and claims objects; one call of `fetch` at a time for each source.
 
     Args:
-        drop_root: Holds the drop folders of the sources.
         on_claim: Called with the dataflow after objects were fetched, which then wait to be read.
 
     Attributes:
@@ -147,13 +142,9 @@ class BucketFeed:
         hold: Hold,
         stopping: Callable[[], bool],
     ) -> None:
-        """Claim new objects of a source for some seconds, if it is due.
+        """Claim new objects of a source for some seconds, if it is `due`.
 
         A failure is recorded, and does not affect other sources.
-
-        Args:
-            source: One of the sources that `due` returned.
-            stopping: Called often; returns whether to stop.
 
         Raises:
             LogConflictError: Another controller takes in files, so this one must stop.
@@ -199,11 +190,7 @@ class BucketFeed:
         return unknown if known is None else known
 
     def _claim_some(self, place: SourcePlace, hold: Hold, stopping: Callable[[], bool]) -> bool:
-        """Claim objects, after a listing if nothing is left of the last one.
-
-        Returns:
-            Whether objects are left that can be claimed soon.
-        """
+        """Claim objects, of a new listing if none are left; return whether some are left then."""
         location = BucketPrefix.parse(place.source.location)
         if why := self.buckets.allowed.refusal(location):
             raise LocationRefusedError(place.name, why)
@@ -263,7 +250,7 @@ class BucketFeed:
                 "allowed, so it was not fetched. Split it into several objects, or raise "
                 "CBP_FILE_BYTES_MAX and restart the service, which then fetches the object"
             )
-            rejection = FileRejectedError(rule="file_too_large", message=message)
+            rejection = FileRejectedError("file_too_large", message)
             reason = rejection.reason(file=path, claim=identity)
             claim = place.new_claim(
                 identity, path, one.size, "quarantined", self._clock(), reason=reason, key=key
@@ -388,10 +375,8 @@ def _key_of(location: BucketPrefix, one: StoredObject) -> str:
 class _ObjectStream:
     """Reads one object once, block by block, each with a time limit and retries.
 
-    No error here is an `OSError`, which would be taken for one of the drop folder's disk.
-
-    Args:
-        first: The first block, if somebody is fetching it already.
+    No error here is an `OSError`, which would be taken for one of the drop folder's disk. `first`
+    is the first block, if somebody is fetching it already.
     """
 
     def __init__(
@@ -416,8 +401,7 @@ class _ObjectStream:
         """Return up to `size` bytes; `b""` at the end.
 
         Raises:
-            ObjectGoneError, ObjectChangedError: It is no longer what was listed.
-            ObjectSlowError, BucketDeniedError, BucketFailedError: See the errors.
+            OperatingError: As `ObjectStore.read`, or `ObjectSlowError`.
             IntakeStoppedError: `stopping` returned true.
         """
         if not self._left and (self._fetched < self._one.size or not self._begun):

@@ -8,24 +8,16 @@ Which objects are data, and what their files are called:
     orders/_temporary/0/a.jsonl     left out: it is renamed when it is whole
     orders/a.jsonl.part             left out, as in a drop folder
 
-A name is evidence and part of the identity of a file, and never becomes a path. It is short enough
-to fit into the name of a claimed copy, which alone has it while the database is lost. So a longer
-one is cut, and begins with a digest of the key.
-
 Which objects were claimed (`ObjectIndex`); beside the source's increments, as small records:
 
     _objects/<n>.json    objects that were claimed together, or all of those before ("whole")
 
 An object whose key, ETag and size are in the index is not fetched again. A record is put after the
-claims of its objects are durable. After a crash in between, and after a loss of the index, the
-objects are known by the keys of their claims. So the index decides nothing about data: it spares
-the database a question for each object and listing. If the database is lost with it, every object
-is fetched once more, the accepted ones are known from the source's log, and the others come to
-quarantine anew.
+claims of its objects are durable; otherwise objects are known by the keys of their claims. So the
+index decides nothing about data: it spares the database a question for each object and listing.
 
 Each record is put under the first number that is free, so two controllers cannot both put it. After
-many records one that is whole takes their place; it leaves out objects that are gone. Records of
-another location are not believed.
+many records one that is whole takes their place. Records of another location are not believed.
 
 A document is written by someone who may register dataflows, not by the operator of the service. So
 a location outside of the allowed prefixes (`AllowedLocations`) is refused at registration, and
@@ -57,11 +49,7 @@ from controller.ingest.limits import FetchLimits
 
 @dataclass(frozen=True, slots=True)
 class AllowedLocations:
-    """Prefixes below which documents may name locations; none by default.
-
-    Attributes:
-        prefixes: Prefixes, as returned by `BucketPrefix.parse`.
-    """
+    """Prefixes below which documents may name locations, as `BucketPrefix.parse` returns them."""
 
     prefixes: tuple[str, ...] = ()
 
@@ -119,12 +107,10 @@ class _Record:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> _Record:
-        """Read the output of `ObjectIndex`."""
         objects = tuple((str(k), str(e), int(n)) for k, e, n in value["objects"])
         return cls(value["location"], bool(value["whole"]), objects)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
         return {"location": self.location, "whole": self.whole, "objects": self.objects}
 
 
@@ -148,8 +134,7 @@ class ObjectIndex:
         """Read the index of a source, by the folder of its increments.
 
         Raises:
-            FileDamagedError: A record is damaged.
-            FileLostError: A record between others is missing.
+            FileDamagedError, FileLostError: A record is damaged, or missing between others.
         """
         made = cls(f"{increments}/_objects", location, files)
         numbers = sorted(record_numbers(files.list_names(made.folder)))
@@ -174,10 +159,9 @@ class ObjectIndex:
         return self._seen.get(name) == (one.etag, one.size)
 
     def put(self, claimed: Iterable[tuple[str, StoredObject]]) -> None:
-        """Note that objects were claimed; durable when it returns. Raises `LogConflictError`.
+        """Note that objects were claimed, at least one; durable when it returns.
 
-        Args:
-            claimed: At least one; each with its key relative to the location.
+        Each comes with its key relative to the location. Raises `LogConflictError`.
         """
         objects = tuple((name, one.etag, one.size) for name, one in claimed)
         self._put(_Record(self.location, not self.numbers, objects))
@@ -189,12 +173,9 @@ class ObjectIndex:
         return len(self.numbers) > limits.index_records or gone > max(limits.index_gone, there)
 
     def renew(self, there: Iterable[str]) -> None:
-        """Replace all records by one, with the objects that still exist.
+        """Replace all records by one, with the objects that still exist; raises as `put`.
 
         May be interrupted anywhere: records before a complete one are no longer read.
-
-        Raises:
-            LogConflictError: As for `put`.
         """
         seen = {name: self._seen[name] for name in there if name in self._seen}
         objects = tuple((name, etag, size) for name, (etag, size) in seen.items())
@@ -271,14 +252,11 @@ def list_location(
 
     Args:
         increments: Folder of the source's increments.
-        now: The time, for people.
-        new_max: See `FetchLimits`.
         last: Names of objects to claim after all others.
         stopping: Called for each page; returns whether to stop.
-        unfinished: Endings of the names of incomplete objects.
 
     Raises:
-        BucketGoneError, BucketDeniedError, BucketFailedError: See the errors.
+        OperatingError: As `ObjectStore.pages`.
         FileDamagedError, FileLostError: The index cannot be read.
         IntakeStoppedError: `stopping` returned true.
     """

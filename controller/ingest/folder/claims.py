@@ -1,10 +1,8 @@
 """Claims: the store's record of an intention, and the one rename that carries it out.
 
-A claim is recorded first, and its file is renamed second, for a group of files at a time. Each of
-these steps costs one or two syncs of the disk, whatever the number of files. A large file takes
-long, so it is claimed only when its turn comes. Groups are small, so that a file that fails keeps
-few others claimed. After a crash in between, the claim is found open, and its file may be in any of
-these places:
+A claim is recorded first, and its file is renamed second, for a group of files at a time. A large
+file is claimed only when its turn comes. After a crash in between, the claim is found open, and its
+file may be in any of these places:
 
     claimed/<id>         continue
     incoming (upload)    the upload was complete: rename, continue
@@ -141,8 +139,7 @@ class OpenClaims:
     def moved_on(self, place: SourcePlace) -> dict[str, Path]:
         """Return the files in `quarantine` and `finished`, by the id of their claim.
 
-        Both folders are listed once, at the first call, since they may hold very many names. Later
-        calls return that listing.
+        Both are listed once, at the first call, since they may hold very many names.
         """
         if self._moved_on is None:
             self._moved_on = kept_files(place.quarantine) | kept_files(place.finished)
@@ -181,11 +178,7 @@ class Claims:
             return OpenClaims(copies, claims, foreign)
 
     def make(self, place: SourcePlace, source: Path, claim: ClaimRecord) -> ClaimRecord:
-        """Claim a file.
-
-        Args:
-            claim: In status `claiming`; it gets its sequence. If the file has another size when
-                it is read, a program wrote to it.
+        """Claim a file, whose claim has the status `claiming`; it gets its sequence.
 
         Raises:
             FileNotFoundError: The producer removed the file. The claim stays open, and the next
@@ -211,7 +204,7 @@ class Claims:
 
         Returns:
             The claims whose files existed, in order. The others stay open: a later pass uses
-                them again or settles them.
+            them again or settles them.
         """
         with self._locks.hold(place.root):
             new = [claim for _, claim, _ in files if claim.id not in known]
@@ -246,9 +239,8 @@ class Claims:
     ) -> Path | None:
         """Move the file of an open claim to `claimed` if it is elsewhere; return its path there.
 
-        The module header lists where the file may be. `None` if there is no such file: it is
-        either still in `incoming`, and the claim is now in `opened.reusable`; or it is missing,
-        and the claim is now settled as `file_gone`.
+        `None` if there is no such file: it is either still in `incoming`, and the claim is now in
+        `opened.reusable`; or it is missing, and the claim is now settled as `file_gone`.
         """
         if claim.id in opened.copies:
             return place.claimed / opened.copies[claim.id]
@@ -309,7 +301,7 @@ class Claims:
             "the correction's copy. The correction was not taken in: discard it, and send it again "
             "with `cbp replace` or `cbp retract`"
         )
-        error = FileRejectedError(rule=CORRECTION_UNNAMED, message=message)
+        error = FileRejectedError(CORRECTION_UNNAMED, message)
         reason = error.reason(file=claim.path, claim=claim.id)
         target = place.quarantine / kept_name(claim.id, claim.path)
         move_to_quarantine(path, target, reason, self._files, self._faults)

@@ -13,12 +13,10 @@ In addition one of these holds:
 Producers' file times are only compared for equality, and used to order the files of one listing.
 Clocks of two hosts are never compared.
 
-Every other name stays where its producer put it, since only the producer knows what it is for. It
-is shown with its reason (`unclaimed`), and causes a warning once it is old. Its age counts from the
-last change of status (`ctime`), which a producer cannot set; a write changes it too. On a network
-file system that is the server's clock. A sealed manifest that cannot be read is claimed like a
-file, and then rejected. So nothing in a folder stops a listing. Only regular files are ever opened
-or obeyed, also under the service's own names.
+Every other name stays where its producer put it, and is shown with its reason (`unclaimed`). Its
+age counts from the last change of status (`ctime`), which a producer cannot set. A sealed manifest
+that cannot be read is claimed like a file, and then rejected. So nothing in a folder stops a
+listing. Only regular files are ever opened or obeyed, also under the service's own names.
 
 A file named `_CLOSE` is a marker: it closes the flow's open frames after all files that are older
 than it. It takes its turn among them, and newer files wait for it. A recorded marker is durable
@@ -26,10 +24,6 @@ once it was sealed (renamed to a hidden name) and its close was put.
 
 The files of a manifest become one increment, or none. A crash can leave some of them in `claimed`
 and others in `incoming`, so they are gathered from both before any of them is read.
-
-If a producer stalls for longer than `settle_seconds` in the middle of a file, the first part is
-taken in; what it writes later is noticed and reported (`late_writes`). Such a producer should write
-under a `.part` name, or use a manifest.
 """
 
 from __future__ import annotations
@@ -84,7 +78,7 @@ class Unclaimed:
 
     Attributes:
         why: The kind of entry, and what its producer can do.
-        since: When it was last changed, aware and in UTC; `None` if it is unknown.
+        since: When it was last changed, in UTC; `None` if it is unknown.
     """
 
     name: str
@@ -93,17 +87,13 @@ class Unclaimed:
 
     @classmethod
     def of(cls, name: str, why: str, ctime: float | None) -> Unclaimed:
-        """Return the entry for a name, from its `ctime` as `lstat` returns it."""
+        """Return the entry for a name, from its `ctime`."""
         return cls(evidence(name), why, None if ctime is None else time_of(ctime))
 
 
 @dataclass(frozen=True, slots=True)
 class UnclaimedFiles:
-    """All names that stay in one `incoming`.
-
-    Attributes:
-        oldest: The oldest names, at most `SHOWN_MAX`.
-    """
+    """All names that stay in one `incoming`; `oldest` has at most `SHOWN_MAX`."""
 
     count: int = 0
     oldest: tuple[Unclaimed, ...] = ()
@@ -172,7 +162,7 @@ class Listed:
         paths: Name, as text, of every file that may be claimed.
         sealed: Manifests whose files are being taken.
         closes: Ids of sealed markers, oldest first; they come before all eligible files.
-        seen: When each file was first listed in its present version, by its name below `incoming`.
+        seen: When each file was first listed in its present version, by its name.
     """
 
     eligible: Sequence[Candidate]
@@ -209,9 +199,7 @@ class Scanned:
 class EligibleFiles:
     """Remembers the listings of one folder, and says which files may be claimed.
 
-    Args:
-        settle_seconds: Time without a write after which a file is complete; 0 if producers only
-            rename complete files into place.
+    With `settle_seconds` 0 producers only rename complete files into place.
     """
 
     def __init__(
@@ -266,14 +254,9 @@ class EligibleFiles:
         )
 
     def _first_seen(self, one: Candidate, now: datetime) -> datetime:
-        """Return when a file was listed first as it is.
-
-        If the clock was set back, the wait restarts; otherwise a file could wait for long.
-        """
         return min(self._seen[one.name], now) if self._last.get(one.name) == one else now
 
     def _settled(self, one: Candidate, now: datetime) -> bool:
-        """Return whether a file stayed unchanged for long enough, over two listings or more."""
         seen = self._seen[one.name]
         return not self._settle or (now - seen >= self._settle and seen < now)
 
@@ -317,7 +300,6 @@ class EligibleFiles:
         return made
 
     def _manifest(self, one: Candidate, unfinished: Sequence[str]) -> Manifest:
-        """Read a manifest, unless it was read and has not changed since."""
         if one not in self._read:
             self._read[one] = read_manifest(self._folder / one.name, unfinished)
         return self._read[one]
@@ -352,7 +334,6 @@ def scan_folder(
     """List every name in a folder; opens no file. Raises `OSError`.
 
     Args:
-        unfinished: Endings of names of incomplete files.
         enter: Called with each nested folder before that is listed, so that a watch misses
             nothing; `None` if nested folders are not listed.
         between: Called after each `LOOKED_AT_TOGETHER` names of the folder itself, since very many
@@ -372,9 +353,6 @@ def count_files(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> int:
 
     It reads names and kinds, and looks at no file, since that takes seconds where very many wait.
     Folders below it are left out.
-
-    Args:
-        unfinished: Ends of names that are not whole yet.
     """
     with os.scandir(folder) as entries:
         return sum(
@@ -465,7 +443,6 @@ def _not_looked_at(error: OSError) -> str:
 
 
 def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Sequence[str]) -> None:
-    """Classify one name of the folder."""
     why = why_not_regular(status.st_mode)
     if why:
         scanned.ignored += not is_unfinished(name, unfinished)
@@ -547,12 +524,8 @@ def gather_files(
 ) -> tuple[list[ClaimRecord], list[Candidate], list[str]] | None:
     """Return where the files of a manifest are; `None` if one of them is still being written.
 
-    Args:
-        claimed: Open claims whose files are in `claimed`, by the file's name.
-
-    Returns:
-        The claims of its files; the files in `incoming` to claim, in the manifest's order; and
-        the names of missing files, which were settled before a crash, or removed.
+    These are the claims of files that are in `claimed`; the files in `incoming` to claim, in the
+    manifest's order; and the names of missing files, which were settled before a crash, or removed.
     """
     eligible = {one.path: one for one in listed.eligible}
     claims, candidates, missing = list[ClaimRecord](), list[Candidate](), list[str]()

@@ -38,12 +38,7 @@ _FIRST_LINES = 10
 
 @dataclass(frozen=True, slots=True)
 class ExcerptLine:
-    """One line of a file.
-
-    Attributes:
-        text: The line without its end, cut at `LINE_CHARACTERS_MAX`.
-        mistakes: Its known mistakes.
-    """
+    """One line of a file without its end, cut at `LINE_CHARACTERS_MAX`, with its known mistakes."""
 
     number: int
     text: str
@@ -57,8 +52,7 @@ class QuarantinedFile:
     Attributes:
         bytes: Its size; `None` if the file is missing.
         lines: Lines around its mistakes, or its first lines.
-        content: The whole text of a small text file, to be corrected; `None` for a large file,
-            or one that is not text.
+        content: The whole text of a small text file, to be corrected; otherwise `None`.
         hint: Why no lines are shown; `""` if there are lines.
     """
 
@@ -116,7 +110,6 @@ def _text(data: bytes) -> str | None:
 
 
 def _mistakes(reason: Mapping[str, Any]) -> dict[int, tuple[str, ...]]:
-    """Return a mapping of lines to their mistakes."""
     mistakes: dict[int, tuple[str, ...]] = {}
     lines = reason.get("lines") or [reason]
     for one in lines:

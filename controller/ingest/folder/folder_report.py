@@ -9,18 +9,13 @@ Files that went away after they were claimed (`GoneFiles`):
                                     unless it is dropped again
 
 Each such file keeps its claim for good (`cbp claims`, code `file_gone`). The newest of each source
-are shown for a day after they were missed, however long ago they were claimed, or until a file of
-the same name is taken in. The readiness report (`ready`) also names the acknowledged ones. After a
-start, the list is restored from the newest claims.
+are shown for a day after they were missed, or until a file of the same name is taken in; the
+readiness report (`ready`) names the acknowledged ones. After a start, the list is restored from the
+newest claims.
 
 Failures of sources (`SourceTroubles`): what stopped the pass of one source, while others continue.
-
-    works --failed--> resting until `retry_at` --tried again--> works, or failed once more
-
 After each of the first two failures the next try follows at once. Every further failure is followed
-by a pause, which doubles up to `MOST_SECONDS`. A device that is full or away is shown and tried
-again in the same way as an unexpected error of ours. The source's files stay where they are
-meanwhile.
+by a pause, which doubles up to `MOST_SECONDS`.
 """
 
 from __future__ import annotations
@@ -76,7 +71,7 @@ def gone_reason(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
             "the file was removed after the service had claimed it, but before it was read, so its "
             "content was NOT taken in. The producer must drop the file again"
         )
-    rejection = FileRejectedError(rule=_RULE, message=message)
+    rejection = FileRejectedError(_RULE, message)
     reason = rejection.reason(file=claim.path, claim=claim.id)
     return {**reason, "lost": lost, "missed_at": missed_at.isoformat()}
 
@@ -100,9 +95,9 @@ class GoneFile:
     """One file that disappeared.
 
     Attributes:
-        since: When it was claimed; aware, in UTC.
+        since: When it was claimed, in UTC.
         lost: Whether it had been acknowledged.
-        missed_at: When it was found to be missing; aware, in UTC.
+        missed_at: When it was found to be missing, in UTC.
     """
 
     name: str
@@ -197,11 +192,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SourceTrouble:
-    """Why a source takes in nothing at present.
-
-    Attributes:
-        since: Time of the first failure in a row.
-    """
+    """Why a source takes in nothing at present, `since` its first failure in a row."""
 
     error: OperatingError
     since: datetime
@@ -286,8 +277,8 @@ class ScanReport:
         closed: Markers that closed the open frames of a source.
         failures: Errors that stopped the pass of a source; the next pass retries.
         again_at: When a pass is due for another reason.
-        polled: Whether files can arrive at a source without an event, so that only listings
-            find them.
+        polled: Whether files can arrive at a source without an event, so that only listings find
+            them.
         new_columns: Files whose columns are to be added to the schemas of their sources.
     """
 
@@ -401,10 +392,7 @@ def report_folder(
 ) -> dict[str, Any]:
     """Report on one source's folder as JSON values; reads only names, sizes and times.
 
-    Args:
-        gone: Files that disappeared after they were claimed, newest first, as JSON values.
-        bucket: Known facts about its location; `None` if it has none.
-        notes: Further sentences of the warning; empty ones are left out.
+    `notes` has further sentences of the warning; empty ones are left out.
     """
     scanned, failure = Scanned(), ""
     try:

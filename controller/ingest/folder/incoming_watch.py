@@ -109,8 +109,7 @@ class IncomingWatch:
     def follow(self, folder: Path, dataflow: str, root: Path | None = None) -> None:
         """Watch a folder from now on; may be called again, also after the folder was recreated.
 
-        Args:
-            root: For a folder below an `incoming` folder: that `incoming` folder.
+        If the folder is below an `incoming` folder, `root` is that one.
         """
         with self._lock:
             self._dataflows[folder] = dataflow
@@ -178,10 +177,7 @@ class IncomingWatch:
         )
 
     def run(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
-        """Watch until `stop` is set; see `_run`.
-
-        The error that ends the watch is kept for `problem`.
-        """
+        """Watch until `stop` is set; see `_run`. `problem` shows the error that ends the watch."""
         try:
             self._run(stop, wake)
         except Exception as error:
@@ -274,15 +270,12 @@ class IncomingWatch:
 
 
 def has_every_event(folder: Path, mounts: Path = _MOUNTS) -> bool:
-    """Return whether the kernel reports every file that arrives in a folder.
+    """Return whether the kernel reports every file that arrives in a folder, links followed.
 
-    On a network file system, in a folder shared by a virtual machine's host, or in a file
-    system in user space, others can write without this kernel. The answer is false for file
-    systems that are not known to be local, and on systems other than Linux.
-
-    Args:
-        folder: The folder; links on the way to it are followed.
-        mounts: In the format of Linux's `mountinfo`.
+    On a network file system, in a folder shared by a virtual machine's host, or in a file system in
+    user space, others can write without this kernel. The answer is false for file systems that are
+    not known to be local, and on systems other than Linux. `mounts` is in the format of Linux's
+    `mountinfo`.
     """
     try:
         lines = mounts.read_bytes().splitlines()

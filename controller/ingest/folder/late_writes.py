@@ -1,33 +1,23 @@
 """Late writes: a file that its producer changes after it was taken in; and how long files are kept.
 
-A file is taken in as it was at one moment. A producer that stalls for longer than the settle time
-and then continues writes into the file in `finished`, which nobody would ever read again.
-
     before it is read   stamp: inode, size, time of last write
     once it is moved    compared with the stamp, then stamped again
     each pass           the next 1,000 files that were finished in the last ten minutes
-                        (`RECENT_SECONDS`) are compared again, in turn: of N files each is compared
-                        in every N / 1,000-th pass; without events a pass comes after a second
-                        at first, and after a minute in the end (`next_look`)
+                        (`RECENT_SECONDS`) are compared again, in turn; without events a pass comes
+                        after a second at first, and after a minute in the end (`next_look`)
     each cleaning       every finished file, before any is removed: with the stamp, or, after a
                         restart, with the size in its claim and with its own times
     if it differs       hashed up to the bytes that were taken in, and compared with the claim
 
-A file that differs is moved to `quarantine` with a reason (`file_grew`, `file_rewritten`). The
-reason says what was taken in, what was not, and what to do. The moved file gets a claim of its
-own; its id is the id of the first claim followed by `g`. What was accepted stays accepted.
+A file that differs is moved to `quarantine` with a reason (`file_grew`, `file_rewritten`), which
+says what was taken in, what was not, and what to do. The moved file gets a claim of its own; its id
+is the id of the first claim followed by `g`. What was accepted stays accepted.
 
 Guaranteed (tests/controller/ingest/folder/test_growth.py):
-- Whatever a producer writes into its file until the file is removed from `finished` is reported,
-  or is part of the increment. A change of size or of the last write's time is always noticed.
-- Each change is reported once, wherever the service is killed.
-Not guaranteed: after a restart, a change is not noticed if it keeps the size and sets the time of
-the last write back to before the file was taken in. If a text file ended with a cut record and was
-taken in so, that record is not taken back: the reason says that it may be there.
 
-The oldest files are removed first. The age of a file counts from its claim, whose id begins the
-file's name and holds the time; the file's own times are its producer's. A file whose claim is still
-open stays. No increment needs its finished file.
+The oldest files are removed first, by the time of their claims, which begins their names; the
+file's own times are its producer's. A file whose claim is still open stays. No increment needs its
+finished file.
 """
 
 from __future__ import annotations
@@ -90,20 +80,12 @@ class Stamp:
 
     def same_content(self, other: Stamp) -> bool:
         """Return whether the content is unchanged since `other`; a rename is not a change."""
-        return (self.inode, self.bytes, self.mtime_ns) == (
-            other.inode,
-            other.bytes,
-            other.mtime_ns,
-        )
+        return (self.inode, self.bytes, self.mtime_ns) == (other.inode, other.bytes, other.mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class _Recent:
-    """A file that passes compare; there are up to `_RECENT_MAX` of a source.
-
-    Attributes:
-        stamp: Hash of its stamp, which takes a tenth of the memory.
-    """
+    """A file that passes compare, with the hash of its stamp, which takes a tenth of the memory."""
 
     name: str
     at: datetime
@@ -144,11 +126,8 @@ class LateWrites:
     ) -> int:
         """Compare a file that was just moved with its stamp from before it was read.
 
-        Returns:
-            How many files changed: 0 or 1.
-
-        Raises:
-            IntakeStoppedError: `stopping` returned true while the file was read again.
+        Returns how many files changed, 0 or 1. Raises `IntakeStoppedError` if `stopping` returned
+        true while the file was read again.
         """
         name = kept_name(claim.id, claim.path)
         now = Stamp.of(place.finished / name)
@@ -164,13 +143,10 @@ class LateWrites:
         return 0
 
     def look_at_recent(self, place: SourcePlace, stopping: Callable[[], bool]) -> int:
-        """Compare the recent files whose turn it is; return how many changed.
+        """Compare the recent files whose turn it is; return how many changed; raises as `finished`.
 
-        The file that was compared longest ago comes first. So the cost of a pass does not
-        depend on the number of files, and each has its turn.
-
-        Raises:
-            IntakeStoppedError: As `finished`.
+        The file that was compared longest ago comes first. So the cost of a pass does not depend on
+        the number of files, and each has its turn.
         """
         since = self._clock() - timedelta(seconds=RECENT_SECONDS)
         recent, changed = self._recent.get(place.root, deque()), list[str]()
@@ -355,11 +331,7 @@ _EVERYTHING = 1 << 62
 
 
 def plan_finished(
-    place: SourcePlace,
-    *,
-    open_claims: Collection[str],
-    retention: FlowRetention,
-    now: datetime,
+    place: SourcePlace, *, open_claims: Collection[str], retention: FlowRetention, now: datetime
 ) -> Expiry:
     """Return which finished files of a source are to be removed; reads only."""
     finished = sorted(_finished(place), key=lambda file: file[0])

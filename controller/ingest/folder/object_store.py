@@ -49,14 +49,11 @@ class ObjectStore(Protocol):
         """Yield the objects whose keys begin with a prefix, a page at a time."""
 
     def read(self, bucket: str, one: StoredObject, offset: int, size: int) -> bytes:
-        """Return `size` bytes of an object; fewer only if the connection was interrupted.
-
-        Args:
-            size: 0 for an empty object.
+        """Return `size` bytes of an object, 0 of an empty one; fewer if the connection was cut.
 
         Raises:
-            ObjectGoneError, ObjectChangedError: The object was deleted or rewritten since it
-                was listed.
+            ObjectGoneError, ObjectChangedError: The object was deleted or rewritten since it was
+                listed.
         """
 
 
@@ -85,15 +82,12 @@ _NO_KEY = frozenset({"NoCredentialsError", "PartialCredentialsError", "Credentia
 
 
 class S3Store:
-    """An `ObjectStore` on S3.
+    """An `ObjectStore` on S3; raises `BucketPackagesError` if s3fs is not installed.
 
     Args:
         endpoint: Address of the service; `""` means AWS.
         key: Id of the access key; `None` lets botocore find one.
         page: How many objects a request lists; a service may list fewer.
-
-    Raises:
-        BucketPackagesError: s3fs is not installed.
     """
 
     def __init__(

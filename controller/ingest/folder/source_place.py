@@ -5,9 +5,8 @@
                                     quarantine   rejected, each with its .reason.json
                                     finished     accepted, or a duplicate of an accepted file
 
-All four are on one device, so that every move is one atomic rename. A move is durable when it
-returns. Producers' names are kept as evidence and never become part of a path unchanged: the
-service builds names from ids and an escaped or sanitised form of the producer's name.
+All four are on one device, so that every move is one atomic rename; it is durable when it returns.
+Producers' names are kept as evidence and never become part of a path unchanged.
 """
 
 from __future__ import annotations
@@ -212,11 +211,6 @@ def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
 
 def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -> set[Path]:
     """Move files durably into one folder, with one sync of each folder.
-
-    Args:
-        moves: Each file with its new path; consumed one at a time.
-        files: Makes names durable.
-        faults: Called with `rename.before` for each file, and with `rename.after` once at the end.
 
     Returns:
         The new paths of the existing files; missing files are left out.

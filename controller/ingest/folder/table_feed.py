@@ -3,18 +3,15 @@
     all rows of the newest version      when the source begins
     the versions after it, in order    each by itself, or as many as the source's `batch` says
 
-A group is claimed like an upload: a small file that names the versions (`ChangeGroup`) is read by
-the reader process, and becomes an increment or goes to quarantine. The next group is claimed only
-when the one before is settled: versions are never taken in out of order. While one is in
-quarantine the source waits for an operator's decision, since the versions after it may undo what
-it says.
+A group is claimed like an upload: a small file names the versions (`ChangeGroup`). The next group
+is claimed only when the one before is settled; while one is in quarantine, the source waits.
 
 How far a source has come (`FeedPosition`) is a record beside its increments. It is written before a
 group is claimed, and once more afterwards (`claimed`). After a crash in between, the same group is
 claimed under the same key, name and content, by which it is known again.
 
-Guaranteed: each version is in one increment, in the order of versions, over crashes, restarts and
-a lost database. Not guaranteed: an increment for a version that changed no row, such as one of
+Guaranteed: each version is in one increment, in the order of versions, over crashes, restarts and a
+lost database. Not guaranteed: an increment for a version that changed no row, such as one of
 OPTIMIZE.
 """
 
@@ -73,8 +70,8 @@ class FeedPosition:
 
     Attributes:
         group: Its versions; all earlier versions were taken in.
-        digest: SHA-256 of the log entry of its last version, in hex; it differs for another
-            table in the same folder.
+        digest: SHA-256 of the log entry of its last version, in hex; it differs for another table
+            in the same folder.
         claimed: Whether the group was claimed, or has no changes to claim.
     """
 
@@ -89,11 +86,7 @@ class FeedPosition:
 
 
 def load_position(folder: str, files: Files) -> FeedPosition | None:
-    """Return the position of a source, by its folder of increments; `None` before the first group.
-
-    Raises:
-        FileDamagedError: The file of the position is damaged.
-    """
+    """Return the position of a source, by its folder of increments; `None` before the first."""
     try:
         return read_record(files, f"{folder}/{_FILE}", FeedPosition.from_json)
     except NotFoundError:
@@ -148,10 +141,7 @@ class TableFeeds:
         return replace(place, table=self.allowed.locate(path))
 
     def claim_next(self, place: SourcePlace) -> bool:
-        """Claim the next versions, if there are any and no others are being taken in.
-
-        Returns:
-            Whether versions were claimed, now or before, which are to be taken in now.
+        """Claim the next versions; return whether versions are claimed, which are to be taken in.
 
         Raises:
             OperatingError: An error of `controller.ingest.errors`, or as `Uploads.receive`.
@@ -246,11 +236,7 @@ class _Log:
         return FeedPosition(made, digest, claimed=not changes)
 
     def _require_next(self, position: FeedPosition) -> bool:
-        """Return whether the version after a position is there, of the same table.
-
-        Raises:
-            TableGoneError, TableReplacedError, TableVersionGoneError: See the errors.
-        """
+        """Return whether the version after a position is there, of the same table."""
         last, table = position.group.last, position.group.table
         has_next, digest = self._has(last + 1), self._digest(last)
         if digest and digest != position.digest:
@@ -270,11 +256,7 @@ class _Log:
         return has_next
 
     def _require_readable(
-        self,
-        before: ChangeGroup,
-        version: int,
-        actions: list[Action],
-        partitions: tuple[str, ...],
+        self, before: ChangeGroup, version: int, actions: list[Action], partitions: tuple[str, ...]
     ) -> tuple[str, ...]:
         """Check a version that changes the table's settings; return its partition columns."""
         protocol = next((one for one in actions if isinstance(one, Protocol)), None)

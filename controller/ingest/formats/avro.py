@@ -54,7 +54,7 @@ class AvroContainer:
 
     def __init__(self, content: ClaimedContent, limits: IngestLimits) -> None:
         if content.peek(len(_MAGIC)) != _MAGIC:
-            raise FileRejectedError(rule="format_mismatch", message="the content is not Avro")
+            raise FileRejectedError("format_mismatch", "the content is not Avro")
         self._content, self._limits = content, limits
         self._buffer, self._at = b"", 0
         self._bytes(len(_MAGIC))
@@ -165,7 +165,7 @@ def _schema(data: bytes) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as exc:
         raise FileRejectedError(
-            rule="avro_damaged", message="the file's schema is not JSON", cause=excerpt(str(exc))
+            "avro_damaged", "the file's schema is not JSON", cause=excerpt(str(exc))
         ) from exc
 
 
@@ -247,9 +247,7 @@ def read_avro(content: ClaimedContent, reading: Reading) -> Iterator[pa.RecordBa
                 reading.bad.check(part.num_rows)
     except (pa.ArrowException, UnicodeError, OverflowError) as exc:
         message = "a value of the Avro file is not valid for its type"
-        raise FileRejectedError(
-            rule="avro_damaged", message=message, cause=excerpt(str(exc))
-        ) from exc
+        raise FileRejectedError("avro_damaged", message, cause=excerpt(str(exc))) from exc
 
 
 class _Records:
@@ -263,7 +261,7 @@ class _Records:
         for name, type_ in fields:
             if type_.arrow is None and name in declared.names:
                 message = f"expected {declared[name].type}, got the Avro type {type_.name}"
-                raise FileRejectedError(rule="column_type", message=message, column=name[:100])
+                raise FileRejectedError("column_type", message, column=name[:100])
 
     @property
     def schema(self) -> pa.Schema:
@@ -281,8 +279,8 @@ class _Records:
         at = begun = 0
         if count > len(data):
             damaged(
-                f"the block has {len(data)} bytes, too few for the number of records in its header, "
-                f"{count}"
+                f"the block has {len(data)} bytes, too few for the number of records in its "
+                f"header, {count}"
             )
         rows = list[list[Any]]()
         for number in range(self._rows + 1, self._rows + 1 + count):
@@ -318,7 +316,7 @@ class _Records:
                 f"the record has {at - begin} bytes, but at most {bytes_max} are allowed; write "
                 "shorter records, or raise CBP_LINE_BYTES_MAX"
             )
-            raise FileRejectedError(rule="line_too_long", message=message, line=number)
+            raise FileRejectedError("line_too_long", message, line=number)
         return row, at
 
     def _batch(self, rows: list[list[Any]]) -> tuple[pa.RecordBatch, int]:

@@ -45,12 +45,12 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
 
 def damaged(message: str) -> NoReturn:
     """Refuse a file as `avro_damaged`."""
-    raise FileRejectedError(rule="avro_damaged", message=message)
+    raise FileRejectedError("avro_damaged", message)
 
 
 def limited(message: str) -> NoReturn:
     """Refuse a file as `avro_limits`."""
-    raise FileRejectedError(rule="avro_limits", message=message)
+    raise FileRejectedError("avro_limits", message)
 
 
 Decode = Callable[[bytes, int], tuple[Any, int]]
@@ -312,7 +312,7 @@ def record_fields(schema: Any) -> list[tuple[str, AvroType]]:
     """
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
         message = "the file's schema is not a record; only Avro records have named columns"
-        raise FileRejectedError(rule="column_type", message=message)
+        raise FileRejectedError("column_type", message)
     fields = _Schema().fields(schema)
     if sum(type_.bytes_min for _, type_ in fields) == 0:
         limited("records whose fields all take no bytes are not supported; add a field")
@@ -375,7 +375,7 @@ class _Schema:
                 type_ = self._named[one]
                 if type_ is None:
                     message = f"type {excerpt(name)} contains itself, which is not supported"
-                    raise FileRejectedError(rule="column_type", message=message)
+                    raise FileRejectedError("column_type", message)
                 return type_
         damaged(f"the schema has no type {excerpt(name)}")
 

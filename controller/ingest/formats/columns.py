@@ -61,11 +61,7 @@ _CHARACTERS = {
 }
 _DAY = "[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}"
 _MOMENT = rf"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?"
-_TEXT_PATTERNS = {
-    "BOOLEAN": "(true|false)",
-    "DATE": _DAY,
-    "TIMESTAMP": f"{_MOMENT}Z",
-}
+_TEXT_PATTERNS = {"BOOLEAN": "(true|false)", "DATE": _DAY, "TIMESTAMP": f"{_MOMENT}Z"}
 
 
 class ColumnBuilder:
@@ -223,7 +219,7 @@ def refuse_column(name: str, line: int, reading: Reading) -> None:
     bad = reading.bad
     if bad.rejects_rows and reading.options.rules.add_unknown:
         message = unknown_column(name, reading.schema.names)
-        raise FileRejectedError(rule="column_unknown", message=message, line=line)
+        raise FileRejectedError("column_unknown", message, line=line)
     if bad.wants(line):
         bad.add("column_unknown", unknown_column(name, reading.schema.names), line=line)
 
@@ -369,7 +365,7 @@ class ArrowColumns:
             array = _converted(values, target, self._rules)
         except pa.ArrowNotImplementedError as exc:
             message = f"expected {field.type}, got {values.type}"
-            raise FileRejectedError(rule="column_type", message=message, column=field.name) from exc
+            raise FileRejectedError("column_type", message, column=field.name) from exc
         except pa.ArrowInvalid:
             # A cast of a map looks at all entries in memory, those of rows that were cut off too.
             values = values.take(pa.array(range(len(values)), pa.int64()))
@@ -484,27 +480,27 @@ def _check_columns(schema: Schema, actual: pa.Schema, rules: ValueRules) -> None
             f"the file has none of the declared columns {excerpt(', '.join(schema.names))}; it "
             f"has the columns {has}"
         )
-        raise FileRejectedError(rule="column_missing", message=message)
+        raise FileRejectedError("column_missing", message)
     unknown = next((name for name in actual.names if name not in known), None)
     if unknown is not None and not rules.ignore_unknown:
         message = unknown_column(unknown, schema.names)
-        raise FileRejectedError(rule="column_unknown", message=message, column=unknown[:100])
+        raise FileRejectedError("column_unknown", message, column=unknown[:100])
     for field in schema.fields:
         if names[field.name] > 1:
             message = "the file has this column more than once"
-            raise FileRejectedError(rule="column_type", message=message, column=field.name)
+            raise FileRejectedError("column_type", message, column=field.name)
         if field.name not in names:
             if not field.nullable:
                 message = (
                     f"the file lacks this column, which is NOT NULL; the file has the columns {has}"
                 )
-                raise FileRejectedError(rule="column_missing", message=message, column=field.name)
+                raise FileRejectedError("column_missing", message, column=field.name)
         else:
             type_ = actual.field(field.name).type
             if not _fits(field.type, type_, rules):
                 shown = str(type_)[:200]
                 message = f"expected {field.type}, got {shown}{_hint(field.type, type_, rules)}"
-                raise FileRejectedError(rule="column_type", message=message, column=field.name)
+                raise FileRejectedError("column_type", message, column=field.name)
 
 
 def _hint(declared: DataType, actual: pa.DataType, rules: ValueRules) -> str:

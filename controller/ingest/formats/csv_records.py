@@ -244,7 +244,7 @@ class _Reader:
         self._records.check_closed()
         if self._columns is None:
             message = "the file is empty; expected a header line"
-            raise FileRejectedError(rule="csv_header", message=message, line=1)
+            raise FileRejectedError("csv_header", message, line=1)
 
 
 def _line_of(cells: Cells, options: CsvOptions) -> str:
@@ -286,32 +286,27 @@ def _places(line: int, header: Cells, reading: Reading) -> tuple[list[int | None
     names = [cell or "" for cell in header]
     if len(names) > COLUMNS_MAX:
         message = f"the header names more than {COLUMNS_MAX} columns"
-        raise FileRejectedError(rule="csv_header", message=message, line=line)
+        raise FileRejectedError("csv_header", message, line=line)
     places = {name: at for at, name in enumerate(names)}
     if len(places) < len(names):
         twice = next(name for at, name in enumerate(names) if places[name] != at)
-        message = f"the header names {excerpt(twice)} twice"
-        raise FileRejectedError(rule="csv_header", message=message, line=line)
+        raise FileRejectedError("csv_header", f"the header names {excerpt(twice)} twice", line=line)
     if not places.keys() & set(schema.names):
         message = (
             f"the header {excerpt(', '.join(names))} names none of the declared columns "
             f"{', '.join(schema.names)}; is the header missing, or is the delimiter wrong?"
         )
-        raise FileRejectedError(rule="csv_header", message=message, line=line)
+        raise FileRejectedError("csv_header", message, line=line)
     known = set(schema.names)
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None and not reading.options.rules.ignore_unknown:
         message = unknown_column(unknown, schema.names)
-        raise FileRejectedError(
-            rule="column_unknown", message=message, line=line, column=unknown[:100]
-        )
+        raise FileRejectedError("column_unknown", message, line=line, column=unknown[:100])
     for field in schema.fields:
         if field.name not in places and not field.nullable:
             has = excerpt(", ".join(names))
             message = f"the header lacks this column, which is NOT NULL; the header has {has}"
-            raise FileRejectedError(
-                rule="column_missing", message=message, line=line, column=field.name
-            )
+            raise FileRejectedError("column_missing", message, line=line, column=field.name)
     notes.extra_columns(places.keys() - set(schema.names))
     notes.missing = tuple(name for name in schema.names if name not in places)
     return [places.get(name) for name in schema.names], len(names)
@@ -363,7 +358,7 @@ class _Records:
             message = (
                 "a quoted field that begins in this record is not closed before the end of the file"
             )
-            raise FileRejectedError(rule="csv_quote", message=message, line=self._first)
+            raise FileRejectedError("csv_quote", message, line=self._first)
 
     def _records(self, lines: Iterable[str], first: int) -> Iterator[tuple[int, Cells]]:
         for number, line in enumerate(lines, first):
@@ -439,12 +434,12 @@ class _Records:
             return len(line)
         if end < len(line) and line[end] != self._options.delimiter:
             message = f"text after a closing quote: {excerpt(line[end : end + 40])}"
-            raise FileRejectedError(rule="csv_quote", message=message, line=self._first)
+            raise FileRejectedError("csv_quote", message, line=self._first)
         return end
 
     def _bare_cr(self) -> None:
         message = "a CR without LF inside a record; lines end with LF or CR LF"
-        raise FileRejectedError(rule="line_end", message=message, line=self._first)
+        raise FileRejectedError("line_end", message, line=self._first)
 
     def _check_size(self) -> None:
         if self._size > self._record_bytes_max:
@@ -452,4 +447,4 @@ class _Records:
                 f"a quoted field is still open after {self._record_bytes_max} bytes; "
                 "a closing quote is missing"
             )
-            raise FileRejectedError(rule="csv_quote", message=message, line=self._first)
+            raise FileRejectedError("csv_quote", message, line=self._first)

@@ -222,7 +222,7 @@ class ChangedRows:
         for what, has, said in (("bytes", size, self.size), ("rows", self.read, self.rows)):
             if said not in (has, UNKNOWN):
                 message = f"the file has {has} {what}, but the table's log says {said}"
-                raise FileRejectedError(rule="delta_damaged", message=message)
+                raise FileRejectedError("delta_damaged", message)
 
 
 def changed_files(table: str, group: ChangeGroup) -> Iterator[ChangedRows]:
@@ -281,7 +281,7 @@ def _rows(
 ) -> ChangedRows:
     if missing := [name for name in group.partitions if name not in file.partition_values]:
         message = f"the log has no value of partition column {missing[0]!r} for {file.path}"
-        raise FileRejectedError(rule="delta_unsupported", message=message)
+        raise FileRejectedError("delta_unsupported", message)
     path = _inside(table, unquote(file.path))
     dead = None if only is not None or isinstance(file, ChangeFile) else _vector(table, file)
     rows = file.rows if isinstance(file, AddFile) else UNKNOWN
@@ -308,7 +308,7 @@ def _inside(table: str, path: str) -> str:
     place = os.path.realpath(os.path.join(table, path))
     if not Path(place).is_relative_to(table):
         message = f"{path} is outside the table's folder; such files are not read"
-        raise FileRejectedError(rule="delta_unsupported", message=message)
+        raise FileRejectedError("delta_unsupported", message)
     return place
 
 
@@ -331,7 +331,7 @@ def _rejected(table: str) -> Iterator[None]:
     except (NotFoundError, FileLostError) as error:
         raise gone(table, error.message) from error
     except CbpError as error:
-        raise FileRejectedError(rule="delta_damaged", message=error.message) from error
+        raise FileRejectedError("delta_damaged", error.message) from error
 
 
 def gone(table: str, what: str) -> FileRejectedError:
@@ -343,7 +343,7 @@ def gone(table: str, what: str) -> FileRejectedError:
         "Restore it and readmit this file unchanged. Or discard this file, and read the table "
         "through a source with another name, which begins with all rows"
     )
-    return FileRejectedError(rule="delta_version_gone", message=message)
+    return FileRejectedError("delta_version_gone", message)
 
 
 CHANGE, IS_CHANGE = "_change_type", "__is_cdc"
@@ -373,9 +373,7 @@ def read_changes(content: ClaimedContent, reading: Reading) -> Iterator[pa.Recor
             "this source reads its records from a Delta table, not from dropped files; drop files "
             "into another source"
         )
-        raise FileRejectedError(
-            rule="format_mismatch", message=message, cause=str(error)[:200]
-        ) from error
+        raise FileRejectedError("format_mismatch", message, cause=str(error)[:200]) from error
     reader = _Reader(content, reading)
     for rows in changed_files(reading.options.delta.table, group):
         yield from reader.batches(rows, group)
@@ -423,7 +421,7 @@ class _Reader:
             if name not in self._schema.names:
                 if not self._options.rules.ignore_unknown:
                     message = f"the table's partition column {name!r} is not in the source's schema"
-                    raise FileRejectedError(rule="column_unknown", message=message, column=name)
+                    raise FileRejectedError("column_unknown", message, column=name)
                 self._reading.notes.extra_columns([name])
                 continue
             text = rows.partition[name] or None  # an empty text means null
@@ -478,5 +476,5 @@ def _renamed(types: pa.Array) -> pa.Array:
     if places.null_count:
         strange = pc.filter(types, places.is_null())[0].as_py()
         message = f"the change data feed has a change of unknown type {str(strange)[:50]!r}"
-        raise FileRejectedError(rule="delta_damaged", message=message)
+        raise FileRejectedError("delta_damaged", message)
     return ours.take(places)

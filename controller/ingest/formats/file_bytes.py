@@ -80,7 +80,7 @@ def read_regular(path: str | Path, *, bytes_max: int) -> bytes:
             raise unreadable(exc) from exc
     if len(data) > bytes_max:
         message = f"the file has more than {bytes_max} bytes, which is the limit for such a file"
-        raise FileRejectedError(rule="file_too_large", message=message)
+        raise FileRejectedError("file_too_large", message)
     return data
 
 
@@ -90,12 +90,12 @@ def unreadable(error: OSError) -> FileRejectedError:
     message = (
         f"the service cannot read the file ({cause}); make the file readable and drop it again"
     )
-    return FileRejectedError(rule="file_unreadable", message=message, cause=cause)
+    return FileRejectedError("file_unreadable", message, cause=cause)
 
 
 def _not_regular() -> FileRejectedError:
     return FileRejectedError(
-        rule="not_regular", message="not a regular file; links and devices are not accepted"
+        "not_regular", "not a regular file; links and devices are not accepted"
     )
 
 
@@ -139,7 +139,7 @@ class ClaimedContent:
                 f"the file has {self.size} bytes, but at most {limits.file_bytes_max} are "
                 "allowed; write smaller files, or raise CBP_FILE_BYTES_MAX"
             )
-            raise FileRejectedError(rule="file_too_large", message=message)
+            raise FileRejectedError("file_too_large", message)
 
     def __enter__(self) -> ClaimedContent:
         return self
@@ -206,7 +206,7 @@ class ClaimedContent:
                 "the file was changed after it was claimed; write files under a name that ends in "
                 ".part, and rename them when they are complete"
             )
-            raise FileRejectedError(rule="file_changed", message=message)
+            raise FileRejectedError("file_changed", message)
 
     def seekable(self) -> BinaryIO:
         """Return the file for random access; bytes read through it are not hashed."""
@@ -261,7 +261,7 @@ def sniff(content: ClaimedContent) -> Compression:
             message = (
                 f"the content is {name}; expected text, plain or compressed by gzip, bzip2 or zstd"
             )
-            raise FileRejectedError(rule=rule, message=message)
+            raise FileRejectedError(rule, message)
     return "none"
 
 
@@ -324,7 +324,7 @@ def check_expansion(total: int, compressed: int, limits: IngestLimits) -> None:
             f"the file decompresses to more than {limits.ratio_max} times its size; if this is "
             "expected, raise CBP_DECOMPRESSION_RATIO_MAX"
         )
-        raise FileRejectedError(rule="decompression_ratio", message=message)
+        raise FileRejectedError("decompression_ratio", message)
 
 
 class _Member(Protocol):
@@ -415,7 +415,7 @@ def _damage(codec: _Codec, members: int, error: Exception) -> FileRejectedError:
     if members > 1 and "header" in str(error):
         return _trailing(codec, str(error))
     message = f"the {codec.name} stream is damaged"
-    return FileRejectedError(rule="compressed_damaged", message=message, cause=str(error))
+    return FileRejectedError("compressed_damaged", message, cause=str(error))
 
 
 def _trailing(codec: _Codec, cause: str) -> FileRejectedError:
@@ -450,7 +450,7 @@ def _unzstd(content: ClaimedContent) -> Iterator[bytes]:
             cut = "runcated" in str(exc)
             rule = "compressed_truncated" if cut else "compressed_damaged"
             message = f"the zstd stream is {'truncated' if cut else 'damaged'}"
-            raise FileRejectedError(rule=rule, message=message, cause=str(exc)) from exc
+            raise FileRejectedError(rule, message, cause=str(exc)) from exc
         if not count:
             break
         yield bytes(memoryview(buffer)[:count])

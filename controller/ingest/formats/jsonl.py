@@ -92,7 +92,7 @@ def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.Rec
         yield from (whole.slice(at, rows) for at in range(0, len(whole), rows))
     if first_keyed and not has_known:
         message = f"no object has any of the declared columns {', '.join(names)}"
-        raise FileRejectedError(rule="column_missing", message=message[:1000], line=first_keyed)
+        raise FileRejectedError("column_missing", message[:1000], line=first_keyed)
 
 
 def _refuse_unknown(rows: list[dict[str, Any]], numbers: list[int], reading: Reading) -> None:

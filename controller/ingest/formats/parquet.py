@@ -195,10 +195,10 @@ class Bounds:
         columns = [at for at in range(metadata.num_columns) if _top(metadata, at) in present]
         if encrypted := encrypted_columns(handle, size).intersection(columns):
             name = metadata.schema.column(min(encrypted)).path
-            raise FileRejectedError(rule="parquet_encrypted", message=ENCRYPTED, column=name[:100])
+            raise FileRejectedError("parquet_encrypted", ENCRYPTED, column=name[:100])
         if metadata.num_row_groups * len(columns) > CHUNKS_MAX:
             message = f"the file has more than {CHUNKS_MAX} column chunks; write larger row groups"
-            raise FileRejectedError(rule="parquet_limits", message=message)
+            raise FileRejectedError("parquet_limits", message)
         sums = _PageTotals(limits, header_bytes_uncounted(metadata.created_by))
         for group in range(metadata.num_row_groups):
             row_group = metadata.row_group(group)
@@ -213,7 +213,7 @@ class Bounds:
         width = sum(_width(file.schema_arrow.field(name).type) for name in present)
         if width > limits.row_group_bytes:
             message = f"a row has {width} bytes, but at most {limits.row_group_bytes} are allowed"
-            raise FileRejectedError(rule="parquet_limits", message=message)
+            raise FileRejectedError("parquet_limits", message)
         rows = min(sums.rows, 4 * limits.row_group_bytes // max(1, width))
         return cls(tuple(sorted(sums.repeating)), max(1, rows))
 
@@ -238,14 +238,12 @@ class _PageTotals:
         if first > 0 and (first < start or start == 0):  # a chunk without rows has no data page
             start = first
         if start < 0 or chunk.total_compressed_size < 0:
-            raise FileRejectedError(
-                rule="parquet_damaged", message="a column has an invalid position"
-            )
+            raise FileRejectedError("parquet_damaged", "a column has an invalid position")
         end = min(size, start + chunk.total_compressed_size + self._uncounted)
         for page in pages(handle, start, end - start):
             if page.bytes > PAGE_BYTES_MAX:
                 message = f"a page has {page.bytes} bytes, but at most {PAGE_BYTES_MAX} are allowed"
-                raise FileRejectedError(rule="parquet_limits", message=message)
+                raise FileRejectedError("parquet_limits", message)
             self.bytes += page.bytes
             if page.kind == DICTIONARY_PAGE:
                 dictionary = max(dictionary, page.bytes)
@@ -269,7 +267,7 @@ class _PageTotals:
                     "a nested string column with the encoding DELTA_BYTE_ARRAY could need too much "
                     "memory; write smaller pages, or use another encoding"
                 )
-                raise FileRejectedError(rule="parquet_limits", message=message)
+                raise FileRejectedError("parquet_limits", message)
             self.rows = min(self.rows, max(1, self._limits.row_group_bytes // prefixed))
 
 
@@ -278,7 +276,7 @@ def _require_count(chunk: Any, what: str, held: int, said: int) -> None:
     if held not in (said, -1):
         name = excerpt(chunk.path_in_schema)
         message = f"the pages of column {name} hold {held} {what}, but the footer says {said}"
-        raise FileRejectedError(rule="parquet_damaged", message=message)
+        raise FileRejectedError("parquet_damaged", message)
 
 
 def _top(metadata: Any, at: int) -> str:
@@ -355,7 +353,7 @@ def read_parquet(
             `decompressed_too_large`.
     """
     if content.peek(4) not in (PLAIN_MAGIC, ENCRYPTED_MAGIC):
-        raise FileRejectedError(rule="format_mismatch", message="the content is not Parquet")
+        raise FileRejectedError("format_mismatch", "the content is not Parquet")
     content.finish()
     try:
         yield from _Reader(content, reading, keep, line, aside).batches()
@@ -373,7 +371,7 @@ def damaged(error: Exception) -> FileRejectedError:
     message = f"the Parquet file is damaged or truncated, or violates the format: {excerpt(said)}"
     if "checksum" in said:
         message = "a page of the Parquet file is damaged: its bytes do not match its checksum"
-    return FileRejectedError(rule="parquet_damaged", message=message, cause=excerpt(said))
+    return FileRejectedError("parquet_damaged", message, cause=excerpt(said))
 
 
 class _Reader:
@@ -420,7 +418,7 @@ class _Reader:
             message = (
                 f"the footer says {self._metadata.num_rows} rows, but the pages hold {self._rows}"
             )
-            raise FileRejectedError(rule="parquet_damaged", message=message)
+            raise FileRejectedError("parquet_damaged", message)
 
     def _batch(self, part: pa.RecordBatch) -> pa.RecordBatch | None:
         kept = self._keep(part, self._rows)
@@ -477,7 +475,7 @@ def _small(batch: pa.RecordBatch, bytes_max: int, before: int) -> Iterator[pa.Re
         return
     if batch.num_rows == 1:
         message = f"the row decodes to {size} bytes, but at most {bytes_max} are allowed"
-        raise FileRejectedError(rule="line_too_long", message=message, line=before + 1)
+        raise FileRejectedError("line_too_long", message, line=before + 1)
     half = batch.num_rows // 2
     yield from _small(batch.slice(0, half), bytes_max, before)
     yield from _small(batch.slice(half), bytes_max, before + half)

@@ -321,4 +321,4 @@ def _numbers(header: _Compact) -> dict[int, int]:
 
 
 def _refuse(rule: str, message: str) -> NoReturn:
-    raise FileRejectedError(rule=rule, message=message)
+    raise FileRejectedError(rule, message)

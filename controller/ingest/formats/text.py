@@ -131,7 +131,7 @@ def check_last_line(block: TextBlock, options: LineOptions, notes: Notes) -> Non
             'one: options: {final_newline: "optional"}'
         )
         last = block.first + block.count - 1
-        raise FileRejectedError(rule="line_end", message=message, line=last)
+        raise FileRejectedError("line_end", message, line=last)
 
 
 class _Decoder:
@@ -173,12 +173,12 @@ def _without_mark(data: bytes, encoding: str) -> bytes:
     """Remove the byte-order mark of UTF-8; refuse those that contradict the encoding."""
     if data.startswith(_UTF16):
         message = "the text is UTF-16, which is not supported; write UTF-8"
-        raise FileRejectedError(rule="encoding", message=message, line=1)
+        raise FileRejectedError("encoding", message, line=1)
     if encoding != "utf-8" and data.startswith(_BOM):
         message = (
             f"the text begins with the byte order mark of UTF-8, but the source declares {encoding}"
         )
-        raise FileRejectedError(rule="encoding", message=message, line=1)
+        raise FileRejectedError("encoding", message, line=1)
     return data.removeprefix(_BOM)
 
 
@@ -186,7 +186,7 @@ def _text(data: bytes, first: int, encoding: str) -> str:
     nul = data.find(b"\0")
     if nul >= 0:
         line = first + data.count(b"\n", 0, nul)
-        raise FileRejectedError(rule="nul_byte", message="the text has a NUL byte", line=line)
+        raise FileRejectedError("nul_byte", "the text has a NUL byte", line=line)
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as exc:
@@ -194,7 +194,7 @@ def _text(data: bytes, first: int, encoding: str) -> str:
         message = f"byte {exc.object[exc.start]:#04x} is not {encoding.upper()}"
         fragment = excerpt(data[max(0, exc.start - 20) : exc.end + 20])
         raise FileRejectedError(
-            rule="encoding", message=message, line=line, cause=f"{exc.reason}: {fragment}"
+            "encoding", message, line=line, cause=f"{exc.reason}: {fragment}"
         ) from exc
 
 
@@ -203,7 +203,7 @@ def _too_long(line: int, line_bytes_max: int) -> NoReturn:
         f"the line has more than {line_bytes_max} bytes; write shorter records, or raise "
         "CBP_LINE_BYTES_MAX"
     )
-    raise FileRejectedError(rule="line_too_long", message=message, line=line)
+    raise FileRejectedError("line_too_long", message, line=line)
 
 
 def read_text(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:

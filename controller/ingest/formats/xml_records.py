@@ -109,7 +109,7 @@ class _Records:
         if self._count == 0 and self._others:
             others = excerpt(", ".join(list(self._others)))
             message = f"the file has no element <{self._record}>; its elements are {others}"
-            raise FileRejectedError(rule="xml_no_record", message=message)
+            raise FileRejectedError("xml_no_record", message)
 
     def check_shared(self) -> None:
         """Refuse the file where a record is put aside that begins on one line with others.
@@ -123,7 +123,7 @@ class _Records:
                 "a wrong record begins on the same line as another record; in a source with "
                 "`on_bad_records: reject_rows`, each record must begin on its own line"
             )
-            raise FileRejectedError(rule="xml_limits", message=message, line=line)
+            raise FileRejectedError("xml_limits", message, line=line)
 
     def _taken(self) -> Iterator[tuple[list[Row], list[int]]]:
         rows, numbers, self._rows, self._numbers = self._rows, self._numbers, [], []
@@ -139,34 +139,28 @@ class _Records:
             if last:
                 message = f"the file is truncated, or not XML: {said}"
             raise FileRejectedError(
-                rule="xml_damaged", message=message, line=exc.lineno, cause=str(exc)
+                "xml_damaged", message, line=exc.lineno, cause=str(exc)
             ) from exc
         except (
             LookupError,
             ValueError,
         ) as exc:  # Python has no such codec, or none of single bytes
             message = "the encoding that the file declares is not supported; write UTF-8"
-            raise FileRejectedError(
-                rule="encoding", message=message, line=1, cause=excerpt(str(exc))
-            ) from exc
+            raise FileRejectedError("encoding", message, line=1, cause=excerpt(str(exc))) from exc
 
     def _doctype(self, *_: Any) -> NoReturn:
         message = (
             "<!DOCTYPE> is not accepted, since it can define entities and refer to other files; "
             "write the file without <!DOCTYPE>"
         )
-        raise FileRejectedError(
-            rule="xml_doctype", message=message, line=self._parser.CurrentLineNumber
-        )
+        raise FileRejectedError("xml_doctype", message, line=self._parser.CurrentLineNumber)
 
     def _start(self, full_name: str, attributes: Mapping[str, str]) -> None:
         name = full_name.rpartition("\n")[2]
         self._depth += 1
         if self._depth > DEPTH_MAX:
             message = f"elements are nested deeper than {DEPTH_MAX}"
-            raise FileRejectedError(
-                rule="xml_limits", message=message, line=self._parser.CurrentLineNumber
-            )
+            raise FileRejectedError("xml_limits", message, line=self._parser.CurrentLineNumber)
         if self._begun is None:
             is_record = name == self._record if self._record else self._depth == 2
             if is_record:
@@ -225,7 +219,7 @@ class _Records:
             f"the record has more than {self._limits.line_bytes_max} bytes; write shorter "
             "records, or raise CBP_LINE_BYTES_MAX"
         )
-        raise FileRejectedError(rule="line_too_long", message=message, line=line)
+        raise FileRejectedError("line_too_long", message, line=line)
 
     def _close_text(self) -> None:
         """Refuse text of the record itself, other than blanks between children."""

@@ -297,7 +297,7 @@ def _read(
                 f"the file had {file.size} bytes when it was claimed, but has {content.size} now; "
                 "write files under a name that ends in .part, and rename them when complete"
             )
-            raise FileRejectedError(rule="file_changed", message=message)
+            raise FileRejectedError("file_changed", message)
         for batch in read_batches(content, request.source, request.limits, notes, file=file.file):
             # Asked between batches too: Parquet and highly compressed files cause few reads.
             content.go_on(batch.nbytes)

@@ -393,7 +393,7 @@ def _too_slow(seconds: float, worked: int) -> FileRejectedError:
         f"reading the first {worked} bytes took {seconds:.0f} s of processor time, which is more "
         "than a valid file needs; if the file is valid, raise CBP_FILE_SECONDS_MAX"
     )
-    return FileRejectedError(rule="file_too_slow", message=message)
+    return FileRejectedError("file_too_slow", message)
 
 
 def _lost(status: int | None) -> FileRejectedError:
@@ -404,4 +404,4 @@ def _lost(status: int | None) -> FileRejectedError:
         f"the process that read the file ended twice ({how}). Either the file is damaged, or the "
         "machine ran out of memory: see the service's log, then drop the file again"
     )
-    return FileRejectedError(rule="file_ends_reader", message=message, cause=how)
+    return FileRejectedError("file_ends_reader", message, cause=how)
