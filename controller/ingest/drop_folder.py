@@ -434,11 +434,8 @@ class DropFolder:
         report, places = ScanReport(), list(self._places(record, dataflow))
         for place in places:
             others = [other for other in places if other is not place]
-            tally = Tally(
-                stopping,
-                claims=record.takes_in,
-                others_wait=partial(self._watch.has_renamed, [one.incoming for one in others]),
-            )
+            others_wait = partial(self._watch.has_renamed, [one.incoming for one in others])
+            tally = Tally(place, stopping, record.takes_in, others_wait)
             if record.takes_in:
                 turns = _Turns(self._clock, self._limits)
                 tally.between = partial(self._let_pass, others, tally, turns)
@@ -447,7 +444,7 @@ class DropFolder:
                 report += ScanReport(failures=(resting.error,), again_at=resting.retry_at)
                 continue
             with self._passing.hold(place.root):
-                self._attempt(place, tally, reading=reading)
+                self._attempt(tally, reading=reading)
             report += tally.report
             if reading:
                 report += self._next_look(place)
@@ -460,10 +457,10 @@ class DropFolder:
         """
         for other in others if turns.is_next() else ():
             if self._watch.has_renamed([other.incoming]) and not self.troubles.resting(other.root):
-                own = Tally(tally.stopping)
+                own = Tally(other, tally.stopping)
                 with self._passing.attempt(other.root) as is_free:
                     if is_free:
-                        self._attempt(other, own, reading=True)
+                        self._attempt(own, reading=True)
                 tally.report += own.report.taken_in
 
     def _next_look(self, place: SourcePlace) -> ScanReport:
@@ -475,11 +472,12 @@ class DropFolder:
         polled = polled or not self._watch.sees(place.incoming)
         return ScanReport(again_at=self._finished.next_look(place), polled=polled)
 
-    def _attempt(self, place: SourcePlace, tally: Tally, *, reading: bool) -> None:
+    def _attempt(self, tally: Tally, *, reading: bool) -> None:
         """Make a pass over one source; a failure is recorded and does not affect other sources."""
+        place = tally.place
         try:
             with device_errors(str(place.root)):
-                self._pass_source(place, tally, reading=reading)
+                self._pass_source(tally, reading=reading)
                 if not reading:  # after the pass, which finds the parts that claims name
                     self._claims.remove_unclaimed_uploads(place, self._uploads.active)
         except (LogConflictError, IntakeStoppedError):
@@ -495,7 +493,8 @@ class DropFolder:
             self._unrecovered.discard(place.root)
             self.troubles.works(place.root)
 
-    def _pass_source(self, place: SourcePlace, tally: Tally, *, reading: bool) -> None:
+    def _pass_source(self, tally: Tally, *, reading: bool) -> None:
+        place = tally.place
         checked = not reading or place.root in self._unrecovered
         if replayed := self._intake.replay(place, to_the_end=checked):
             tally.report += ScanReport(accepted=replayed)
@@ -504,7 +503,8 @@ class DropFolder:
         if reading:
             require_folders(place, self._files)
             self._owners.require(place)
-            self._take_in(self._feeds.locate(place), tally)
+            tally.place = self._feeds.locate(place)
+            self._take_in(tally)
         else:
             self.buckets.forget(place.root)
             self._prepare(place)
@@ -517,9 +517,10 @@ class DropFolder:
             newest = self._store.claims(place.dataflow, place.name, limit=ASKED_MAX)
             self._claims.gone.restore(place.root, newest.items)
 
-    def _take_in(self, place: SourcePlace, tally: Tally) -> None:
+    def _take_in(self, tally: Tally) -> None:
         """Take in dropped files; then the versions of the source's table, group by group."""
-        self._pass.take_in(place, tally)
+        self._pass.take_in(tally)
+        place = tally.place
         until = self._clock() + timedelta(seconds=self._limits.scan_seconds)
         while place.table and tally.claims and self._feeds.claim_next(place):
             if tally.stopping():
@@ -527,4 +528,4 @@ class DropFolder:
             if self._clock() >= until:
                 tally.report += ScanReport(ready=1)
                 return
-            self._pass.take_in(place, tally)
+            self._pass.take_in(tally)

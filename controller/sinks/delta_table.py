@@ -34,52 +34,37 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
 from cbp.errors import DiskFullError
 from cbp.model.flow.generation import Generation
 from cbp.model.flow.signed_changes import CHANGE_TYPE
 from controller.sinks.errors import SinkForeignError, SinkTargetError, target_errors
 from controller.sinks.increment_files import is_stale
 from controller.sinks.notes import SinkNote
-from controller.sinks.target import Shipment
+from controller.sinks.target import FolderTarget, Shipment
 
 INCREMENT, GENERATION = "_increment", "_generation"
 LOG = "_delta_log"
 _INDEX_BITS = 40
 _LAYOUT = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END"})
 _OURS = "this sink"
-_SHOWN = 3
 _TEXT_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
-class _DeltaTarget:
+class _DeltaTarget(FolderTarget):
     """The common part of both kinds.
 
     Attributes:
-        folder: Absolute; was checked against the allowed folders.
-        root: The allowed folder that it is in; it must exist.
         choice: What an operator chose; one of `accepting` takes commits of others as they are.
     """
 
     accepting: ClassVar[tuple[str, ...]] = ("keep",)
 
-    dataflow: str
-    sink: str
-    flow: str
-    folder: str
-    root: str
-    schema: pa.Schema
     choice: str
-    files: Files
-    faults: Faults
 
     def claim(self, note: SinkNote) -> SinkNote:
         """Make the table, or check that it belongs to this sink; see `Target`."""
-        if not os.path.isdir(self.root):
-            why = "the folder is missing; mount or create it, and the sink continues automatically"
-            raise SinkTargetError(self.root, why)
+        self.require_root()
         if not self.files.list_names(f"{self.folder}/{LOG}"):
             return self._make(note)
         with _delta_errors(self.folder):
@@ -93,13 +78,7 @@ class _DeltaTarget:
         if note.claimed:
             why = "the table no longer exists; restore it, or give the sink another path"
             raise SinkTargetError(self.folder, why)
-        others = self.files.list_names(self.folder)
-        if [name for name in others if name != LOG]:
-            why = (
-                f"the folder holds {', '.join(others[:_SHOWN])}, but a sink must begin with an "
-                "empty folder"
-            )
-            raise SinkForeignError(self.folder, why)
+        self.require_empty(LOG)
         self.faults("sink_table.before")
         with _delta_errors(self.folder):
             table = DeltaTable.create(
@@ -232,7 +211,7 @@ class DeltaAppend(_DeltaTarget):
 
 @dataclass(frozen=True, slots=True)
 class DeltaMirror(_DeltaTarget):
-    """Holds the records of a view; see the module header."""
+    """Holds the records of a view; never stale, since it is replaced as a whole."""
 
     accepting: ClassVar[tuple[str, ...]] = ("keep", "rewrite")
     key: tuple[str, ...]
@@ -272,14 +251,8 @@ class DeltaMirror(_DeltaTarget):
     ) -> SinkNote:
         """Replace all records by those of the view as of an epoch, in one commit.
 
-        After a crash it is repeated, with the view at that time.
-
-        Args:
-            generation, epoch: Position of the records in the view's history; -1 means before
-                the first epoch.
-
-        Returns:
-            The note; the next increment is that after the epoch.
+        After a crash it is repeated, with the view at that time. Epoch -1 is before the first. The
+        next increment of the note is that after the epoch.
         """
 
         def overwrite(table: DeltaTable, properties: CommitProperties) -> None:
@@ -295,14 +268,6 @@ class DeltaMirror(_DeltaTarget):
         anew = replace(note, replacement=uuid.uuid4().hex)
         made = self._commit(anew, _number(generation, epoch), overwrite)
         return replace(made, generation=generation, next=epoch + 1)
-
-    def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
-        """Return nothing: a mirror is never stale, since it is replaced as a whole."""
-        return []
-
-    def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:
-        """Do nothing: a mirror is replaced."""
-        return note
 
 
 def _app(note: SinkNote, replacement: str) -> str:

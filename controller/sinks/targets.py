@@ -119,24 +119,23 @@ class Targets:
         self, record: DataflowRecord, dataflow: Dataflow, sink: SinkNode, choice: str
     ) -> Target:
         """Return the target of a sink; raises `SinkPlaceError` or `SinkSecretError`."""
+        names = (record.name, sink.name, self.faults)
         if sink.to == "webhook":
             secret = self.places.secret(sink)
-            given = (record.name, sink.name, sink.url, secret, self.service_url, self._client())
-            return Webhook(*given, self.faults)
-        folder, root = self.places.folder(sink)
-        names = (record.name, sink.name, sink.reads, folder, root)
+            return Webhook(*names, sink.url, secret, self.service_url, self._client())
+        place = (sink.reads, *self.places.folder(sink))
         if sink.view:
             schema, key = _view(dataflow, sink.view)
-            return DeltaMirror(*names, schema, choice, self.files, self.faults, key)
+            return DeltaMirror(*names, *place, schema, self.files, choice, key)
         schema = column_schema(dataflow.flows()[sink.flow])
         if sink.to == "delta":
             for name in (INCREMENT, GENERATION):
                 schema = schema.append(pa.field(name, pa.int64()))
-            return DeltaAppend(*names, schema, choice, self.files, self.faults)
-        target = IncrementFiles(*names, sink.to, schema, self.files, self.faults)
+            return DeltaAppend(*names, *place, schema, self.files, choice)
+        target = IncrementFiles(*names, *place, schema, self.files, sink.to)
         with self.lock:
-            first = folder not in self.cleaned
-            self.cleaned.add(folder)
+            first = target.folder not in self.cleaned
+            self.cleaned.add(target.folder)
         if first:
             target.remove_drafts()
         return target

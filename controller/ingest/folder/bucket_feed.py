@@ -259,6 +259,7 @@ class BucketFeed:
         self._too_large.add((place.root, key))
 
 
+@dataclass(slots=True)
 class _Slice:
     """Claims the new objects of a listing for some seconds; `run` does it, once.
 
@@ -266,45 +267,39 @@ class _Slice:
     unnoted is known by its claim in the next listing.
     """
 
-    def __init__(
-        self,
-        feed: BucketFeed,
-        place: SourcePlace,
-        listing: BucketListing,
-        objects: ObjectStore,
-        hold: Hold,
-        stopping: Callable[[], bool],
-        unreadable: set[str],
-    ) -> None:
-        self._feed, self._place, self._listing, self._objects = feed, place, listing, objects
-        self._hold, self._stopping, self._unreadable = hold, stopping, unreadable
-        self._limits, self._now = feed.buckets.limits, feed.buckets.monotonic
-        self._claimed: list[tuple[str, StoredObject]] = []
-        self._ahead: dict[str, Future[bytes]] = {}
+    feed: BucketFeed
+    place: SourcePlace
+    listing: BucketListing
+    objects: ObjectStore
+    hold: Hold
+    stopping: Callable[[], bool]
+    unreadable: set[str]
+    claimed: list[tuple[str, StoredObject]] = field(default_factory=list)
+    ahead: dict[str, Future[bytes]] = field(default_factory=dict)
 
     def run(self, waiting: list[ClaimRecord]) -> None:
         """Claim objects until none is left, time is over, or enough wait to be read."""
-        limits, new = self._limits, self._listing.new
-        count = max(limits.waiting_files, self._place.source.batch.files) - len(waiting)
+        limits, new, now = self.feed.buckets.limits, self.listing.new, self.feed.buckets.monotonic
+        count = max(limits.waiting_files, self.place.source.batch.files) - len(waiting)
         size = limits.waiting_bytes - sum(claim.bytes for claim in waiting)
-        begun = noted_at = self._now()
+        begun = noted_at = now()
         try:
             while new and count > 0 and size > 0:
-                if self._stopping():
-                    raise IntakeStoppedError(str(self._listing.location))
-                if self._now() - begun >= limits.slice_seconds:
+                if self.stopping():
+                    raise IntakeStoppedError(str(self.listing.location))
+                if now() - begun >= limits.slice_seconds:
                     break
                 name, one = new[0]
                 if self._is_claimed(name, one):
-                    self._claimed.append((name, one))
+                    self.claimed.append((name, one))
                     count, size = count - 1, size - one.size
                 new.popleft()
-                if self._listing.failed >= limits.failed_in_a_row:
+                if self.listing.failed >= limits.failed_in_a_row:
                     new.clear()
-                late = self._now() - noted_at >= limits.noted_seconds
-                if late or len(self._claimed) >= limits.noted_together:
+                late = now() - noted_at >= limits.noted_seconds
+                if late or len(self.claimed) >= limits.noted_together:
                     self._note()
-                    noted_at = self._now()
+                    noted_at = now()
         except Exception:
             self._note()
             raise
@@ -312,27 +307,28 @@ class _Slice:
 
     def _is_claimed(self, name: str, one: StoredObject) -> bool:
         """Claim an object; return whether it is claimed now."""
-        first, listing = self._first(), self._listing
+        listing = self.listing
         try:
-            claimed = self._claim(name, one, first)
+            claimed = self._claim(name, one)
         except (ObjectGoneError, ObjectChangedError):
             return False  # the next listing shows what is there
         except (BucketDeniedError, BucketFailedError, ObjectSlowError) as error:
             listing.failure = listing.failure or error
             listing.failed += 1
-            self._unreadable.add(name)
+            self.unreadable.add(name)
             return False
         listing.failed = 0
-        self._unreadable.discard(name)
+        self.unreadable.discard(name)
         return claimed
 
-    def _claim(self, name: str, one: StoredObject, first: Future[bytes] | None) -> bool:
+    def _claim(self, name: str, one: StoredObject) -> bool:
         """Fetch and claim an object, unless it is claimed already; durable when it returns.
 
         One that is too large is not claimed so: it has a claim of its own, and after the limit was
         raised the object comes by itself.
         """
-        feed, place, location = self._feed, self._place, self._listing.location
+        feed, place, location = self.feed, self.place, self.listing.location
+        first = self._first()
         key = _key_of(location, one)
         if one.size > feed.limits.file_bytes_max:
             feed.refuse(place, name, one, f"too-large:{key}")
@@ -342,28 +338,28 @@ class _Slice:
         if known is not None and (known.reason or {}).get("code") != "file_gone":
             return True
         stream = _ObjectStream(
-            self._objects, location.bucket, one, feed, stopping=self._stopping, first=first
+            self.objects, location.bucket, one, feed, stopping=self.stopping, first=first
         )
         feed.receive(place, file_name(name), cast(BinaryIO, stream), key)
         return True
 
     def _first(self) -> Future[bytes] | None:
         """Return the content of the next object, if it is small; begin to fetch those after it."""
-        executor, new = self._feed.buckets.executor, self._listing.new
+        executor, limits = self.feed.buckets.executor, self.feed.buckets.limits
         if executor is None:
             return None
-        bucket, read = self._listing.location.bucket, self._objects.read
-        for _, one in islice(new, self._limits.ahead):
-            if one.size <= self._limits.ahead_bytes and one.key not in self._ahead:
-                self._ahead[one.key] = executor.submit(read, bucket, one, 0, one.size)
-        return self._ahead.pop(new[0][1].key, None)
+        bucket, new = self.listing.location.bucket, self.listing.new
+        for _, one in islice(new, limits.ahead):
+            if one.size <= limits.ahead_bytes and one.key not in self.ahead:
+                self.ahead[one.key] = executor.submit(self.objects.read, bucket, one, 0, one.size)
+        return self.ahead.pop(new[0][1].key, None)
 
     def _note(self) -> None:
         """Put claimed objects into the index; if that fails, it is not retried."""
-        claimed, self._claimed = self._claimed, []
+        claimed, self.claimed = self.claimed, []
         if claimed:
-            with self._hold():
-                self._listing.index.put(claimed)
+            with self.hold():
+                self.listing.index.put(claimed)
 
 
 def _key_of(location: BucketPrefix, one: StoredObject) -> str:

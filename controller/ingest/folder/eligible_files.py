@@ -205,7 +205,6 @@ class EligibleFiles:
     def __init__(
         self,
         folder: Path,
-        *,
         clock: Callable[[], datetime],
         settle_seconds: float,
         watch: IncomingWatch,

@@ -28,9 +28,8 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
 
@@ -283,13 +282,11 @@ def decompressed(
         while chunk := content.read(READ_BYTES):
             yield chunk
         return
-    if compression == "zstd":
-        pieces = _unzstd(content)
-    else:
-        pieces = _members(content, _CODECS[compression], limits)
+    is_zstd = compression == "zstd"
+    pieces = _unzstd(content) if is_zstd else _members(content, compression, limits)
+    total = 0
     # Otherwise each tiny member would become a block of lines of its own.
-    chunks, total = _joined(pieces), 0
-    for chunk in chunks:
+    for chunk in _joined(pieces):
         if total == 0 and chunk.startswith(tuple(magic for magic, _ in _MAGIC)):
             message = "a compressed file inside a compressed file is not accepted"
             raise FileRejectedError(rule="compression_unsupported", message=message)
@@ -327,20 +324,8 @@ def check_expansion(total: int, compressed: int, limits: IngestLimits) -> None:
         raise FileRejectedError("decompression_ratio", message)
 
 
-class _Member(Protocol):
-    """One compressed stream; a file consists of one or several."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    @property
-    def unconsumed_tail(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
-
-
 class _Bzip2Member:
-    """A bzip2 stream that hands back unconsumed bytes, as zlib's streams do."""
+    """One bzip2 stream of a file; it hands back unconsumed bytes, as zlib's streams do."""
 
     def __init__(self) -> None:
         self._stream = bz2.BZ2Decompressor()
@@ -361,24 +346,14 @@ class _Bzip2Member:
         return self._stream.decompress(given, max_length)
 
 
-@dataclass(frozen=True, slots=True)
-class _Codec:
-    """A compression whose files consist of members."""
-
-    name: Compression
-    magic: bytes
-    make: Callable[[], _Member]
+def _begin_member(codec: Compression) -> Any:
+    return zlib.decompressobj(wbits=31) if codec == "gzip" else _Bzip2Member()
 
 
-_CODECS: dict[Compression, _Codec] = {
-    "gzip": _Codec("gzip", b"\x1f\x8b", lambda: zlib.decompressobj(wbits=31)),
-    "bzip2": _Codec("bzip2", b"BZh", _Bzip2Member),
-}
-
-
-def _members(content: ClaimedContent, codec: _Codec, limits: IngestLimits) -> Iterator[bytes]:
+def _members(content: ClaimedContent, codec: Compression, limits: IngestLimits) -> Iterator[bytes]:
     """Yield the contents of all members; the whole file must consist of members."""
-    member, members, fed = codec.make(), 1, _MEMBER_BYTES
+    magic = next(magic for magic, name in _MAGIC if name == codec)
+    member, members, fed = _begin_member(codec), 1, _MEMBER_BYTES
     buffer, at = b"", 0
     pending = b""
     while True:
@@ -393,11 +368,11 @@ def _members(content: ClaimedContent, codec: _Codec, limits: IngestLimits) -> It
             members += 1
             fed = _MEMBER_BYTES
             if members > limits.members_max:
-                message = f"the file has more than {limits.members_max} {codec.name} members"
+                message = f"the file has more than {limits.members_max} {codec} members"
                 raise FileRejectedError(rule="decompressed_too_large", message=message)
-            if not pending.startswith(codec.magic[: len(pending)]):
+            if not pending.startswith(magic[: len(pending)]):
                 raise _trailing(codec, "")
-            member = codec.make()
+            member = _begin_member(codec)
         at_end = not pending
         try:
             chunk = member.decompress(pending, READ_BYTES)
@@ -407,19 +382,19 @@ def _members(content: ClaimedContent, codec: _Codec, limits: IngestLimits) -> It
         if chunk:
             yield chunk
         elif at_end and not member.eof:
-            message = f"the {codec.name} stream is truncated; the file was not copied completely"
+            message = f"the {codec} stream is truncated; the file was not copied completely"
             raise FileRejectedError(rule="compressed_truncated", message=message)
 
 
-def _damage(codec: _Codec, members: int, error: Exception) -> FileRejectedError:
+def _damage(codec: Compression, members: int, error: Exception) -> FileRejectedError:
     if members > 1 and "header" in str(error):
         return _trailing(codec, str(error))
-    message = f"the {codec.name} stream is damaged"
+    message = f"the {codec} stream is damaged"
     return FileRejectedError("compressed_damaged", message, cause=str(error))
 
 
-def _trailing(codec: _Codec, cause: str) -> FileRejectedError:
-    message = f"the compressed data is followed by bytes that are not a {codec.name} member"
+def _trailing(codec: Compression, cause: str) -> FileRejectedError:
+    message = f"the compressed data is followed by bytes that are not a {codec} member"
     return FileRejectedError(rule="compressed_trailing_bytes", message=message, cause=cause)
 
 

@@ -24,8 +24,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from errno import ETIMEDOUT
 from multiprocessing import Pipe
@@ -91,6 +91,7 @@ class _Process:
                 os.close(watched)
         self.files, self.files_max = 0, files_max
         self._first_bytes = 0
+        self.watch: _Watch | None = None
 
     @property
     def pid(self) -> int:
@@ -173,7 +174,6 @@ class ReaderPool:
         self._lock = threading.Lock()
         self._free: list[_Process] = []
         self._busy: set[_Process] = set()
-        self._watches: set[_Watch] = set()
         self._closed = False
 
     @property
@@ -186,8 +186,8 @@ class ReaderPool:
         """Return the readers that have neither computed nor read for some time."""
         now = self._seconds()
         with self._lock:
-            watches = list(self._watches)
-        return [one for watch in watches if (one := watch.stuck(now)) is not None]
+            watches = [process.watch for process in self._busy]
+        return [one for watch in watches if watch and (one := watch.stuck(now)) is not None]
 
     def __call__(
         self,
@@ -204,8 +204,8 @@ class ReaderPool:
         while request.files:
             process = self._take(request.path, stopping)
             try:
-                with self._watched(process, request) as watch:
-                    return _answer(process, request, stopping, hurried, watch)
+                process.watch = _Watch(process, request, self._seconds)
+                return _answer(process, request, stopping, hurried, process.watch)
             except (_Died, FileRejectedError) as failed:
                 if self._closed:
                     raise IntakeStoppedError(request.path) from failed
@@ -225,17 +225,6 @@ class ReaderPool:
             finally:
                 self._give_back(process)
         return ReadResult("", (), ())
-
-    @contextmanager
-    def _watched(self, process: _Process, request: ReadRequest) -> Iterator[_Watch]:
-        watch = _Watch(process, request, self._seconds)
-        with self._lock:
-            self._watches.add(watch)
-        try:
-            yield watch
-        finally:
-            with self._lock:
-                self._watches.discard(watch)
 
     def warm(self) -> None:
         """Start a process if fewer than `FREE_MAX` are free, and wait until it can read.
@@ -291,7 +280,7 @@ class ReaderPool:
         return started
 
     def _give_back(self, process: _Process) -> None:
-        worn = process.worn
+        worn, process.watch = process.worn, None
         with self._lock:
             self._busy.discard(process)
             if not worn and not self._closed and len(self._free) < FREE_MAX:
