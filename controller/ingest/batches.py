@@ -53,7 +53,6 @@ class _Judged:
 
     @property
     def whole(self) -> bool:
-        """Whether the parts hold the accepted files and nothing else."""
         return self.in_parts == len(self.accepted)
 
     def refuse_others(self, missing: Sequence[str]) -> None:
@@ -149,7 +148,6 @@ class _Batch:
     stopping: Callable[[], bool]
 
     def carry_out(self, read: ReadResult, judged: _Judged) -> dict[str, Outcome]:
-        """Accept the files judged as accepted, and settle the others; return all outcomes."""
         intake, place = self.intake, self.place
         try:
             judged.refused = [
@@ -186,7 +184,6 @@ class _Batch:
             raise
 
     def _read_again(self, judged: _Judged) -> ReadResult | None:
-        """Read the accepted files alone; `None` if they have changed."""
         if not judged.accepted:
             return ReadResult("", (), ())
         wanted = {claim.id: sound for claim, sound in judged.accepted}

@@ -345,7 +345,6 @@ class DropFolder:
         return self._intake.identities.foresee(place, NamedContent(evidence(name), sha256))[0]
 
     def _called(self, place: SourcePlace, answer: Answer) -> Answer:
-        """Return the answer, after the listing was called: a claimed file waits for it."""
         self._watch.call(place.dataflow)
         return answer
 
@@ -361,7 +360,6 @@ class DropFolder:
         return SourcePlace.of(record, dataflow, node, self._root)
 
     def _open_place(self, record: DataflowRecord, dataflow: Dataflow, source: str) -> SourcePlace:
-        """Return the place of a source that takes in files."""
         place = self._place(record, dataflow, source)
         if not record.takes_in:
             raise DataflowDrainsError(record.name)
@@ -518,7 +516,6 @@ class DropFolder:
             self._claims.gone.restore(place.root, newest.items)
 
     def _take_in(self, tally: Tally) -> None:
-        """Take in dropped files; then the versions of the source's table, group by group."""
         self._pass.take_in(tally)
         place = tally.place
         until = self._clock() + timedelta(seconds=self._limits.scan_seconds)

@@ -61,7 +61,7 @@ class Pending:
 
     Attributes:
         files: Claims with their digests and the increment's index, in the order of the records.
-        gone: Parts with records that it takes back.
+        came, gone: Parts with records that it adds, and that it takes back.
     """
 
     files: Sequence[tuple[ClaimRecord, SoundFile]]
@@ -238,8 +238,7 @@ class Intake:
     ) -> FileRejectedError:
         """Return why a file with new columns is rejected; its source does not or cannot add them.
 
-        Raises:
-            NewColumnsError: The columns are to be added; the claim stays open.
+        Raises `NewColumnsError` if the columns are to be added; the claim stays open.
         """
         if not (place.adds_columns and error.lacks_only_columns):
             return error
@@ -338,8 +337,7 @@ class Intake:
     ) -> Difference:
         """Return the effects of a file that would replace another; changes nothing.
 
-        Raises:
-            FileRejectedError: The file cannot be read, or the earlier one is no longer kept.
+        Raises `FileRejectedError` if the file cannot be read, or the earlier one is no longer kept.
         """
         index = self._store.next_index(place.dataflow, place.name)
         names = self.names(place, index, claim.id)
@@ -396,7 +394,6 @@ class Intake:
 
 
 def _asked(claim: ClaimRecord) -> dict[str, Any]:
-    """Return the person and the reason of a replacement, as far as known."""
     said = claim.same_as or {}
     return {name: said[name] for name in ("who", "why") if name in said}
 
@@ -434,7 +431,6 @@ def _accepted(file: ArrivedFile, claim: ClaimRecord, index: int) -> ClaimRecord:
 
 
 def _claim_of(place: SourcePlace, file: ArrivedFile, entry: SourceEntry) -> ClaimRecord:
-    """Return the claim that a log entry names, for a store that lost it."""
     record = place.new_claim(
         file.claim, file.path, file.bytes, "accepted", entry.accepted_at, sha256=file.sha256
     )
@@ -442,13 +438,9 @@ def _claim_of(place: SourcePlace, file: ArrivedFile, entry: SourceEntry) -> Clai
 
 
 def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = None) -> None:
-    """Check a file against its manifest and its upload.
+    """Check a file against its upload, and its size and digest in a manifest that names it.
 
-    Args:
-        promise: The size and digest in a manifest, if one names the file.
-
-    Raises:
-        FileRejectedError: Rule `manifest_mismatch` or `file_changed`.
+    Raises `manifest_mismatch` or `file_changed`.
     """
     if promise is not None and claim.bytes != promise.bytes:
         message = f"the manifest says {promise.bytes} bytes, but the file has {claim.bytes}"
@@ -465,7 +457,6 @@ def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = 
 
 
 def _reject_manifest(path: Path) -> None:
-    """Raise the reason why a manifest was claimed like a file."""
     read_manifest(path)
     message = (
         "some files of the manifest did not arrive in time; drop all of its files again, with the "

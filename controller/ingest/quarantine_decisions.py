@@ -82,11 +82,7 @@ that was refused for another reason was never compared with earlier ones: it sti
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The outcome of a decision.
-
-    Attributes:
-        readmitted: The claim of the file that was admitted in its place; `None` if none was.
-    """
+    """The outcome of a decision, with the claim of the file that was admitted in its place."""
 
     claim: ClaimRecord
     readmitted: ClaimRecord | None = None
@@ -97,8 +93,7 @@ class Decided:
 class _Note:
     """A decision, as it is written beside the file.
 
-    Attributes:
-        readmitted_as: Id of the claim of the file in its place; `""` for `discard`.
+    `readmitted_as` is the id of the claim of the file in its place; `""` for `discard`.
     """
 
     action: Action
@@ -136,7 +131,6 @@ def refusal(claim: ClaimRecord, source: SourceNode) -> str:
 
 
 def _code(claim: ClaimRecord) -> object:
-    """Return the code of the reason for which a file is in quarantine."""
     return (claim.reason or {}).get("code")
 
 
@@ -157,7 +151,7 @@ class QuarantineDecisions:
         *,
         rebuild: bool = False,
     ) -> Decided:
-        """Admit a quarantined file again; durable when it returns. See `DropFolder.readmit`."""
+        """See `DropFolder.readmit`."""
         with self._deciding(place, identity) as claim:
             if claim.status == "readmitted":
                 return self._repeated(claim, mended is None)
@@ -183,9 +177,8 @@ class QuarantineDecisions:
     def restore(self, place: SourcePlace, identity: str) -> Decided:
         """Undo a decision; the file is in quarantine again when this returns.
 
-        Raises:
-            FileDecidedError: The file admitted in its place is applied, or waits to be read.
-            NotFoundError: The file is no longer kept.
+        Raises `FileDecidedError` if the file admitted in its place is applied, or waits to be read;
+        `NotFoundError` if the file is no longer kept.
         """
         with self._deciding(place, identity) as claim:
             if claim.status == "quarantined":
@@ -205,8 +198,7 @@ class QuarantineDecisions:
     def finish(self, place: SourcePlace) -> bool:
         """Complete decisions that a crash interrupted; part of a recovery, and can be repeated.
 
-        Returns:
-            Whether a file without a claim in the store was put back into quarantine.
+        Returns whether a file without a claim in the store was put back into quarantine.
         """
         came_back = False
         for name in names_in(place.quarantine):
@@ -217,7 +209,6 @@ class QuarantineDecisions:
         return came_back
 
     def _finish(self, place: SourcePlace, path: Path) -> bool:
-        """Carry out one decision; see `finish`."""
         note = _read_note(path)
         if note is None:  # a person may have put anything there
             return False
@@ -241,7 +232,6 @@ class QuarantineDecisions:
 
     @contextmanager
     def _deciding(self, place: SourcePlace, identity: str) -> Iterator[ClaimRecord]:
-        """Hold a claim for one decision, after an unfinished one was carried out."""
         claim = self._find(identity)
         if claim is None or (claim.dataflow, claim.source) != (place.dataflow, place.name):
             raise NotFoundError(kind="quarantined file", name=f"{place.name}/{identity}")
@@ -307,7 +297,6 @@ class QuarantineDecisions:
         return settled
 
     def _take_back(self, place: SourcePlace, claim: ClaimRecord, file: Path) -> ClaimRecord:
-        """Move a file back to quarantine, and its claim; each step can be repeated."""
         reason = {name: value for name, value in (claim.reason or {}).items() if name != "decision"}
         again = replace(claim, status="quarantined", reason=reason)
         self._move_back(place, file, lambda: self._store.update_claim(again))
@@ -409,7 +398,6 @@ def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> int
 
 
 def _restore(place: SourcePlace, identity: str, name: str, store: Store, faults: Faults) -> bool:
-    """Restore the claim of one file; a person may have put anything there."""
     try:
         claim = _claim_of(place, identity, place.quarantine / name)
     except OSError:

@@ -32,11 +32,7 @@ _SAID_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """One mistake of a file; the attributes are those of `FileRejectedError`.
-
-    Attributes:
-        text: Text of a rejected record of an accepted file, cut to a limit.
-    """
+    """One mistake of a file, as `FileRejectedError`; `text` is that of a record put aside."""
 
     line: int
     column: str | None
@@ -61,10 +57,8 @@ class FileRejectedError(CbpError):
 
     Args:
         line: Line in the decompressed text (row of a Parquet file), from 1.
-        lines: All wrong lines that were found, in order; up to 100.
-        lines_more: Whether there may be more wrong lines.
-        new_columns: Declarations of columns that the schema lacks (`device STRING`), if the
-            file suggests their types.
+        lines: The wrong lines that were found, in order, up to 100; there may be `lines_more`.
+        new_columns: Declarations of columns that the schema lacks (`device STRING`).
     """
 
     code = "file_rejected"
@@ -145,8 +139,7 @@ class FileRejectedError(CbpError):
 def unforeseen(error: Exception) -> FileRejectedError:
     """Return the rejection for an unexpected error while a file was read.
 
-    No content of a file may ever stop the files after it. So the file goes to quarantine with
-    the error's class and our place in the code.
+    No content of a file may ever stop the files after it.
     """
     said = str(error)[:_SAID_MAX]
     cause = f"{type(error).__name__}: {said}" if said else type(error).__name__

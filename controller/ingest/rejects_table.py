@@ -51,11 +51,7 @@ class RejectsTables:
         self._published: dict[str, int] = {}
 
     def publish(self, place: SourcePlace) -> int:
-        """Show the rejected records of all accepted increments; return how many are new.
-
-        Raises:
-            OperatingError: The table cannot be written; the next call continues.
-        """
+        """Show the rejected records of all accepted increments; return how many are new."""
         if not place.source.on_bad_records.rejects_rows:
             return 0
         path = f"{place.folder}/{rejects_table(place.name)}"
@@ -111,9 +107,7 @@ class RejectsTables:
 class Chosen:
     """Which rejected records to read; `None` chooses all.
 
-    Attributes:
-        increment: The increment that has the other records of their file.
-        since, until: Range of the time at which their file was taken in; `until` is exclusive.
+    They were taken in at `since` or later, before `until`, with the other records of `increment`.
     """
 
     code: str | None = None
@@ -138,11 +132,8 @@ def read_rejects(
 ) -> tuple[list[dict[str, object]], tuple[int, int] | None]:
     """Return rejected records, newest increment first, in the order of the file's lines.
 
-    Args:
-        below: The end of the last page, as returned with it; `None` means from the beginning.
-
-    Returns:
-        The records by column, and the end of the page; `None` if nothing follows.
+    `below` is the end of the last page, as returned with it; `None` means from the beginning, and
+    that nothing follows.
     """
     path, records = f"{folder}/{rejects_table(source)}", list[dict[str, object]]()
     try:

@@ -79,11 +79,9 @@ def readmitted_key(claim: ClaimRecord, number: str, *, mended: bool, asks: bool 
     """Return the key of an upload that admits a quarantined file, not as an addition.
 
     A request to replace or retract a file stays one, unless the source has no file of this name:
-    then the file is data. A retraction that is given a file replaces.
-
-    Args:
-        asks: Whether a file that was dropped, and refused since a stage cannot apply it
-            (`REPLACE_REFUSED`), becomes such a request.
+    then the file is data. A retraction that is given a file replaces. A dropped file that was
+    refused since a stage cannot apply it (`REPLACE_REFUSED`) becomes a request if the operator
+    `asks`.
     """
     code = (claim.reason or {}).get("code")
     if asks and code == REPLACE_REFUSED:
@@ -154,11 +152,9 @@ class RepeatedFiles:
     ) -> list[Judged]:
         """Return whether each of some files is new, given all accepted files.
 
-        Args:
-            files: Claims with digests, in the order of their records. Each accepted file counts
-                as an earlier file for the next ones. Another instance that has become leader
-                may have accepted a claim.
-            pending: Earlier claims that are accepted together with these.
+        They have digests, and are in the order of their records: each accepted file counts as an
+        earlier file for the next ones, as do the `pending` ones. Another instance that has become
+        leader may have accepted a claim.
         """
         stored, newest = self._stored(place, files)
         named: dict[tuple[str, str], ClaimRecord] = {}
@@ -262,14 +258,12 @@ class RepeatedFiles:
 
 
 def _is_added(place: SourcePlace, file: ClaimRecord | NamedContent) -> bool:
-    """Return whether a file is data although its name is known."""
     if file.key.startswith((_REPLACEMENT, _RETRACTION)):
         return False
     return place.source.same_name == "add" or _is_admitted(file)
 
 
 def _is_admitted(file: ClaimRecord | NamedContent) -> bool:
-    """Return whether an operator admitted a file as additional data."""
     return file.key.startswith(_ADDITION)
 
 

@@ -64,8 +64,7 @@ class Brought:
 class Difference:
     """The records that a new file adds to the previous file, and those that it lacks.
 
-    Attributes:
-        signed: Whether the readers of the source add up signs.
+    `signed` says whether the readers of the source add up signs.
     """
 
     came: pa.Table
@@ -123,9 +122,7 @@ class Replacements:
     ) -> Difference:
         """Return the records that a new file adds and removes, compared with the earlier file.
 
-        Raises:
-            FileRejectedError: Rule `inputs_not_kept`: the earlier file is no longer kept. Rule
-                `name_shared`: several files of the name count.
+        Raises `inputs_not_kept` if the earlier file is no longer kept, or `name_shared`.
         """
         schema = arrow_schema(place.source.schema)
         count = pa.concat_tables([schema.empty_table(), *(_table(path, schema) for path in new)])
@@ -163,11 +160,7 @@ class Replacements:
         return parts[0], parts[1]
 
     def sharing(self, newest: ClaimRecord) -> tuple[int, ...]:
-        """Return the increments of two current files of one name; `()` if only one file is current.
-
-        Args:
-            newest: The newest accepted claim of the name.
-        """
+        """Return the increments of two current files of the name of a newest claim; or `()`."""
         claim: ClaimRecord | None = newest
         while claim is not None and replaces(claim.same_as):
             earlier = str((claim.same_as or {})["claim"])
@@ -188,11 +181,7 @@ class Replacements:
     def _history(
         self, place: SourcePlace, identity: str, waiting: Mapping[str, tuple[ClaimRecord, Brought]]
     ) -> Iterator[Brought]:
-        """Yield the increments of the claims of a name, newest first.
-
-        Raises:
-            FileRejectedError: Rule `inputs_not_kept`, or `name_shared`: several files count.
-        """
+        """Yield the increments of the claims of a name, newest first; raises as `difference`."""
         seen = set[str]()
         while identity not in seen:
             seen.add(identity)
@@ -217,7 +206,6 @@ class Replacements:
         return claim
 
     def _brought(self, place: SourcePlace, claim: ClaimRecord) -> Brought:
-        """Return a claim's part of an increment, which can have several files."""
         try:
             record = self._store.increment(place.dataflow, place.name, claim.index or 0)
         except NotFoundError as error:
@@ -252,7 +240,6 @@ def _table(path: str, schema: pa.Schema) -> pa.Table:
 
 
 def _slices(files: Sequence[DataFile], start: int, stop: int) -> Iterator[DataFile]:
-    """Yield the slices of files that hold some rows of all of them."""
     at = 0
     for file in files:
         first, last = max(start - at, 0), min(stop - at, file.rows)
@@ -262,14 +249,12 @@ def _slices(files: Sequence[DataFile], start: int, stop: int) -> Iterator[DataFi
 
 
 def _turned(records: pa.Table) -> pa.Table:
-    """Return records with the opposite sign."""
     at = records.schema.get_field_index(SIGN)
     field = records.schema.field(at)
     return records.set_column(at, field, pc.negate(records.column(at)).cast(field.type))
 
 
 def _without_pairs(records: pa.Table) -> pa.Table:
-    """Return signed records without the pairs that cancel out."""
     positive = records.filter(pc.greater(records.column(SIGN), 0))
     negative = records.filter(pc.invert(pc.greater(records.column(SIGN), 0).fill_null(False)))
     more, less = subtract_rows(positive, _turned(negative))

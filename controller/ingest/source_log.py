@@ -46,8 +46,8 @@ class ArrivedFile:
 
     Attributes:
         key: The Idempotency-Key of its upload; `""` if there is none.
-        records: Number of its records, which follow those of the previous file. `None` for the
-            only file of an increment, which has all records.
+        records: Number of its records, which follow those of the previous file. `None` for the only
+            file of an increment, which has all records.
     """
 
     claim: str
@@ -125,10 +125,7 @@ class SourceEntry:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse.
-
-        An entry of one file is written as earlier versions wrote it.
-        """
+        """Return plain JSON values; an entry of one file is as earlier versions wrote it."""
         value = {
             "increment": self.increment.to_json(),
             "accepted_ms": int(self.accepted_at.timestamp() * 1000),
@@ -156,12 +153,9 @@ class SourceLog:
     def put(self, entries: Sequence[SourceEntry]) -> None:
         """Make entries durable, all or none; succeeds again for the same claims.
 
-        Args:
-            entries: At least one; the first has the lowest index that the log lacks, and each
-                has the next index.
-
-        Raises:
-            LogConflictError: If other claims are already recorded under this index.
+        The first of them, of which there is at least one, has the lowest index that the log lacks,
+        and each has the next index. Raises `LogConflictError` if other claims are already recorded
+        there.
         """
         path = self._path(entries[0].increment.index)
         data = b"\n".join(self._line(entry, len(entries)) for entry in entries)
@@ -179,10 +173,8 @@ class SourceLog:
     def groups_since(self, index: int) -> Iterator[list[SourceEntry]]:
         """Yield the entries of `since`, file by file, as they were put or sealed.
 
-        Raises:
-            FileDamagedError: An entry is damaged.
-            FileLostError: A file of sealed entries is missing between others, or the entries
-                right before `index` are missing.
+        Raises `FileDamagedError`; `FileLostError` if a file of sealed entries is missing between
+        others, or the entries right before `index` are missing.
         """
         sealed_end = 0
         for start, sealed_end, name in self._sealed():
@@ -210,11 +202,7 @@ class SourceLog:
             )
 
     def require_end(self, index: int) -> None:
-        """Check that `index` is the end of the log.
-
-        Raises:
-            FileLostError: If there are later entries, so that this one is lost.
-        """
+        """Raise `FileLostError` if there are entries after `index`, so that this one is lost."""
         later = [number for number in self._singles() if number > index]
         later += [end - 1 for _, end, _ in self._sealed() if end > index]
         if later:
@@ -225,10 +213,7 @@ class SourceLog:
         """Seal entries before `below`, at least `entries` per file; return how many.
 
         Entries that were put together are sealed together. May be interrupted anywhere, and
-        repeated.
-
-        Raises:
-            FileDamagedError: An entry is damaged or missing, so it is not sealed.
+        repeated. Raises `FileDamagedError` if an entry is damaged or missing, which is not sealed.
         """
         sealed = self._sealed()
         start = sealed[-1][1] if sealed else 0
@@ -253,7 +238,6 @@ class SourceLog:
         return digested(data, self._path(entry.increment.index))
 
     def _parsed(self, data: bytes, start: int) -> list[SourceEntry]:
-        """Return the entries of a file that was put at `start`; raises `FileDamagedError`."""
         path = self._path(start)
         entries = list(self._entries(data, path, start))
         promised = json.loads(data.splitlines()[0]).get(_TOGETHER, 1) if entries else 1
@@ -275,7 +259,6 @@ class SourceLog:
         return max((start for start in starts if least <= start < index), default=least)
 
     def _whole_lines(self, start: int) -> list[bytes]:
-        """Return the entries of a file, checked; once they are sealed the file is gone."""
         path = self._path(start)
         try:
             data = self._files.read(path)
@@ -285,13 +268,11 @@ class SourceLog:
         return data.splitlines()
 
     def _sealed(self) -> list[tuple[int, int, str]]:
-        """Return first entry, end and name of the sealed files, ascending."""
         names = self._files.list_names(f"{self._folder}/{_SEALED}")
         matches = (_SEALED_NAME.fullmatch(name) for name in names)
         return [(int(one[1]), int(one[2]), one[0]) for one in matches if one]
 
     def _singles(self) -> list[int]:
-        """Return the numbers at which the files begin that are not sealed, ascending."""
         return record_numbers(self._files.list_names(self._folder))
 
     def _remove_before(self, end: int) -> None:

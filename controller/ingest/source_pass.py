@@ -106,8 +106,6 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What is left of a listing."""
-
     listed: Listed
     until: datetime
     markers: bool = True
@@ -117,8 +115,7 @@ class _Left:
 class _Group:
     """Files of one source that were read one by one, and are settled together.
 
-    Attributes:
-        waiting: Each file's claim, its path, and its stamp from before it was read.
+    Those that are `waiting` have their claim, path, and stamp from before they were read.
     """
 
     pending: list[Pending] = field(default_factory=list)
@@ -130,9 +127,7 @@ class _Group:
 class SourcePass:
     """Makes passes over sources; the caller makes one pass at a time over each source.
 
-    Args:
-        on_close: Closes the open frames of a source, `(dataflow, source, key)`. If `None`,
-            sources cannot be closed.
+    `on_close` closes the open frames of a source, `(dataflow, source, key)`.
     """
 
     def __init__(
@@ -259,7 +254,6 @@ class SourcePass:
         move(manifest.path, place.finished / file_name, self._files, self._faults)
 
     def _group_limits(self, batch: FileBatch) -> IngestLimits:
-        """Return the limits with those of a group of files."""
         if batch.files == 1:
             return self._limits
         return replace(self._limits, group_files=batch.files, group_bytes=batch.bytes)
@@ -323,7 +317,6 @@ class SourcePass:
         self._settle(group, tally)
 
     def _settle(self, group: _Group, tally: Tally) -> None:
-        """Settle the files that were read, and move them away."""
         outcomes = self._intake.settle(tally.place, group.pending, group.known)
         self._put_away(group.waiting, outcomes, tally)
 
@@ -333,7 +326,6 @@ class SourcePass:
         outcomes: Mapping[str, Outcome],
         tally: Tally,
     ) -> None:
-        """Count files that were settled, and move them away."""
         place, counts = tally.place, Counter(outcomes[claim.id] for claim, _, _ in waiting)
         for claim, _, _ in waiting:
             self._claims.gone.came(place.root, claim.path)
@@ -420,7 +412,6 @@ class SourcePass:
         tally.report += ScanReport(closed=1)
 
     def _claim_all(self, candidates: Sequence[Candidate], tally: Tally) -> list[Claimed]:
-        """Claim files; skips files that are gone or were written to since they were listed."""
         place, reusable = tally.place, tally.opened.reusable
         require_folders(place, self._files)  # a pass is long: a folder may be another by now
         wanted = list[tuple[Path, ClaimRecord, Candidate]]()

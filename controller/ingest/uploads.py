@@ -45,7 +45,7 @@ from controller.store.base import ClaimRecord, DataflowRecord, Uploaded
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """The person or token that decides, and the reason; both are kept with the file."""
+    """Who decides, and why; both are kept with the file."""
 
     by: str
     why: str
@@ -82,9 +82,8 @@ class Uploads:
     ) -> Uploaded:
         """Like `receive`, for a name that is already in the form of `evidence`.
 
-        Args:
-            before_claim: Called with the claim after the file, but before the claim, is durable.
-            asked: Person and reason, if it replaces a file; kept in `same_as`.
+        `before_claim` is called with the claim after the file, but before the claim, is durable. If
+        the file replaces another one, `asked` has the person and the reason.
         """
         identity = upload_id(self._new_id(), key)
         part = place.incoming / upload_name(identity)
@@ -145,7 +144,6 @@ class Uploads:
         return first if first is not None and self._stands(first) else None
 
     def _stands(self, first: ClaimRecord) -> bool:
-        """Return whether the answer to the first upload of a key is still true."""
         if (first.reason or {}).get("code") == "file_gone":
             return False
         known = str((first.same_as or {}).get("claim", ""))
@@ -207,14 +205,11 @@ class ReplacementRequests:
         author: Author,
         key: str = "",
     ) -> Uploaded:
-        """Receive a file that replaces the file of its name, or retract the file of its name.
+        """Receive a file that replaces the file of its name, or retract that (`stream` is `None`).
 
         The next scan makes an increment of the difference. The caller has made sure that the
-        readers of the source can apply the difference, unless the request is `repeated`.
-
-        Args:
-            name: The file's name as its producer or `cbp claims` has it.
-            stream: The new file; `None` retracts the earlier file.
+        readers of the source can apply the difference, unless the request is `repeated`. The name
+        is as its producer or `cbp claims` has it.
 
         Raises:
             NotFoundError: There is no such source, or no current file of this name.
@@ -275,7 +270,6 @@ class ReplacementRequests:
         return name if name in known and path not in known else path
 
     def _earlier(self, place: SourcePlace, path: str) -> ClaimRecord:
-        """Return the claim of the current file of a name, as claims have it; raises as `ask`."""
         # First: one that is accepted meanwhile is found below.
         waiting = self._store.open_claims(place.dataflow, place.name)
         claim = self._store.named_claims(place.dataflow, place.name, [path]).get(path)

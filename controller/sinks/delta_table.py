@@ -5,11 +5,8 @@
 
 A commit has a transaction of this sink (Delta's `txn` action): its version is the increment. An
 increment whose transaction is in the table is not committed again. A commit is made against the
-version that was looked at, or not at all, so of two writers at one moment one is refused.
-
-A mirror can be replaced as a whole, in one commit, by the view as it is: when it begins, after a
-roll-back, and when its stage started again. Each replacement begins a new name of transactions. A
-table that has more commits of this sink than its note knows of is not believed, either.
+version that was looked at, or not at all. Each replacement of a mirror begins a new name of
+transactions.
 
 Commits of others are found by the log entries after the version that this sink wrote last. What
 only rewrites the layout of files (OPTIMIZE, VACUUM) is let pass.
@@ -89,7 +86,6 @@ class _DeltaTarget(FolderTarget):
         return replace(note, claimed=True, version=table.version())
 
     def _seen(self, note: SinkNote, version: int) -> SinkNote:
-        """Return the note as of a version; refuse commits that the sink did not make."""
         ours = 0
         for number in range(note.version + 1, version + 1):
             operation = self._writer(note, number)
@@ -147,7 +143,6 @@ class _DeltaTarget(FolderTarget):
         return replace(note, version=after)
 
     def _sync(self, version: int) -> None:
-        """Make a version durable: its files, its log entry, and their names."""
         adds = (action["add"]["path"] for action in self._actions(version) if "add" in action)
         paths = [f"{self.folder}/{path}" for path in adds]
         paths.append(f"{self.folder}/{LOG}/{version:020d}.json")
@@ -295,7 +290,6 @@ def _numbered(
 
 
 def _last(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the net changes of a batch, one per record."""
     left = batch.filter(pc.not_equal(batch.column(CHANGE_TYPE), "update_before"))
     return pa.RecordBatch.from_arrays([left.column(name) for name in schema.names], schema=schema)
 

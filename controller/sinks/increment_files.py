@@ -48,9 +48,8 @@ def is_stale(
 ) -> bool:
     """Return whether a roll-back undid a published increment; pure.
 
-    Args:
-        known: Roll-backs up to this generation were taken into account, so their undone
-            increments that an operator kept do not count again.
+    Roll-backs up to the generation `known` were taken into account, so their undone increments that
+    an operator kept do not count again.
     """
     if "." not in flow:
         return False  # roll-backs keep what arrived at a source
@@ -137,7 +136,6 @@ class IncrementFiles(FolderTarget):
             self.files.remove_temporaries(self.folder)
 
     def _check(self, path: str, draft: str, batches: Iterable[pa.RecordBatch]) -> None:
-        """Raise `SinkForeignError` unless a file is the increment's."""
         self._write(draft, batches)
         same = filecmp.cmp(path, draft, shallow=False)
         if not (same or (self.to == "parquet" and _same_records(path, draft))):
@@ -159,7 +157,6 @@ class IncrementFiles(FolderTarget):
 
 
 def _same_records(path: str, other: str) -> bool:
-    """Return whether two Parquet files have the same records, perhaps of different writers."""
     try:
         with pq.ParquetFile(path) as one, pq.ParquetFile(other) as two:
             if one.metadata.num_rows != two.metadata.num_rows:

@@ -3,12 +3,8 @@
     <tables>/<dataflow>/_sinks/<sink>-<identity>.json
 
 A note is the truth about its sink, as the database may be lost. It is written after each increment
-that was published, so after a crash it can be one increment behind its target. Targets find out:
-they publish an increment of one index and generation once. A note stays when its sink is taken out
-of the document, so the sink continues when it comes back.
-
-`token` is written into the target, too. A target that has another one was filled by another life
-of a dataflow, whose increments have the same numbers.
+that was published, so after a crash it can be one increment behind its target. It stays when its
+sink is taken out of the document, so the sink continues when it comes back.
 
 Guaranteed: a note is whole, and its folder is never made again after the deletion of a dataflow.
 """
@@ -101,9 +97,8 @@ class SinkNotes:
     def save(self, folder: str, sink: str, identity: str, note: SinkNote) -> None:
         """Replace a note durably.
 
-        Raises:
-            OperatingError: The folder is missing, for example because the dataflow was deleted,
-                or cannot be written.
+        Raises `OperatingError` if the folder cannot be written, or is missing, for example because
+        the dataflow was deleted.
         """
         path = local_path(_path(folder, sink, identity))
         value = {"format": FORMAT, **asdict(note)}

@@ -3,13 +3,9 @@
     what is wrong with the position (roll-back, gap)?  -> an operator chooses, or it is set right
     for each increment that was recorded since:        target, then note, then store
 
-The order makes each step a redo of what a crash left: the target publishes an increment once, the
-note says what the target has, and the store is the note's copy for people. Only the leader works;
-every effect passes the fence of its lease. What a slower former leader still writes is the same
-file, or loses the race for a version of a table.
-
-A pass ends after some seconds, so that other sinks get its place. A failure is the sink's own: it
-is stored, shown and tried again with growing pauses.
+The order makes each step a redo of what a crash left (README). Only the leader works; every effect
+passes the fence of its lease. A pass ends after some seconds, so that other sinks get its place. A
+failure is the sink's own: it is stored, shown and tried again with growing pauses.
 
 Invariants (tests/controller/sinks): the records in a target are those of the flow, each once,
 wherever a crash happens; what a sink has not published stays.
@@ -181,9 +177,8 @@ class SinkPublishing:
     def due(self) -> list[tuple[str, str]]:
         """Return those of `all` with work, so that the cost of a call depends on their number.
 
-        A sink is done with a revision of its dataflow after a pass that had nothing to publish.
-        A failed sink is due at its next attempt. Some of the others have their turn in each
-        call.
+        A sink is done with a revision of its dataflow after a pass that had nothing to publish; a
+        failed one is due at its next attempt. Some of the others have their turn in each call.
         """
         revisions, rows = self.store.revisions(), self.store.sinks()
         if any(self._declared.get(name, _NEVER)[0] != one for name, one in revisions.items()):
@@ -359,13 +354,11 @@ class SinkPublishing:
         return reached < end
 
     def _is_current(self, record: DataflowRecord) -> bool:
-        """Return whether a dataflow is unchanged since this pass began."""
         now = self.store.dataflow(record.name)
         same = now.created_at == record.created_at and now.generation == record.generation
         return same and self.open_log(record.folder).generation == record.generation
 
     def _undoing(self, work: SinkWork) -> Sequence[Generation]:
-        """Return the roll-backs that concern the flow: arrivals at a source stay."""
         return () if work.node.reads in work.flows.sources else work.generations
 
     def _home(self, work: SinkWork, index: int) -> int:
@@ -420,7 +413,6 @@ class SinkPublishing:
         return SinkNote(self.random_hex(16), first, record.generation, first)
 
     def _keep(self, work: SinkWork, note: SinkNote) -> None:
-        """Write the note, unless it is unchanged."""
         if note != work.note:
             name, identity = work.node.name, work.row.identity
             self.notes.save(work.record.folder, name, identity, note)

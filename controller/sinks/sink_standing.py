@@ -115,9 +115,8 @@ def trouble_of(record: SinkRecord) -> str:
 class SinkReport:
     """One sink, with its target, its progress, and its error.
 
-    Attributes:
-        begun: Whether the service has started the sink; otherwise all figures are initial values.
-        lag_seconds: Age of the oldest waiting increment; `None` if none waits, or it is unknown.
+    Until it has `begun`, all figures are initial values. `lag_seconds` is the age of the oldest
+    waiting increment; `None` if none waits, or it is unknown.
     """
 
     node: SinkNode

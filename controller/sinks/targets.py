@@ -1,12 +1,9 @@
 """Makes the target of a sink, after checking that its place is allowed.
 
-`SinkPlaces` has the folders and hosts to which the operator allows sinks to write.
-
     CBP_SINK_ROOTS    folders below which sinks write; by default `<root>/sinks`
     CBP_SINK_SECRETS  folder of the secrets that sign webhooks; by default `<root>/secrets`
 
-`controller.allowed_folders` judges paths. Addresses of webhooks are judged when they are dialled
-(`controller.outbound`).
+Addresses of webhooks are judged when they are dialled (`controller.outbound`).
 """
 
 from __future__ import annotations
@@ -44,9 +41,8 @@ _SECRET_BYTES_MAX = 4096
 class SinkPlaces:
     """The allowed targets.
 
-    Attributes:
-        roots: Folders, absolute; relative paths begin at the first one.
-        taken: Folders of the service itself, to which no sink writes.
+    Relative paths begin at the first of the `roots`; the folders that are `taken` are the
+    service's.
     """
 
     roots: tuple[Path, ...]
@@ -60,11 +56,7 @@ class SinkPlaces:
                 yield Mistake("sink_place_refused", f"sinks.{sink.name}.path", why)
 
     def folder(self, sink: SinkNode) -> tuple[str, str]:
-        """Return the folder of a sink and its root, after following links.
-
-        Raises:
-            SinkPlaceError: If the folder is not allowed.
-        """
+        """Return the folder of a sink and its root, links followed; raises `SinkPlaceError`."""
         allowed = self._allowed
         if why := allowed.refusal(sink.path):
             raise SinkPlaceError(sink.path, why)
@@ -74,8 +66,7 @@ class SinkPlaces:
     def secret(self, sink: SinkNode) -> bytes | None:
         """Return the secret that signs a webhook's requests; `None` if they are not signed.
 
-        Raises:
-            SinkSecretError: If the secret cannot be read, or if other users can read it.
+        Raises `SinkSecretError` if the secret cannot be read, or if other users can read it.
         """
         if not sink.secret:
             return None
@@ -102,8 +93,7 @@ class SinkPlaces:
 class Targets:
     """Makes targets; safe to use from several threads.
 
-    Attributes:
-        cleaned: Folders from which this process has removed the drafts of killed writers.
+    This process has removed the drafts of killed writers from the `cleaned` folders.
     """
 
     places: SinkPlaces
@@ -149,7 +139,6 @@ class Targets:
 
 
 def _view(dataflow: Dataflow, name: str) -> tuple[pa.Schema, tuple[str, ...]]:
-    """Return the columns of a view, and those that name a record."""
     translator, spec = dataflow.tables()[name]
     key = dict.fromkeys((*translator.key_of(spec).names, *spec.second_key))
     return column_schema(spec.schema), tuple(key)

@@ -70,11 +70,7 @@ def delivery_body(
 
 @dataclass(frozen=True, slots=True)
 class Webhook(Target):
-    """Posts to an address; see the module header. Deliveries cannot be taken back.
-
-    Attributes:
-        secret: Signs the bodies; `None` means that they are not signed.
-    """
+    """Posts to an address; deliveries cannot be taken back. Without a `secret` none is signed."""
 
     url: str
     secret: bytes | None

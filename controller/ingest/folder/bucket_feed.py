@@ -76,10 +76,8 @@ class Receive(Protocol):
 class Buckets:
     """Access to buckets.
 
-    Attributes:
-        make_store: Makes the reader of buckets; called when the first source needs it.
-        seconds: Time between two listings of a location.
-        executor: Fetches small objects ahead, each in a thread; `None` fetches none ahead.
+    `make_store` is called when the first source needs it; `seconds` are between two listings of a
+    location; an `executor` fetches small objects ahead.
     """
 
     allowed: AllowedLocations = field(default_factory=AllowedLocations)
@@ -93,11 +91,8 @@ class Buckets:
 class BucketFeed:
     """Lists locations and claims objects; one call of `fetch` at a time for each source.
 
-    Args:
-        on_claim: Called with the dataflow after objects were fetched, which then wait to be read.
-
-    Attributes:
-        troubles: Sources whose location cannot be read now, by their folder.
+    `on_claim` is called with the dataflow after objects were fetched, which then wait to be read.
+    `troubles` has the sources whose location cannot be read now.
     """
 
     def __init__(
@@ -142,9 +137,7 @@ class BucketFeed:
         hold: Hold,
         stopping: Callable[[], bool],
     ) -> None:
-        """Claim new objects of a source for some seconds, if it is `due`.
-
-        A failure is recorded, and does not affect other sources.
+        """Claim new objects of a source for some seconds, if it is `due`; a failure is recorded.
 
         Raises:
             LogConflictError: Another controller takes in files, so this one must stop.
@@ -218,7 +211,6 @@ class BucketFeed:
         hold: Hold,
         stopping: Callable[[], bool],
     ) -> BucketListing:
-        """List a location; make many records of the index one."""
         limits, unreadable = self.buckets.limits, self._unreadable.get(place.root, set())
         listing = list_location(
             location,
@@ -278,7 +270,6 @@ class _Slice:
     ahead: dict[str, Future[bytes]] = field(default_factory=dict)
 
     def run(self, waiting: list[ClaimRecord]) -> None:
-        """Claim objects until none is left, time is over, or enough wait to be read."""
         limits, new, now = self.feed.buckets.limits, self.listing.new, self.feed.buckets.monotonic
         count = max(limits.waiting_files, self.place.source.batch.files) - len(waiting)
         size = limits.waiting_bytes - sum(claim.bytes for claim in waiting)
@@ -306,7 +297,6 @@ class _Slice:
         self._note()
 
     def _is_claimed(self, name: str, one: StoredObject) -> bool:
-        """Claim an object; return whether it is claimed now."""
         listing = self.listing
         try:
             claimed = self._claim(name, one)
@@ -394,12 +384,7 @@ class _ObjectStream:
         self._left, self._fetched, self._begun = memoryview(b""), 0, False
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes; `b""` at the end.
-
-        Raises:
-            OperatingError: As `ObjectStore.read`, or `ObjectSlowError`.
-            IntakeStoppedError: `stopping` returned true.
-        """
+        """Return up to `size` bytes; raises as `ObjectStore.read`, or `ObjectSlowError`."""
         if not self._left and (self._fetched < self._one.size or not self._begun):
             self._left = memoryview(self._block())
         data, self._left = bytes(self._left[:size]), self._left[size:]

@@ -116,11 +116,7 @@ class _Record:
 
 @dataclass(slots=True)
 class ObjectIndex:
-    """The index of one source at one location, as read by `load`.
-
-    Attributes:
-        numbers: The numbers of its valid records, ascending.
-    """
+    """The index of one source at one location; `numbers` are those of its valid records."""
 
     folder: str
     location: str
@@ -131,11 +127,7 @@ class ObjectIndex:
 
     @classmethod
     def load(cls, increments: str, location: str, files: Files) -> ObjectIndex:
-        """Read the index of a source, by the folder of its increments.
-
-        Raises:
-            FileDamagedError, FileLostError: A record is damaged, or missing between others.
-        """
+        """Read the index of a source; raises `FileDamagedError` or `FileLostError`."""
         made = cls(f"{increments}/_objects", location, files)
         numbers = sorted(record_numbers(files.list_names(made.folder)))
         made.next = numbers[-1] + 1 if numbers else 0
@@ -159,10 +151,7 @@ class ObjectIndex:
         return self._seen.get(name) == (one.etag, one.size)
 
     def put(self, claimed: Iterable[tuple[str, StoredObject]]) -> None:
-        """Note that objects were claimed, at least one; durable when it returns.
-
-        Each comes with its key relative to the location. Raises `LogConflictError`.
-        """
+        """Note claimed objects, durably, by their keys in the location; or `LogConflictError`."""
         objects = tuple((name, one.etag, one.size) for name, one in claimed)
         self._put(_Record(self.location, not self.numbers, objects))
         self._seen.update((name, (etag, size)) for name, etag, size in objects)
@@ -250,15 +239,8 @@ def list_location(
 ) -> BucketListing:
     """List a location; reads names, ETags and sizes only.
 
-    Args:
-        increments: Folder of the source's increments.
-        last: Names of objects to claim after all others.
-        stopping: Called for each page; returns whether to stop.
-
-    Raises:
-        OperatingError: As `ObjectStore.pages`.
-        FileDamagedError, FileLostError: The index cannot be read.
-        IntakeStoppedError: `stopping` returned true.
+    Names of `last` are claimed after all others. `stopping` is called for each page. Raises as
+    `ObjectStore.pages` and `ObjectIndex.load`, or `IntakeStoppedError`.
     """
     made = BucketListing(location, now, ObjectIndex.load(increments, str(location), files))
     new, left_out = list[tuple[str, StoredObject]](), list[Unclaimed]()
@@ -285,5 +267,4 @@ def list_location(
 
 
 def _turn(name: str) -> bytes:
-    """Return the sort key of an object: the order of S3."""
     return name.encode("utf-8", "surrogatepass")

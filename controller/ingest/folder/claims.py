@@ -152,11 +152,7 @@ class OpenClaims:
 
 
 class Claims:
-    """Makes claims and finds their files; methods can be called from several threads.
-
-    Attributes:
-        gone: Remembers claimed files that are in none of the source's folders.
-    """
+    """Makes claims and finds their files; methods can be called from several threads."""
 
     def __init__(self, ports: Ports) -> None:
         self._store, self._files, self._clock = ports.store, ports.files, ports.clock
@@ -178,12 +174,7 @@ class Claims:
             return OpenClaims(copies, claims, foreign)
 
     def make(self, place: SourcePlace, source: Path, claim: ClaimRecord) -> ClaimRecord:
-        """Claim a file, whose claim has the status `claiming`; it gets its sequence.
-
-        Raises:
-            FileNotFoundError: The producer removed the file. The claim stays open, and the next
-                pass settles it.
-        """
+        """Claim a file by a claim in status `claiming`; raises `FileNotFoundError`."""
         made = self.make_all(place, [(source, claim, None)])
         if not made:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
@@ -202,9 +193,8 @@ class Claims:
                 entry. A file that changed since it was listed is skipped.
             known: Ids of claims that were recorded before; the others get their sequence.
 
-        Returns:
-            The claims whose files existed, in order. The others stay open: a later pass uses
-            them again or settles them.
+        The claims whose files existed are returned, in order. The others stay open: a later pass
+        uses them again or settles them.
         """
         with self._locks.hold(place.root):
             new = [claim for _, claim, _ in files if claim.id not in known]
@@ -293,7 +283,6 @@ class Claims:
         return bool(strays or opened.foreign)
 
     def _put_aside(self, place: SourcePlace, claim: ClaimRecord, path: Path) -> ClaimRecord:
-        """Put a correction into quarantine whose copy does not name the file that it corrects."""
         claim = replace(claim, path=f"correction-{claim.id}")
         message = (
             "the database was lost before this correction was read. The name of the file to "

@@ -199,7 +199,7 @@ class Scanned:
 class EligibleFiles:
     """Remembers the listings of one folder, and says which files may be claimed.
 
-    With `settle_seconds` 0 producers only rename complete files into place.
+    If producers only rename complete files into place, `settle_seconds` is 0.
     """
 
     def __init__(
@@ -273,7 +273,6 @@ class EligibleFiles:
     def _manifests(
         self, scanned: Scanned, ready: dict[str, Candidate], unfinished: Sequence[str]
     ) -> _Manifests:
-        """Read the manifests; an unreadable one is claimed, and then rejected."""
         made = _Manifests()
         for one in sorted(scanned.sealed, key=lambda one: one.name)[:_SEALED_MAX]:
             try:
@@ -399,7 +398,6 @@ def _scan(
 def _scan_below(
     root: Path, names: list[str], scanned: Scanned, unfinished: Sequence[str], enter: Enter
 ) -> None:
-    """Look at every name in folders below `incoming`, and in those below them."""
     device = os.lstat(root).st_dev
     while names:
         name = names.pop()

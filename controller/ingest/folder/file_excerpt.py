@@ -64,12 +64,7 @@ class QuarantinedFile:
 
 
 def open_kept(place: SourcePlace, claim: ClaimRecord) -> tuple[str, BinaryIO]:
-    """Open the file of a quarantined or decided claim; also return its path.
-
-    Raises:
-        FileNotFoundError: The file is missing.
-        FileRejectedError: It is not a regular file, or cannot be read.
-    """
+    """Open the file of a quarantined or decided claim, with its path; raises as `open_regular`."""
     name = kept_name(claim.id, claim.path)
     for folder in (place.quarantine, place.finished):
         try:

@@ -68,11 +68,7 @@ def require_folders(place: SourcePlace, files: Files) -> None:
 
 
 def require_real(place: SourcePlace) -> list[Path]:
-    """Check the existing folders of a source; return the missing ones.
-
-    Raises:
-        DropFolderError: One is a link or not a folder, or they are on several devices.
-    """
+    """Check the existing folders of a source; return the missing ones. Raises `DropFolderError`."""
     missing, devices = list[Path](), set[int]()
     for parent in (place.root.parent, place.root):
         _real_status(parent)
@@ -131,11 +127,7 @@ class FolderOwners:
         self._owners: dict[tuple[int, int], Path] = {}
 
     def require(self, place: SourcePlace) -> None:
-        """Note the folders of a source as its own; missing ones are left out.
-
-        Raises:
-            DropFolderError: One of them is a folder of another source.
-        """
+        """Note the folders of a source as its own; raises `DropFolderError` if another has them."""
         for folder in place.folders:
             identity = _identity(folder)
             if identity is None:

@@ -77,27 +77,20 @@ def gone_reason(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
 
 
 def _missed_at(claim: ClaimRecord) -> datetime:
-    """Return when the file of a settled claim was missed.
-
-    Claims that an earlier version settled have no such time; theirs is when they were made.
-    """
+    """Return when the file was missed; of a claim of an earlier version, when it was made."""
     text = (claim.reason or {}).get("missed_at")
     return datetime.fromisoformat(text) if isinstance(text, str) else claim.created_at
 
 
 def _acknowledged(claim: ClaimRecord) -> bool:
-    """Return whether the producer had a confirmation: the file was moved, or uploaded."""
     return claim.status == "claimed" or bool(claim.sha256)
 
 
 @dataclass(frozen=True, slots=True)
 class GoneFile:
-    """One file that disappeared.
+    """One file that disappeared: `since` it was claimed, `missed_at` it was found to be missing.
 
-    Attributes:
-        since: When it was claimed, in UTC.
-        lost: Whether it had been acknowledged.
-        missed_at: When it was found to be missing, in UTC.
+    `lost` means that it had been acknowledged. Times are in UTC.
     """
 
     name: str

@@ -188,7 +188,6 @@ class LateWrites:
                 self._stamps.popitem(last=False)
 
     def _settle(self, place: SourcePlace, names: list[str], stopping: Callable[[], bool]) -> int:
-        """Quarantine the files whose content differs from their claims; return how many."""
         settled = 0
         for start in range(0, len(names), _ASKED_AT_ONCE):
             some = {name.partition("-")[0]: name for name in names[start : start + _ASKED_AT_ONCE]}
@@ -220,7 +219,6 @@ class LateWrites:
     def _quarantine(
         self, place: SourcePlace, claim: ClaimRecord, path: Path, comparison: _Comparison
     ) -> None:
-        """Move a changed file into quarantine with its reason, then record its claim."""
         identity = f"{claim.id}g"
         target = place.quarantine / kept_name(identity, claim.path)
         reason = _reason(claim, identity, comparison, target, place)
@@ -311,7 +309,6 @@ def _reason(
 
 
 def _rest(claim: ClaimRecord, comparison: _Comparison, target: Path, place: SourcePlace) -> str:
-    """Return how to take in the rest of a file that grew."""
     if place.source.format in (*BINARY_FORMATS, "xml"):
         return f"Drop the later content as a separate file, in the format {place.source.format}"
     header = ", with the header line in front" if place.source.format == "csv" else ""
@@ -354,7 +351,6 @@ def remove_finished(place: SourcePlace, files: Files, plan: Expiry) -> None:
 
 
 def _finished(place: SourcePlace) -> Iterator[tuple[str, int]]:
-    """Yield name and size of the entries of `finished`; follows no link."""
     with suppress(FileNotFoundError), os.scandir(place.finished) as entries:
         for entry in entries:
             with suppress(OSError):  # only this name fails: it stays
@@ -364,7 +360,6 @@ def _finished(place: SourcePlace) -> Iterator[tuple[str, int]]:
 
 
 def _held(number: int, name: str, size: int, now: datetime) -> Held | None:
-    """Return a finished file; `None` if the service did not name it."""
     arrived = claimed_at(name)
     if arrived is None:
         return None

@@ -76,10 +76,8 @@ def is_sealed(name: str) -> bool:
 def read_manifest(path: Path, unfinished: Sequence[str] = UNFINISHED) -> Manifest:
     """Read a manifest, which cannot announce files with the endings `unfinished`.
 
-    Raises:
-        FileRejectedError: `manifest_mismatch`, or a rule of `read_regular`; names the files that
-            the manifest seems to name, as far as they can be read.
-        OSError: The file is missing, or the machine has no memory or no file descriptor left.
+    Raises `FileRejectedError` as `manifest_mismatch`, naming the files that the manifest seems to
+    name, or as `read_regular`.
     """
     data = read_regular(path, bytes_max=MANIFEST_BYTES_MAX)
     try:
@@ -104,7 +102,6 @@ def _parsed(path: Path, data: bytes, unfinished: Sequence[str]) -> Manifest:
 
 
 def _named_files(data: bytes) -> str:
-    """Return the treatment of files that a damaged manifest seems to name, in words."""
     text = data[:_NAMES_BYTES_MAX].decode(errors="replace")
     names = [excerpt(match[1]) for match in islice(_NAMED.finditer(text), _NAMES_SHOWN_MAX)]
     if not names:

@@ -176,8 +176,6 @@ def _session_class() -> type[Any]:
     from aiobotocore.httpsession import AIOHTTPSession
 
     class Straight:
-        """An aiohttp session that follows no redirection; botocore gets it as the answer."""
-
         def __init__(self, session: Any) -> None:
             self._session = session
 
@@ -192,7 +190,6 @@ def _session_class() -> type[Any]:
 
 
 def _failure(error: Exception, bucket: str, key: str | None) -> Exception:
-    """Return the error for an operator, with the object and the reason."""
     what = f"s3://{bucket}/{key or ''}"
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
     answer = response.get("Error", {}) if isinstance(response, dict) else {}

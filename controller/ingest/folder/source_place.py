@@ -184,19 +184,18 @@ class SourcePlace:
     def claimed_name(self, claim: str, path: str) -> str:
         """Return the name of a claimed copy.
 
-        It holds the original name, in case the store is lost before the file is accepted: without
-        the name a retry of the file could not be recognised. A name that is too long is left out.
+        It holds the original name, unless that is too long: without it, a retry of the file could
+        not be recognised if the store is lost before the file is accepted.
         """
         name = f"{claim}-{quote(path, safe='')}"
         return name if len(name) <= _NAME_BYTES_MAX else claim
 
 
 def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
-    """Move a file durably; both folders are on one device.
+    """Move a file durably.
 
-    Raises:
-        DropFolderError: The target's folder is missing; the file was not moved.
-        OSError: The rename failed; the file was not moved.
+    Raises `OSError`, or `DropFolderError` if the target's folder is missing; the file was not moved
+    then.
     """
     faults("rename.before")
     try:
@@ -210,14 +209,10 @@ def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
 
 
 def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -> set[Path]:
-    """Move files durably into one folder, with one sync of each folder.
+    """Move files durably into one folder, with one sync of each; return the new paths.
 
-    Returns:
-        The new paths of the existing files; missing files are left out.
-
-    Raises:
-        DropFolderError: The target's folder is missing; as for `OSError`.
-        OSError: A rename failed; this file and the later ones were not moved.
+    Missing files are left out. Raises as `move`; the file that failed and the later ones were not
+    moved.
     """
     moved = list[tuple[Path, Path]]()
     for path, target in moves:

@@ -128,11 +128,7 @@ class TableFeeds:
     allowed: AllowedFolders
 
     def locate(self, place: SourcePlace) -> SourcePlace:
-        """Return the place of a `delta` source with its table's folder; other places unchanged.
-
-        Raises:
-            TablePlaceError: The settings do not allow the folder.
-        """
+        """Add the table's folder to the place of a `delta` source; raises `TablePlaceError`."""
         if place.source.format != "delta":
             return place
         path = place.source.options["table"]
@@ -143,9 +139,7 @@ class TableFeeds:
     def claim_next(self, place: SourcePlace) -> bool:
         """Claim the next versions; return whether versions are claimed, which are to be taken in.
 
-        Raises:
-            OperatingError: An error of `controller.ingest.errors`, or as `Uploads.receive`.
-            FileDamagedError: The position, or an entry of the table's log, cannot be read.
+        Raises an error of `controller.ingest.errors`, as `Uploads.receive`, or `FileDamagedError`.
         """
         if self._waits(place):
             return False
@@ -191,11 +185,9 @@ class _Log:
         self._log = DeltaLog(table, files)
 
     def at(self, group: ChangeGroup) -> FeedPosition:
-        """Return the position of a group that is known by its last version."""
         return FeedPosition(group, self._digest(group.last))
 
     def begin(self) -> FeedPosition:
-        """Return the group of all rows of the newest version."""
         newest = self._newest()
         try:
             snapshot = self._log.snapshot(newest)
@@ -288,7 +280,6 @@ class _Log:
             return None
 
     def _digest(self, version: int) -> str:
-        """Return the SHA-256 of an entry; `""` if it was removed."""
         data = self._entry(version)
         return "" if data is None else hashlib.sha256(data).hexdigest()
 

@@ -58,10 +58,7 @@ Row = Sequence[str]
 def read_access_log(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
     """Yield the records of a log in order, up to the first wrong line.
 
-    Wrong lines go to `bad`: `access_log_invalid`, `value_type`, `value_missing`.
-
-    Raises:
-        FileRejectedError: `line_end`: the last line has no end.
+    Wrong lines go to `bad`: `access_log_invalid`, `value_type`, `value_missing`. Raises `line_end`.
     """
     options, bad = reading.options, reading.bad
     layout = _Layout(combined=options.combined)
@@ -81,8 +78,6 @@ def read_access_log(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[p
 
 
 class _Layout:
-    """Splits lines of one layout into their parts."""
-
     def __init__(self, *, combined: bool) -> None:
         self._name, other = ("combined", "common") if combined else ("common", "combined")
         self._parts, self._line = _PARTS[combined], _LINES[combined]
@@ -90,7 +85,6 @@ class _Layout:
         self._hint = f", but of the {other} layout; declare options: {{layout: {other}}}"
 
     def rows(self, lines: list[str], first: int, bad: BadLines) -> tuple[list[Row], list[int]]:
-        """Return the parts of each line and its number; wrong lines go to `bad`."""
         rows, numbers = list[Row](), list[int]()
         fullmatch = self._line.fullmatch
         for number, raw in enumerate(lines, first):
@@ -116,8 +110,6 @@ class _Layout:
 
 
 class _Column:
-    """Builds the arrays of one declared column."""
-
     def __init__(self, field: Field) -> None:
         self.name = field.name
         self._field, self._type = field, arrow_type(field.type)

@@ -47,9 +47,7 @@ _LONG_BYTES = 10
 class AvroContainer:
     """Reads one file from its beginning to its end.
 
-    Raises:
-        FileRejectedError: `format_mismatch`, `avro_damaged`, `avro_limits` or
-            `compression_unsupported`.
+    Raises `format_mismatch`, `avro_damaged`, `avro_limits` or `compression_unsupported`.
     """
 
     def __init__(self, content: ClaimedContent, limits: IngestLimits) -> None:
@@ -73,9 +71,7 @@ class AvroContainer:
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """Yield the blocks in order: the declared number of records, and their data.
 
-        Raises:
-            FileRejectedError: `avro_damaged`, `avro_limits`, `decompression_ratio` or
-                `decompressed_too_large`.
+        Raises `avro_damaged`, `avro_limits`, `decompression_ratio` or `decompressed_too_large`.
         """
         bytes_max, total = self._limits.row_group_bytes, 0
         while self._has_more():
@@ -227,12 +223,8 @@ _BATCH_BYTES = 8 << 20
 def read_avro(content: ClaimedContent, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Yield the records of a file in order, up to the first wrong one.
 
-    Wrong rows go to `bad`: `value_range`, `value_missing`.
-
-    Raises:
-        FileRejectedError: `format_mismatch`, an `avro_...` rule, `column_type`,
-            `column_missing`, `column_unknown`, `line_too_long`, `compression_unsupported`,
-            `decompression_ratio` or `decompressed_too_large`.
+    Wrong rows go to `bad`: `value_range`, `value_missing`. Raises as `AvroContainer`, or
+    `column_type`, `column_missing`, `column_unknown`, `line_too_long`.
     """
     container = AvroContainer(content, reading.limits)
     try:
@@ -251,8 +243,6 @@ def read_avro(content: ClaimedContent, reading: Reading) -> Iterator[pa.RecordBa
 
 
 class _Records:
-    """Decodes blocks of records."""
-
     def __init__(self, fields: list[tuple[str, AvroType]], reading: Reading) -> None:
         self._fields, self._limits, self._rows = fields, reading.limits, 0
         declared = reading.schema
@@ -270,7 +260,6 @@ class _Records:
         return pa.schema(fields)
 
     def keep(self, names: list[str]) -> None:
-        """Convert only these columns."""
         fields = enumerate(self._fields)
         self._kept = [(at, name, type_.arrow) for at, (name, type_) in fields if name in names]
 

@@ -22,12 +22,7 @@ from controller.value_conversion import excerpt
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """Return the 64-bit number that begins at `at`, and the position of its end.
-
-    Raises:
-        IndexError: The data ends before the number does.
-        ValueError: The number has more than 64 bits.
-    """
+    """Return the 64-bit number that begins at `at`, and where it ends; raises as `Decode`."""
     byte = data[at]
     at += 1
     value = byte & 127
@@ -307,8 +302,7 @@ FIXED_BYTES_MAX = 1 << 20
 def record_fields(schema: Any) -> list[tuple[str, AvroType]]:
     """Return the fields of a file's records, by name.
 
-    Raises:
-        FileRejectedError: `avro_damaged`, `avro_limits` or `column_type`.
+    Raises `avro_damaged`, `avro_limits` or `column_type`.
     """
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
         message = "the file's schema is not a record; only Avro records have named columns"
@@ -320,8 +314,6 @@ def record_fields(schema: Any) -> list[tuple[str, AvroType]]:
 
 
 class _Schema:
-    """Reads one schema; remembers its named types."""
-
     def __init__(self) -> None:
         self._named: dict[str, AvroType | None] = {}
         self._count = 0

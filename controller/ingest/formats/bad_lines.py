@@ -156,11 +156,7 @@ class BadLines:
     def add(
         self, rule: str, message: str, *, line: int, column: str | None = None, cause: str = ""
     ) -> None:
-        """Note a mistake; the arguments are those of `FileRejectedError`.
-
-        Raises:
-            FileRejectedError: `bad_records`: more records are wrong than the source allows.
-        """
+        """Note a mistake; raises `bad_records` if more records are wrong than the source allows."""
         if self.wants(line):
             short = message if len(message) <= _MESSAGE_MAX else message[:_MESSAGE_MAX] + "..."
             bad_line = BadLine(line, column, rule, short, cause[:_MESSAGE_MAX])
@@ -185,9 +181,7 @@ class BadLines:
     def end(self, records: int = 0) -> tuple[BadLine, ...]:
         """Return the rejected records, by line, at the end of the file.
 
-        Raises:
-            FileRejectedError: There are mistakes, and the source rejects whole files; or
-                `bad_records`.
+        Raises the mistakes if the source rejects whole files, or `bad_records`.
         """
         if self._lines:
             raise self.error(more=self._dropped)
@@ -211,8 +205,7 @@ class BadLines:
     ) -> pa.RecordBatch | None:
         """Build a batch of rows; without wrong rows, if the source rejects single records.
 
-        Args:
-            build: Returns a batch; `None` after it has noted a mistake in at least one row.
+        `build` returns `None` after it has noted a mistake in at least one row.
         """
         while rows:
             if self._rejected:

@@ -65,11 +65,7 @@ _TEXT_PATTERNS = {"BOOLEAN": "(true|false)", "DATE": _DAY, "TIMESTAMP": f"{_MOME
 
 
 class ColumnBuilder:
-    """Builds the arrays of one column.
-
-    Args:
-        text: Whether values are CSV cells; otherwise they are parsed JSON.
-    """
+    """Builds the arrays of one column, of CSV cells (`text`) or of parsed JSON."""
 
     def __init__(self, field: Field, rules: ValueRules = STRICT, *, text: bool) -> None:
         self.field, self._rules = field, rules
@@ -140,11 +136,7 @@ class ColumnBuilder:
         return text.cast(self.type) if pattern and _are(text, pattern) else None
 
     def of_sound_text(self, text: pa.Array) -> pa.Array:
-        """Return strings as one array.
-
-        Raises:
-            pa.ArrowException, ValueError: A value may be wrong; `array` finds out which.
-        """
+        """Return strings as one array; raises if a value may be wrong: `array` finds out which."""
         try:
             array = self.of_text(text)
         except pa.ArrowException:
@@ -166,7 +158,6 @@ class ColumnBuilder:
 
 
 def _bytes(text: pa.Array) -> bytes:
-    """Return the characters of all strings of an array, one string after the other."""
     _, ends, data = text.buffers()
     if not len(text) or data is None:
         return b""
@@ -212,9 +203,7 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
 def refuse_column(name: str, line: int, reading: Reading) -> None:
     """Note that the record of a line has a column that the schema lacks.
 
-    Raises:
-        FileRejectedError: The source adds such columns, so the record is not rejected; or as
-            `BadLines.add`.
+    Raises `column_unknown` if the source adds such columns; or as `BadLines.add`.
     """
     bad = reading.bad
     if bad.rejects_rows and reading.options.rules.add_unknown:
@@ -225,7 +214,6 @@ def refuse_column(name: str, line: int, reading: Reading) -> None:
 
 
 def _spelled(name: str) -> str:
-    """Return a column's name as a schema has it, or a placeholder."""
     return name if _COLUMN.fullmatch(name) else "NAME"
 
 
@@ -244,11 +232,7 @@ class BatchBuilder:
     def batch(
         self, values: Sequence[Sequence[Any]], lines: Sequence[int], bad: BadLines
     ) -> pa.RecordBatch | None:
-        """Return one batch, or `None` if a row is wrong; `bad` then has the lines.
-
-        Args:
-            values: The values of each column of the schema, in its order.
-        """
+        """Return a batch of each column's values; `None` if a row is wrong, which `bad` has."""
         arrays = [
             column.array(column_values, lines, bad)
             for column, column_values in zip(self.columns, values, strict=True)
@@ -261,8 +245,7 @@ class BatchBuilder:
 class OriginColumns:
     r"""Columns for the origin of a record; the options `file_name` and `line_number` name them.
 
-    Args:
-        file: Name of the file as it was dropped; bytes that are not UTF-8 become `\xff`.
+    Bytes of the dropped file's name that are not UTF-8 become `\xff`.
     """
 
     def __init__(self, schema: Schema, options: LineOptions, file: str) -> None:
@@ -285,13 +268,9 @@ class OriginColumns:
         schema: pa.Schema,
         bad: BadLines,
     ) -> pa.RecordBatch | None:
-        """Return a batch of `arrays` and of these columns.
+        """Return a batch of these columns and of `arrays`, one for each of `others`.
 
-        Args:
-            arrays: One for each of `others`; `None` for a column with a wrong value.
-
-        Returns:
-            `None` if a row is wrong.
+        `None` if a row is wrong: then an array is `None`, or `bad` has the line.
         """
         if self._file_name:
             names = pa.repeat(pa.scalar(self._file, pa.string()), len(numbers))
@@ -319,8 +298,7 @@ class ArrowColumns:
     def present(self, actual: pa.Schema) -> list[str]:
         """Check a file's columns; return the declared columns that it has.
 
-        Raises:
-            FileRejectedError: `column_missing`, `column_unknown` or `column_type`.
+        Raises `column_missing`, `column_unknown` or `column_type`.
         """
         _check_columns(self._schema, actual, self._rules)
         names = self._schema.names
@@ -329,16 +307,10 @@ class ArrowColumns:
         return [name for name in names if name in actual.names]
 
     def batch(self, part: pa.RecordBatch, lines: Sequence[int]) -> pa.RecordBatch | None:
-        """Return a batch; `None` if there is nothing to yield.
+        """Return a batch of the columns of `present`; `None` if there is nothing to yield.
 
-        Wrong rows are reported: `value_range`, `value_missing`, `encoding`.
-
-        Args:
-            part: Columns that `present` returned.
-            lines: Number of each row, without gaps.
-
-        Raises:
-            FileRejectedError: `column_type`.
+        Wrong rows are reported, by `lines` (without gaps): `value_range`, `value_missing`,
+        `encoding`. Raises `column_type`.
         """
 
         def build(rows: Sequence[int], numbers: Sequence[int]) -> pa.RecordBatch | None:
@@ -379,7 +351,6 @@ class ArrowColumns:
     def _note_texts(
         self, values: pa.Array, field: Field, target: pa.DataType, lines: Sequence[int]
     ) -> None:
-        """Report the rows that hold a text which is not UTF-8."""
         noted = 0
         for at, line in enumerate(lines):
             # In the declared type, as a dictionary holds the texts of other rows, too.
@@ -421,8 +392,7 @@ class ArrowColumns:
 def _is_all_text(values: pa.Array) -> bool:
     """Return whether all texts are UTF-8, however deep: most formats of columns do not check it.
 
-    Raises:
-        ArrowInvalid: If the column is damaged otherwise.
+    Raises `ArrowInvalid` if the column is damaged otherwise.
     """
     try:
         values.validate(full=True)
@@ -434,7 +404,6 @@ def _is_all_text(values: pa.Array) -> bool:
 
 
 def _text_of(row: pa.RecordBatch) -> str:
-    """Return a row as one JSON object, for people."""
     try:
         values = row.to_pylist()[0]
     except (OverflowError, ValueError):  # a time that Python has not
@@ -513,8 +482,6 @@ def _hint(declared: DataType, actual: pa.DataType, rules: ValueRules) -> str:
 
 
 def _fits(declared: DataType, actual: pa.DataType, rules: ValueRules, *, top: bool = True) -> bool:
-    """Return whether a column of this Arrow type may hold values of the declared type."""
-
     def inner(declared: DataType, actual: pa.DataType) -> bool:
         return _fits(declared, actual, rules, top=False)
 

@@ -48,8 +48,7 @@ _LF, _CR = b"\n\r"
 class CsvColumns:
     """Parses blocks of one file.
 
-    Args:
-        places: Position of each declared column in the file; `None` for a missing column.
+    `places` are the positions of each declared column in the file; `None` for a missing column.
     """
 
     def __init__(
@@ -110,7 +109,6 @@ class CsvColumns:
 
 
 def _has_plain_lines(data: bytes) -> bool:
-    """Return whether no line is blank, and an LF follows each CR."""
     if data.startswith((b"\n", b"\r", b"\xef\xbb\xbf")) or b"\n\n" in data:
         return False
     ends = data.count(b"\r")
@@ -150,11 +148,8 @@ _HEADER = re.compile(r"[\r\n]*+[^\n]++")
 def read_csv(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
     """Yield the records of a file in order, up to the first wrong one.
 
-    Wrong lines go to `bad`: `csv_fields`, `value_type`, `value_missing`.
-
-    Raises:
-        FileRejectedError: `csv_quote`, `csv_header`, `line_end`, `column_missing` or
-            `column_unknown`: the rest cannot be read.
+    Wrong lines go to `bad`: `csv_fields`, `value_type`, `value_missing`. Raises `csv_quote`,
+    `csv_header`, `line_end`, `column_missing` or `column_unknown`: the rest cannot be read.
     """
     options, reader = reading.options, _Reader(reading)
     for block in _header_apart(blocks) if options.csv.header else blocks:
@@ -179,8 +174,6 @@ def _header_apart(blocks: Iterable[TextBlock]) -> Iterator[TextBlock]:
 
 
 class _Reader:
-    """Reads the blocks of one file: records to batches; wrong lines go to `bad`."""
-
     def __init__(self, reading: Reading) -> None:
         self._reading, self._bad = reading, reading.bad
         self._options = reading.options.csv
@@ -213,7 +206,6 @@ class _Reader:
                 yield batch
 
     def _whole(self, block: TextBlock) -> pa.RecordBatch | None:
-        """Return all records of a block, if none of them is odd."""
         limits, size = self._reading.limits, len(block.text)
         # After a wrong line no record is yielded, but each further wrong line is named.
         if self._columns is None or self._records.is_open or self._bad.refuses:
@@ -240,7 +232,6 @@ class _Reader:
         return self._builder.batch(_columns(rows, self._places), numbers, self._bad)
 
     def end(self) -> None:
-        """Check that the file has a header, and that its last record is whole."""
         self._records.check_closed()
         if self._columns is None:
             message = "the file is empty; expected a header line"
@@ -261,7 +252,6 @@ def _line_of(cells: Cells, options: CsvOptions) -> str:
 
 
 def _drop_odd(numbers: list[int], rows: list[Cells], width: int, bad: BadLines) -> None:
-    """Report to `bad` the rows that do not have `width` fields; remove them and their numbers."""
     if set(map(len, rows)) <= {width}:
         return
     for number, cells in zip(numbers, rows, strict=True):
@@ -274,7 +264,6 @@ def _drop_odd(numbers: list[int], rows: list[Cells], width: int, bad: BadLines) 
 
 
 def _columns(rows: Sequence[Cells], places: list[int | None]) -> list[Sequence[str | None]]:
-    """Return the values of each declared column."""
     columns = list(zip(*rows, strict=True))
     nothing = [None] * len(rows)
     return [nothing if at is None else columns[at] for at in places]
@@ -317,9 +306,7 @@ class _Records:
 
     Each character is examined a bounded number of times, whatever the quotes. If a record is still
     open at the end of its line, its cells so far are kept and parsing resumes where it stopped.
-
-    Attributes:
-        width: Number of columns; `0` until the header, which is the first record, says it.
+    `width` is 0 until the header, which is the first record, says it.
     """
 
     def __init__(self, options: CsvOptions, record_bytes_max: int) -> None:
@@ -341,7 +328,6 @@ class _Records:
 
     @property
     def is_open(self) -> bool:
-        """Whether a record continues in the next line."""
         return self._open is not None
 
     def read(self, lines: Iterable[str], first: int) -> tuple[list[int], list[Cells]]:
@@ -353,7 +339,6 @@ class _Records:
         return numbers, rows
 
     def check_closed(self) -> None:
-        """Raise `csv_quote` if a record is open."""
         if self.is_open:
             message = (
                 "a quoted field that begins in this record is not closed before the end of the file"

@@ -87,11 +87,9 @@ def last_version(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChangeGroup:
-    """The part of a table that is read for one increment.
+    """The part of a table that is read for one increment: versions `first` to `last`, inclusive.
 
-    Attributes:
-        first, last: The versions whose changes are read, both inclusive.
-        snapshot: Whether to read all rows of version `last` instead, each as an insert.
+    Of a `snapshot`, all rows of version `last` are read instead, each as an insert.
     """
 
     table: str
@@ -214,11 +212,7 @@ class ChangedRows:
         return batch
 
     def check_counts(self, size: int) -> None:
-        """Compare the file, after all of it was read, with its entry in the log.
-
-        Raises:
-            FileRejectedError: `delta_damaged`.
-        """
+        """Compare the file, once it was read, with its entry in the log; raises `delta_damaged`."""
         for what, has, said in (("bytes", size, self.size), ("rows", self.read, self.rows)):
             if said not in (has, UNKNOWN):
                 message = f"the file has {has} {what}, but the table's log says {said}"
@@ -228,10 +222,8 @@ class ChangedRows:
 def changed_files(table: str, group: ChangeGroup) -> Iterator[ChangedRows]:
     """Yield the files of a group of versions, in order.
 
-    Raises:
-        FileRejectedError: `delta_version_gone`, `delta_table_replaced`, `delta_unsupported` or
-            `delta_damaged`.
-        OSError: The table cannot be reached now.
+    Raises `delta_version_gone`, `delta_table_replaced`, `delta_unsupported` or `delta_damaged`;
+    `OSError` if the table cannot be reached now.
     """
     log = DeltaLog(table, LocalFiles())
     if group.snapshot:
@@ -300,11 +292,7 @@ def _vector(table: str, file: AddFile | RemoveFile) -> BitMap64 | None:
 
 
 def _inside(table: str, path: str) -> str:
-    """Return the place of a file that the log names; it is in the table's folder.
-
-    Raises:
-        FileRejectedError: `delta_unsupported`.
-    """
+    """Return the place of a file that the log names; raises unless it is in the table's folder."""
     place = os.path.realpath(os.path.join(table, path))
     if not Path(place).is_relative_to(table):
         message = f"{path} is outside the table's folder; such files are not read"
@@ -360,9 +348,8 @@ _NAMES = {
 def read_changes(content: ClaimedContent, reading: Reading) -> Iterator[pa.RecordBatch]:
     """Yield the changed rows with the source's schema, in the order of the table's versions.
 
-    Raises:
-        FileRejectedError: `format_mismatch`, a `delta_...` rule, or a rule of `read_parquet`.
-        OSError: The table cannot be reached now.
+    Raises `format_mismatch`, a `delta_...` rule, or as `read_parquet`; `OSError` if the table
+    cannot be reached now.
     """
     data = content.read(BYTES_MAX)
     content.finish()
@@ -380,14 +367,11 @@ def read_changes(content: ClaimedContent, reading: Reading) -> Iterator[pa.Recor
 
 
 class _Reader:
-    """Reads the files of one group."""
-
     def __init__(self, content: ClaimedContent, reading: Reading) -> None:
         self._content, self._reading, self._options = content, reading, reading.options
         self._schema, self._target, self._line = reading.schema, arrow_schema(reading.schema), 0
 
     def batches(self, rows: ChangedRows, group: ChangeGroup) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one file."""
         delta = self._options.delta
         constants = self._constants(rows, group)
         others = {*constants, delta.sign, delta.change_type}
@@ -415,7 +399,6 @@ class _Reader:
         self._line += rows.taken
 
     def _constants(self, rows: ChangedRows, group: ChangeGroup) -> dict[str, pa.Scalar]:
-        """Return the values of the partition columns that the source declares."""
         made: dict[str, pa.Scalar] = {}
         for name in group.partitions:
             if name not in self._schema.names:
@@ -441,7 +424,6 @@ class _Reader:
         constants: dict[str, pa.Scalar],
         delta: DeltaOptions,
     ) -> pa.RecordBatch:
-        """Return a batch with the columns that its file does not have."""
         count = batch.num_rows
         types = pa.repeat(pa.scalar(change), count) if change else _renamed(batch.column(CHANGE))
         signs = pc.if_else(pc.is_in(types, _arrays()[0]), 1, -1)
@@ -470,7 +452,6 @@ def _arrays() -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def _renamed(types: pa.Array) -> pa.Array:
-    """Return our names of Delta's types of changes."""
     _, theirs, ours = _arrays()
     places = pc.index_in(types, theirs)
     if places.null_count:

@@ -44,10 +44,8 @@ _OF_THE_MACHINE = (errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno
 def open_regular(path: str | Path) -> BinaryIO:
     """Open a regular file for reading; never blocks.
 
-    Raises:
-        FileRejectedError: `not_regular` or `file_unreadable`.
-        FileNotFoundError: There is no such file.
-        OSError: The machine has no memory or no file descriptor left.
+    Raises `not_regular` or `file_unreadable`; `OSError` if there is no such file, or the machine
+    has no memory or no file descriptor left.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -64,12 +62,7 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def read_regular(path: str | Path, *, bytes_max: int) -> bytes:
-    """Return the content of a small regular file.
-
-    Raises:
-        FileRejectedError: `not_regular`, `file_unreadable` or `file_too_large`.
-        OSError: As `open_regular`.
-    """
+    """Return the content of a small regular file; raises as `open_regular`, or `file_too_large`."""
     with open_regular(path) as file:
         try:
             data = file.read(bytes_max + 1)
@@ -113,9 +106,7 @@ def ignore_progress(_bytes: int) -> None:
 class ClaimedContent:
     """One pass over a file; a context manager that closes it.
 
-    Raises:
-        FileRejectedError: `not_regular`, `file_unreadable` or `file_too_large`.
-        OSError: The device failed.
+    Raises as `open_regular`, or `file_too_large`.
     """
 
     def __init__(
@@ -186,10 +177,9 @@ class ClaimedContent:
         return data
 
     def finish(self) -> str:
-        """Read the remaining bytes and return the SHA-256 in hex; may be called again.
+        """Read the remaining bytes; return the SHA-256 in hex. May be called again.
 
-        Raises:
-            FileRejectedError: `file_changed`, if the file is still being written.
+        Raises `file_changed` if the file is still being written.
         """
         if not self._digest:
             while self.read(READ_BYTES):
@@ -245,8 +235,7 @@ BINARY_MAGIC = tuple(magic for magic, _ in (*_MAGIC, *_REFUSED))
 def sniff(content: ClaimedContent) -> Compression:
     """Detect how a text file is compressed.
 
-    Raises:
-        FileRejectedError: `compression_unsupported` or `format_mismatch`.
+    Raises `compression_unsupported` or `format_mismatch`.
     """
     head = content.peek(10)
     for magic, kind in _MAGIC:
@@ -274,9 +263,7 @@ def decompressed(
 ) -> Iterator[bytes]:
     """Yield the decompressed bytes in chunks of bounded size, to the end of the file.
 
-    Raises:
-        FileRejectedError: A `compress…` or `decompress…` rule, or `format_mismatch` for an
-            archive inside an archive.
+    Raises a `compress…` or `decompress…` rule.
     """
     if compression == "none":
         while chunk := content.read(READ_BYTES):
@@ -351,7 +338,6 @@ def _begin_member(codec: Compression) -> Any:
 
 
 def _members(content: ClaimedContent, codec: Compression, limits: IngestLimits) -> Iterator[bytes]:
-    """Yield the contents of all members; the whole file must consist of members."""
     magic = next(magic for magic, name in _MAGIC if name == codec)
     member, members, fed = _begin_member(codec), 1, _MEMBER_BYTES
     buffer, at = b"", 0

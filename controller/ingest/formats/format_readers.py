@@ -35,13 +35,11 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the file's records with the source's schema, in the file's order.
 
-    Either every record is yielded, or an error is raised that lists up to 100 wrong lines. After
-    an error the caller must discard the records that were yielded. If the source rejects single
+    Either every record is yielded, or an error is raised that lists up to 100 wrong lines. After an
+    error the caller must discard the records that were yielded. If the source rejects single
     records, the other records are yielded; `notes` has the rejected ones at the end.
 
-    Raises:
-        FileRejectedError: The file does not match the declaration of the source.
-        OSError: The device failed.
+    Raises `FileRejectedError`, or `OSError` if the device failed.
     """
     options = ReadOptions.parse(source.format, source.options)
     bad, records = BadLines(source.on_bad_records), 0

@@ -54,10 +54,7 @@ def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.Rec
     """Yield the records of a file in order, up to the first wrong one.
 
     Wrong lines go to `bad`: `json_invalid`, `json_no_object`, `column_unknown`, `value_type`,
-    `value_missing`.
-
-    Raises:
-        FileRejectedError: `column_missing`: no object has any of the columns.
+    `value_missing`. Raises `column_missing` if no object has any of the columns.
     """
     bad, limits, names = reading.bad, reading.limits, reading.schema.names
     builder = BatchBuilder(reading.schema, reading.options.rules, text=False)
@@ -105,7 +102,6 @@ def _refuse_unknown(rows: list[dict[str, Any]], numbers: list[int], reading: Rea
 def _objects(
     decoder: json.JSONDecoder, lines: list[str], first: int, bad: BadLines
 ) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the object of each line, and its number; wrong lines go to `bad`."""
     rows, numbers = list[dict[str, Any]](), list[int]()
     for number, line in enumerate(lines, first):
         if not line.strip(" \t\r"):
@@ -226,7 +222,6 @@ def _parsed_type(column: ColumnBuilder) -> pa.DataType:
 
 
 def _is_in_braces(text: str, count: int) -> bool:
-    """Return whether each line begins with a brace and ends with one."""
     return text[:1] == "{" and text[-1:] == "}" and text.count("}\n{") == count - 1
 
 
@@ -236,7 +231,6 @@ def _is_flat(text: str, count: int) -> bool:
 
 
 def _converted(column: ColumnBuilder, parsed: pa.Array) -> pa.Array | None:
-    """Return a column in its type; `None` if a value is missing, or out of range."""
     if parsed.null_count and not column.field.nullable:
         return None
     kind = column.field.type.kind

@@ -106,7 +106,6 @@ class Int96Columns:
 
 
 def _shown(units: Sequence[pa.Array], at: int) -> str:
-    """Return the time that the file has: in nanoseconds if these have not wrapped around."""
     if not pa.types.is_timestamp(units[0].type):
         return "a time"
     nanos, millis = units[1][at].value, units[2][at].value
@@ -151,7 +150,6 @@ class _Rows:
         self._left: pa.RecordBatch | None = None
 
     def take(self, count: int) -> pa.RecordBatch:
-        """Return the next rows as one batch."""
         parts = list[pa.RecordBatch]()
         while count:
             part = self._left if self._left is not None else next(self._batches)
@@ -187,9 +185,8 @@ class Bounds:
     ) -> Bounds:
         """Examine the header of every page of these columns.
 
-        Raises:
-            FileRejectedError: `parquet_limits`, `parquet_damaged`, `parquet_encrypted`,
-                `decompression_ratio` or `decompressed_too_large`.
+        Raises `parquet_limits`, `parquet_damaged`, `parquet_encrypted`, `decompression_ratio` or
+        `decompressed_too_large`.
         """
         metadata = file.metadata
         columns = [at for at in range(metadata.num_columns) if _top(metadata, at) in present]
@@ -219,18 +216,15 @@ class Bounds:
 
 
 class _PageTotals:
-    """Totals over the page headers of a file."""
-
     def __init__(self, limits: IngestLimits, uncounted: int) -> None:
         self._limits, self._uncounted = limits, uncounted
         self.rows, self.bytes = limits.batch_rows, 0
         self.repeating = set[str]()
 
     def add(self, handle: int, size: int, chunk: Any) -> tuple[int, int]:
-        """Add the pages of a column chunk.
+        """Add a column chunk; return how many values, nulls included, and rows its pages have.
 
-        Returns:
-            Their number of values, nulls included, and of rows; -1 if a page does not say it.
+        A number is -1 if a page does not say it.
         """
         rows = 0
         start, values, dictionary, prefixed = chunk.data_page_offset, 0, 0, 0
@@ -341,16 +335,10 @@ def read_parquet(
 ) -> Iterator[pa.RecordBatch]:
     """Hash the file, then yield its records in order, up to the first wrong one.
 
-    Args:
-        line: Number of rows before this file, which is added to the numbers of wrong rows.
-        aside: Columns of the file that are always left out.
-
-    Wrong rows go to `bad`: `value_range`, `value_missing`.
-
-    Raises:
-        FileRejectedError: `format_mismatch`, a `parquet_...` rule, `column_type`,
-            `column_missing`, `column_unknown`, `line_too_long`, `decompression_ratio` or
-            `decompressed_too_large`.
+    Rows are counted after the `line` rows before this file; the columns `aside` are left out. Wrong
+    rows go to `bad`: `value_range`, `value_missing`. Raises `format_mismatch`, a `parquet_...`
+    rule, `line_too_long`, `decompression_ratio`, `decompressed_too_large`, or as
+    `ArrowColumns.present`.
     """
     if content.peek(4) not in (PLAIN_MAGIC, ENCRYPTED_MAGIC):
         raise FileRejectedError("format_mismatch", "the content is not Parquet")
@@ -375,8 +363,6 @@ def damaged(error: Exception) -> FileRejectedError:
 
 
 class _Reader:
-    """Reads one file."""
-
     def __init__(
         self,
         content: ClaimedContent,
@@ -443,7 +429,6 @@ class _Reader:
 
 
 def _marked(batch: pa.RecordBatch, wrong: Mapping[str, Mapping[int, str]]) -> pa.RecordBatch:
-    """Return a batch with one more column for each with wrong rows: the mistake, or null."""
     for name, rows in wrong.items():
         marks = pa.array([rows.get(at) for at in range(batch.num_rows)], pa.string())
         batch = batch.append_column(f"{name}{_WRONG}", marks)

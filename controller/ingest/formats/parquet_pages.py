@@ -141,8 +141,7 @@ class _Compact:
 def check_footer(handle: int, size: int) -> None:
     """Check the size of the footer, and the depth and width of its schema.
 
-    Raises:
-        FileRejectedError: `parquet_damaged`, `parquet_encrypted` or `parquet_limits`.
+    Raises `parquet_damaged`, `parquet_encrypted` or `parquet_limits`.
     """
     try:
         _check_schema(_Compact(_footer(handle, size)))
@@ -173,10 +172,7 @@ def _footer(handle: int, size: int) -> bytes:
 def encrypted_columns(handle: int, size: int) -> frozenset[int]:
     """Return the numbers of the encrypted columns of a file with a plain footer.
 
-    Arrow ends the process if such a column is read.
-
-    Raises:
-        FileRejectedError: `parquet_damaged`.
+    Arrow ends the process if such a column is read. Raises `parquet_damaged`.
     """
     data = _footer(handle, size)
     if not _may_be_signed(data):
@@ -260,8 +256,7 @@ def header_bytes_uncounted(created_by: str | None) -> int:
 def pages(handle: int, start: int, size: int) -> Iterator[Page]:
     """Yield the pages of a column chunk, by their headers.
 
-    Raises:
-        FileRejectedError: `parquet_damaged`: the headers do not lead from one to the next.
+    Raises `parquet_damaged` if the headers do not lead from one to the next.
     """
     at, end = start, start + size
     while at < end:
@@ -310,7 +305,6 @@ def _page(header: _Compact) -> tuple[Page, int, int]:
 
 
 def _numbers(header: _Compact) -> dict[int, int]:
-    """Return the numbers of a struct by their fields."""
     said: dict[int, int] = {}
     for name, type_ in header.fields():
         if type_ in _INTEGERS:

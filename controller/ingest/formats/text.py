@@ -35,8 +35,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 class TextBlock:
     """Consecutive whole lines.
 
-    Attributes:
-        terminated: Whether the last line had an LF; only that of the last block may lack it.
+    Only the last line of the last block may lack its LF (`terminated`).
     """
 
     first: int
@@ -64,14 +63,10 @@ def text_blocks(
 ) -> Iterator[TextBlock]:
     """Cut decompressed bytes into blocks of lines.
 
-    Args:
-        lines_alone: Whether lines are independent of each other; otherwise single lines cannot
-            be rejected.
-        bad: Collects the lines that are not text; a blank line replaces each in the block.
-
-    Raises:
-        FileRejectedError: `line_too_long`; `encoding` or `nul_byte` of the first line, or of
-            any line that cannot be rejected alone.
+    `bad` collects the lines that are not text; a blank line replaces each in the block. If lines
+    depend on each other (not `lines_alone`), single lines cannot be rejected. Raises
+    `line_too_long`; `encoding` or `nul_byte` of the first line, or of any line that cannot be
+    rejected alone.
     """
     decode = _Decoder(line_bytes_max, bad, encoding, aside=bad.rejects_rows and lines_alone)
     first, carried, size = 1, [b""], 0
@@ -100,9 +95,8 @@ def line_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a block whose lines are parsed one by one.
 
-    Args:
-        parse: Takes some lines and the number of the first; returns their records, and the line
-            of each record.
+    `parse` takes some lines and the number of the first; returns their records, and the line of
+    each record.
     """
     bad, rows_max = reading.bad, reading.limits.batch_rows
     for start in range(0, block.count, rows_max):
@@ -116,11 +110,7 @@ def line_batches(
 
 
 def check_last_line(block: TextBlock, options: LineOptions, notes: Notes) -> None:
-    """Note that the last line has no end.
-
-    Raises:
-        FileRejectedError: `line_end`, if the source requires one.
-    """
+    """Note that the last line has no end; raises `line_end` if the source requires one."""
     if block.terminated:
         return
     notes.last_line_open = True
@@ -135,8 +125,6 @@ def check_last_line(block: TextBlock, options: LineOptions, notes: Notes) -> Non
 
 
 class _Decoder:
-    """Decodes lines of one file."""
-
     def __init__(self, line_bytes_max: int, bad: BadLines, encoding: str, *, aside: bool) -> None:
         self._line_bytes_max, self._bad = line_bytes_max, bad
         self._encoding, self._aside = encoding, aside
@@ -207,11 +195,7 @@ def _too_long(line: int, line_bytes_max: int) -> NoReturn:
 
 
 def read_text(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of a file in order, up to the first wrong one.
-
-    Raises:
-        FileRejectedError: `line_end`: the last line has no end.
-    """
+    """Yield the lines of a file in order, up to the first wrong one; raises `line_end`."""
     options, bad = reading.options.lines, reading.bad
     origin, target = (
         OriginColumns(reading.schema, options, reading.file),

@@ -36,11 +36,8 @@ def read_xml(chunks: Iterable[bytes], reading: Reading) -> Iterator[pa.RecordBat
     """Yield the records of a file in order, up to the first wrong one.
 
     Wrong records go to `bad`, by the line where they begin: `xml_record`, `column_unknown`,
-    `value_type`, `value_missing`.
-
-    Raises:
-        FileRejectedError: `xml_damaged`, `xml_doctype`, `xml_limits`, `xml_no_record`,
-            `encoding` or `line_too_long`.
+    `value_type`, `value_missing`. Raises `xml_damaged`, `xml_doctype`, `xml_limits`,
+    `xml_no_record`, `encoding` or `line_too_long`.
     """
     bad, rules, names = reading.bad, reading.options.rules, reading.schema.names
     builder, known = BatchBuilder(reading.schema, rules, text=True), set(names)
@@ -67,8 +64,6 @@ def read_xml(chunks: Iterable[bytes], reading: Reading) -> Iterator[pa.RecordBat
 
 
 class _Records:
-    """Collects the records of one file while expat calls it."""
-
     def __init__(self, record: str, limits: IngestLimits, bad: BadLines) -> None:
         self._record, self._limits, self._bad = record, limits, bad
         self._depth = 0
@@ -92,7 +87,6 @@ class _Records:
         parser.StartDoctypeDeclHandler = self._doctype
 
     def chunks(self, chunks: Iterable[bytes]) -> Iterator[tuple[list[Row], list[int]]]:
-        """Yield records and the lines where they begin, at most a batch at a time."""
         fed = 0
         for chunk in chunks:
             for at in range(0, len(chunk), _PIECE_BYTES):
@@ -112,11 +106,7 @@ class _Records:
             raise FileRejectedError("xml_no_record", message)
 
     def check_shared(self) -> None:
-        """Refuse the file where a record is put aside that begins on one line with others.
-
-        Raises:
-            FileRejectedError: `xml_limits`: the place of the record is not its own.
-        """
+        """Refuse the file if a record is put aside that begins on the line of another one."""
         shared, self._shared = self._shared, {self._last_line} & self._shared
         if line := next((line for line in sorted(shared) if self._bad.has(line)), None):
             message = (

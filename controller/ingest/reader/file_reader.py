@@ -1,9 +1,5 @@
 """Reads claimed files: checks every record, and writes the parts of one increment.
 
-Reading a file may take any time and memory. So `FileReader` is an interface with two
-implementations: a service reads in a process that it can end (`reader_pool`), and a simulation
-reads in its own thread (`read_files`).
-
     whole        a single file, or those of a manifest: an outcome for every file, of whatever size,
                  and parts only if every file is sound; so records are written as they come
     otherwise    many small files: a file's records are gathered in memory, and join the increment
@@ -13,8 +9,7 @@ reads in its own thread (`read_files`).
 
 Guaranteed: the outcomes are those of the first files, in order; none if the first file has to be
 read by itself. A reader that returns has written every part completely, under a temporary name. If
-it raises, `PartNames.discard` removes what it left. No part is visible or durable before the intake
-syncs it and gives it its name.
+it raises, `PartNames.discard` removes what it left.
 """
 
 from __future__ import annotations
@@ -45,11 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ClaimedFile:
-    """One file to read.
-
-    Attributes:
-        file: The name under which it was dropped.
-    """
+    """One file to read; `file` is the name under which it was dropped."""
 
     path: str
     size: int
@@ -59,15 +50,12 @@ class ClaimedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """Files to read, and the place of their increment; can be sent to a process.
+    """Files to read, at least one, and the place of their increment; can be sent to a process.
 
     Attributes:
-        files: At least one, in the order of their records.
         source: With the options that readers need (`SourcePlace.as_read`).
-        folder: Where the parts of increment `index` are written.
         seconds: After this time no other file is begun, so that slow files delay no other source.
-        draft: Whether its output is only compared with an earlier file and removed; see
-            `PartWriter`.
+        draft: Whether its output is only compared with an earlier file and removed.
     """
 
     files: tuple[ClaimedFile, ...]
@@ -112,11 +100,7 @@ FileOutcome = SoundFile | FileRejectedError
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """The result of reading the first files.
-
-    Attributes:
-        claim: Id of the claim that names the parts; `""` if there are none.
-    """
+    """The result of reading the first files; the `claim` names the parts, if there are any."""
 
     claim: str
     parts: tuple[WrittenPart, ...]
@@ -145,7 +129,7 @@ class StuckReader:
 
 
 class FileReader(Protocol):
-    """Reads files; called by several threads at once."""
+    """Reads files, in a process that it can end (`reader_pool`) or in its thread (`read_files`)."""
 
     def __call__(
         self,
@@ -155,15 +139,9 @@ class FileReader(Protocol):
     ) -> ReadResult:
         """Read the first files, as many as possible; all if they are read `whole`. Blocks.
 
-        Args:
-            request: What to read.
-            stopping: Once it returns true, nothing is read any more.
-            hurried: Once it returns true, no other file is begun, and what was read is returned;
-                not asked for files that are read `whole`.
-
-        Raises:
-            IntakeStoppedError: `stopping` returned true.
-            OSError: The device failed, or is full.
+        Once `hurried` returns true, no other file is begun; not asked for files that are read
+        `whole`. Raises `IntakeStoppedError` once `stopping` returned true; `OSError` if the device
+        failed, or is full.
         """
         ...
 
@@ -258,8 +236,6 @@ def _refused(
 
 
 def _pass_over(_batches: Iterable[pa.RecordBatch]) -> None:
-    """Write nothing."""
-
 
 def _gathered(
     request: ReadRequest,
@@ -267,7 +243,6 @@ def _gathered(
     stopping: Callable[[], bool],
     worked: Callable[[int], object],
 ) -> tuple[list[pa.RecordBatch], SoundFile]:
-    """Read a file into memory; raises `_LargeError` if it has more than a row group."""
     gathered, size = list[pa.RecordBatch](), 0
 
     def gather(batches: Iterable[pa.RecordBatch]) -> None:

@@ -5,13 +5,12 @@
                       '-- too slow, stopped, device hangs --> killed
 
 The time of a file is processor time: `seconds_max`, and one second more for each given number of
-bytes read; in a batch each file has its own time. So a machine under load, or a slow disk, is no
-reason to reject a file. If a process neither answers nor computes, it is shown (`stuck`), and later
-killed; its file is left to the next pass.
+bytes read; in a batch each file has its own time. If a process neither answers nor computes, it is
+shown (`stuck`), and later killed; its file is left to the next pass.
 
 Guaranteed: `__call__` returns, whatever the file holds, soon after `stopping` returned true or a
-limit was passed. A process that is gone leaves parts that `PartNames.discard` removes. A small
-file costs one message each way (tests/controller/ingest/reader/test_reader_pool.py measures).
+limit was passed. A process that is gone leaves parts that `PartNames.discard` removes. A small file
+costs one message each way (tests/controller/ingest/reader/test_reader_pool.py measures).
 """
 
 from __future__ import annotations
@@ -105,7 +104,6 @@ class _Process:
         return memory_bytes(self.pid)[1] > self._first_bytes + GROWTH_BYTES_MAX
 
     def ready(self) -> None:
-        """Wait until the process has imported its modules."""
         if not self._link.poll(START_SECONDS):
             raise OSError(ETIMEDOUT, "a reader's process does not start")
         self._receive()
@@ -120,11 +118,9 @@ class _Process:
             raise _Died(self._process.poll()) from exc
 
     def message(self, seconds: float) -> Any:
-        """Return its next message, or `None` if none arrives within `seconds`."""
         return pickle.loads(self._receive()) if self._link.poll(seconds) else None
 
     def processor_seconds(self) -> float:
-        """Return the processor time since its start; 0.0 where that is unknown."""
         try:
             with open(f"/proc/{self.pid}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
@@ -141,7 +137,6 @@ class _Process:
         os.pwrite(self._place.fileno(), HURRY, PLACE_BYTES)
 
     def kill(self) -> None:
-        """Kill the process at once."""
         self._process.kill()
 
     def end(self) -> None:
@@ -227,10 +222,9 @@ class ReaderPool:
         return ReadResult("", (), ())
 
     def warm(self) -> None:
-        """Start a process if fewer than `FREE_MAX` are free, and wait until it can read.
+        """Start a process if fewer than `FREE_MAX` are there, and wait until it can read.
 
-        A service calls it at its start and from time to time, so that no file waits for a process
-        to start, also not while a backlog of another source is read.
+        A service calls it from time to time, so that no file waits for a process to start.
         """
         with self._lock:
             worn = [one for one in self._free if one.worn]
@@ -263,7 +257,6 @@ class ReaderPool:
         return self._started(path, stopping)
 
     def _started(self, path: str, stopping: Callable[[], bool]) -> _Process:
-        """Start a process, and wait until it can read."""
         if stopping() or self._closed:
             raise IntakeStoppedError(path)
         started = _Process(self._files_max)
@@ -290,7 +283,6 @@ class ReaderPool:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment without the variables of the service."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -328,7 +320,6 @@ def _answer(
 
 
 def _refused_at(request: ReadRequest, position: int, error: FileRejectedError) -> ReadResult:
-    """Return a refusal of a file and of all files that were to be taken in with it."""
     others = manifest_refused(request.files[position].file, error)
     outcomes = [others] * len(request.files)
     outcomes[position] = error
@@ -336,8 +327,6 @@ def _refused_at(request: ReadRequest, position: int, error: FileRejectedError) -
 
 
 class _Watch:
-    """Checks whether a file has taken too long."""
-
     def __init__(
         self, process: _Process, request: ReadRequest, seconds: Callable[[], float]
     ) -> None:
@@ -347,7 +336,6 @@ class _Watch:
         self.worked, self._position = 0, 0
 
     def check(self) -> None:
-        """Raise the file's error if a limit is passed."""
         limits, now = self._request.limits, self._seconds()
         computed = self._process.processor_seconds()
         if (position := self._process.position()) != self._position:  # the next file begins

@@ -51,8 +51,6 @@ _OF_WRITING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 class _Progress:
-    """Reports to the parent from time to time how much was read."""
-
     def __init__(
         self, link: Connection, place: int, seconds: Callable[[], float] = MACHINE.seconds
     ) -> None:

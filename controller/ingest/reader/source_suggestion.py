@@ -52,10 +52,8 @@ _TEXT_KINDS = ("BIGINT", "DECIMAL(38,0)", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAM
 class Column:
     """One column, as suggested by a sample.
 
-    Attributes:
-        nullable: Whether a record of the sample lacks it.
-        zoneless: Whether it has times without a zone.
-        doubts: Points that the author should check.
+    It is `nullable` if a record of the sample lacks it, and `zoneless` if it has times without a
+    zone.
     """
 
     name: str
@@ -103,7 +101,6 @@ def of_texts(name: str, cells: Sequence[str | None]) -> Column:
 
 
 def _holds(kind: str, texts: Iterable[str]) -> bool:
-    """Return whether every text is a value of the type."""
     convert = from_text(_type(kind), _LOCAL)
     try:
         for text in texts:
@@ -185,11 +182,7 @@ _WORD = re.compile(r"[A-Za-z_][\w .-]*")
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """The source that a file suggests.
-
-    Attributes:
-        misfits: Lines of the sample that are not records of the format.
-    """
+    """The source that a file suggests; `misfits` lines of the sample are not of the format."""
 
     format: str
     columns: tuple[Column, ...]
@@ -340,7 +333,6 @@ _SQL: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 
 def _sql_type(type_: pa.DataType) -> str | None:
-    """Return an Arrow type as a schema spells it; `None` if no schema has it."""
     if pt.is_dictionary(type_):
         return _sql_type(type_.value_type)
     if pt.is_decimal(type_):
@@ -419,16 +411,12 @@ def _of_lines(lines: Sequence[str]) -> Suggestion:
 
 
 def _misfits(lines: Sequence[str], fits: Sequence[bool]) -> list[int]:
-    """Return the numbers of the lines that do not fit, from 1; blank lines are not records."""
     numbered = enumerate(zip(lines, fits, strict=True), 1)
     return [number for number, (line, is_fit) in numbered if not is_fit and line.strip()]
 
 
 def _mostly(misfits: Sequence[int], records: int) -> bool:
-    """Return whether so few lines do not fit that they are broken, rather than of another format.
-
-    Of a short sample, one line may be broken as long as most are not.
-    """
+    """Return whether so few lines do not fit that they are broken: one, or 5 % of the lines."""
     count = len(misfits)
     return count * 20 <= records or (count == 1 and records > 2)
 
@@ -447,7 +435,6 @@ def _with_misfits(made: Suggestion, misfits: Sequence[int], records: int) -> Sug
 
 
 def _object(line: str) -> dict[str, Any] | None:
-    """Return the object of a line of JSON; `None` if the line is not an object."""
     if not line.lstrip().startswith("{"):
         return None
     try:
@@ -477,7 +464,6 @@ def _access_log(layout: str, records: int) -> Suggestion:
 
 
 def _csv(lines: Sequence[str]) -> Suggestion | None:
-    """Return the suggestion for a file of cells; `None` for a file without cells."""
     best: tuple[int, str, list[tuple[int, list[str]]]] | None = None
     for delimiter in _DELIMITERS:
         try:
