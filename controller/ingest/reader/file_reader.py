@@ -236,6 +236,8 @@ def _refused(
 
 
 def _pass_over(_batches: Iterable[pa.RecordBatch]) -> None:
+    """Write nothing."""
+
 
 def _gathered(
     request: ReadRequest,
