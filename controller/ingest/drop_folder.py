@@ -56,7 +56,7 @@ from controller.ingest.errors import (
 )
 from controller.ingest.folder.bucket_feed import BucketFeed, Buckets
 from controller.ingest.folder.claims import Claims, PathLocks
-from controller.ingest.folder.file_excerpt import QuarantinedFile, inspect_file, open_kept
+from controller.ingest.folder.file_excerpt import open_kept
 from controller.ingest.folder.folder_check import (
     FolderOwners,
     prepare_source,
@@ -167,7 +167,7 @@ class DropFolder:
         self._uploads = Uploads(ports, self._claims, self._intake)
         self._quarantine = QuarantineDecisions(ports, self._uploads)
         self.replacements = ReplacementRequests(
-            ports, self._uploads, self._intake, self._open_place, self._called
+            ports, self._uploads, self._intake, self._require_open, self._called
         )
         self._feeds = TableFeeds(ports, self._uploads.receive, tables)
         self.buckets = BucketFeed(
@@ -248,32 +248,26 @@ class DropFolder:
             SourceLog(place.folder, place.name, self._files).seal(newest - most, entries=most)
         return plan
 
-    def upload(
-        self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        source: str,
-        name: str,
-        stream: BinaryIO,
-        key: str = "",
-    ) -> Uploaded:
+    def place(self, record: DataflowRecord, dataflow: Dataflow, source: str) -> SourcePlace:
+        """Return the place of a source, for the methods below; raises `NotFoundError`."""
+        node = dataflow.sources.get(source)
+        if node is None:
+            raise NotFoundError(kind="source", name=f"{dataflow.name}.{source}")
+        return SourcePlace.of(record, dataflow, node, self._root)
+
+    def upload(self, place: SourcePlace, name: str, stream: BinaryIO, key: str = "") -> Uploaded:
         """Store a file from a stream and claim it; durable when it returns.
 
         The next `scan` takes the file in; its claim then has the outcome. A file whose content is
-        already known is settled at once. After an error nothing is kept.
-
-        Raises:
-            NotFoundError: The dataflow has no such source.
-            DataflowDrainsError, UploadTooLargeError, DiskFullError: See the errors.
+        already known is settled at once. After an error nothing is kept: `DataflowDrainsError`,
+        `UploadTooLargeError`, `DiskFullError`.
         """
-        place = self._open_place(record, dataflow, source)
+        self._require_open(place)
         return self._called(place, self._uploads.receive(place, name, stream, key))
 
     def readmit(
         self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        source: str,
+        place: SourcePlace,
         claim: str,
         mended: BinaryIO | None,
         author: Author,
@@ -288,41 +282,33 @@ class DropFolder:
                 checked that a rebuild can.
 
         Raises:
-            NotFoundError: There is no such source, or no such claim of it.
+            NotFoundError: The source has no such claim.
             FileDecidedError: Another decision was made before.
             ReadmitRefusedError: The file cannot be admitted unchanged, or corrects an unknown one.
             OperatingError: As for `upload`.
         """
-        place = self._open_place(record, dataflow, source)
+        self._require_open(place)
         decided = self._quarantine.readmit(place, claim, mended, author, rebuild=rebuild)
         return self._called(place, decided)
 
-    def discard(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str, author: Author
-    ) -> Decided:
+    def discard(self, place: SourcePlace, claim: str, author: Author) -> Decided:
         """Discard a quarantined file; raises as `readmit`."""
-        return self._quarantine.discard(self._place(record, dataflow, source), claim, author)
+        return self._quarantine.discard(place, claim, author)
 
-    def restore(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str
-    ) -> Decided:
+    def restore(self, place: SourcePlace, claim: str) -> Decided:
         """Put a file back into quarantine; see `QuarantineDecisions.restore`."""
-        return self._quarantine.restore(self._place(record, dataflow, source), claim)
+        return self._quarantine.restore(place, claim)
 
-    def inspect(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: ClaimRecord
-    ) -> QuarantinedFile:
-        """Return an excerpt of a quarantined file; raises `NotFoundError`."""
-        return inspect_file(self._place(record, dataflow, source), claim)
-
-    def open_quarantined(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: ClaimRecord
-    ) -> BinaryIO:
+    def open_quarantined(self, place: SourcePlace, claim: ClaimRecord) -> BinaryIO:
         """Open the file of a claim that is, or was, in quarantine; raises `NotFoundError`."""
         try:
-            return open_kept(self._place(record, dataflow, source), claim)[1]
+            return open_kept(place, claim)[1]
         except (OSError, FileRejectedError) as error:
-            raise NotFoundError(kind="kept file", name=f"{source}/{claim.id}") from error
+            raise NotFoundError(kind="kept file", name=f"{place.name}/{claim.id}") from error
+
+    def foresee(self, place: SourcePlace, name: str, sha256: str) -> Judged:
+        """Return the outcome of a file if it arrived now; changes nothing."""
+        return self._intake.identities.foresee(place, NamedContent(evidence(name), sha256))[0]
 
     def refuse_columns(
         self, wanted: NewColumnsError, dataflow: str, error: CbpError, *, again: bool
@@ -337,13 +323,6 @@ class DropFolder:
         else:
             self._intake.refuse_columns(wanted.claim, error.message)
 
-    def foresee(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, name: str, sha256: str
-    ) -> Judged:
-        """Return the outcome of a file if it arrived now; changes nothing."""
-        place = self._place(record, dataflow, source)
-        return self._intake.identities.foresee(place, NamedContent(evidence(name), sha256))[0]
-
     def _called(self, place: SourcePlace, answer: Answer) -> Answer:
         self._watch.call(place.dataflow)
         return answer
@@ -353,18 +332,11 @@ class DropFolder:
         self._owners.require(place)
         self._watch.follow(place.incoming, place.dataflow)
 
-    def _place(self, record: DataflowRecord, dataflow: Dataflow, source: str) -> SourcePlace:
-        node = dataflow.sources.get(source)
-        if node is None:
-            raise NotFoundError(kind="source", name=f"{dataflow.name}.{source}")
-        return SourcePlace.of(record, dataflow, node, self._root)
-
-    def _open_place(self, record: DataflowRecord, dataflow: Dataflow, source: str) -> SourcePlace:
-        place = self._place(record, dataflow, source)
-        if not record.takes_in:
-            raise DataflowDrainsError(record.name)
+    def _require_open(self, place: SourcePlace) -> None:
+        """Refuse a source that takes in no files, or whose folders belong to another one."""
+        if not place.takes_in:
+            raise DataflowDrainsError(place.dataflow)
         self._owners.require(place)
-        return place
 
     def troubled(self, dataflow: str) -> list[str]:
         """Return sources that take in nothing, stuck readers and lost files, for an operator."""

@@ -33,7 +33,6 @@ from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.row_codes import subtract_rows
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.errors import NotFoundError
-from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import DataFile
 from cbp.model.flow.signed_changes import SIGN
 from controller.ingest.errors import shared_name
@@ -96,12 +95,13 @@ class Compared:
     groups: Mapping[str, int]
 
     @classmethod
-    def of(cls, made: Difference, dataflow: Dataflow, source: str) -> Compared:
+    def of(cls, made: Difference, place: SourcePlace) -> Compared:
         """Count a difference."""
         records = pa.concat_tables([made.came, made.gone])
         groups: Counter[str] = Counter()
-        for stage, input_ in dataflow.consumers(source):
-            by = dataflow.stages[stage].translator.input(input_).route_by
+        assert place.graph is not None, "a request names a source of a dataflow"
+        for stage, input_ in place.graph.consumers(place.name):
+            by = place.graph.stages[stage].translator.input(input_).route_by
             if isinstance(by, tuple):
                 groups[stage] += records.group_by(list(by)).aggregate([]).num_rows
         return cls(made.came.num_rows, made.gone.num_rows, dict(groups))

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cbp.errors import NotFoundError, OperatingError
-from cbp.model.dataflow.dataflow import Dataflow
 from controller.ingest.errors import (
     FileNameSharedError,
     FileRetractedError,
@@ -40,7 +39,7 @@ from controller.ingest.repeated_files import (
     retraction_key,
 )
 from controller.ingest.replacement import RETRACTED, Compared
-from controller.store.base import ClaimRecord, DataflowRecord, Uploaded
+from controller.store.base import ClaimRecord, Uploaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,18 +187,16 @@ class ReplacementRequests:
         ports: Ports,
         uploads: Uploads,
         intake: Intake,
-        open_place: Callable[[DataflowRecord, Dataflow, str], SourcePlace],
+        require_open: Callable[[SourcePlace], None],
         called: Callable[[SourcePlace, Uploaded], Uploaded],
     ) -> None:
         self._store, self._new_id = ports.store, ports.new_id
         self._uploads, self._intake = uploads, intake
-        self._open_place, self._called = open_place, called
+        self._require_open, self._called = require_open, called
 
     def ask(
         self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        source: str,
+        place: SourcePlace,
         name: str,
         stream: BinaryIO | None,
         author: Author,
@@ -212,13 +209,13 @@ class ReplacementRequests:
         is as its producer or `cbp claims` has it.
 
         Raises:
-            NotFoundError: There is no such source, or no current file of this name.
+            NotFoundError: There is no current file of this name.
             FileUnreadError: The first file of this name is not read yet.
             FileRetractedError: The file of this name was already retracted.
             FileNameSharedError: Several files of this name count.
             OperatingError: As for an upload.
         """
-        place = self._open_place(record, dataflow, source)
+        self._require_open(place)
         path = self._path(place, name)
         unique = _unique_key(key or self._new_id(), retracts=stream is None)
         if not key or self._uploads.first_of(place, unique) is None:
@@ -228,35 +225,26 @@ class ReplacementRequests:
         done = self._uploads.receive_as(place, path, content, unique, asked=asked)
         return self._called(place, done)
 
-    def repeated(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, key: str, *, retracts: bool
-    ) -> bool:
+    def repeated(self, place: SourcePlace, key: str, *, retracts: bool) -> bool:
         """Return whether `ask` gives the answer to the first request with this key again.
 
         What was asked for may have been done since, so whether it could be done now does not count.
         The key `""` is never repeated.
         """
-        place = self._open_place(record, dataflow, source)
+        self._require_open(place)
         unique = _unique_key(key, retracts=retracts)
         return bool(key) and self._uploads.first_of(place, unique) is not None
 
-    def compare(
-        self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        source: str,
-        name: str,
-        stream: BinaryIO | None,
-    ) -> Compared:
+    def compare(self, place: SourcePlace, name: str, stream: BinaryIO | None) -> Compared:
         """Return the effects of `ask`, with the same arguments and errors; changes nothing."""
-        place = self._open_place(record, dataflow, source)
+        self._require_open(place)
         name = self._path(place, name)
         earlier = self._earlier(place, name)
         key = retraction_key("") if stream is None else replacement_key("")
         content = io.BytesIO() if stream is None else stream
         with self._uploads.held(place, name, content, key) as (claim, path):
             made = self._intake.compare(place, claim, path, earlier.id)
-        return Compared.of(made, dataflow, source)
+        return Compared.of(made, place)
 
     def _path(self, place: SourcePlace, name: str) -> str:
         """Return the name of a file as claims have it.

@@ -19,20 +19,10 @@ from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord
 
 CONTENT_BYTES_MAX = 64 * 1024
-
-
 SCANNED_BYTES_MAX = 64 * 1024 * 1024
-
-
 LINES_MAX = 60
-
-
 LINE_CHARACTERS_MAX = 1_000
-
-
 _AROUND = 3
-
-
 _FIRST_LINES = 10
 
 

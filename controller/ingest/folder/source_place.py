@@ -99,6 +99,7 @@ class SourcePlace:
         root: The source's part of the drop folder.
         table: For a `delta` source: the folder of its table, once it is known to be allowed.
         signed: Whether its readers add up signs (`cbp.model.dataflow.replacement_obstacles`).
+    takes_in: Whether its dataflow is not drained.
     """
 
     dataflow: str
@@ -107,6 +108,7 @@ class SourcePlace:
     root: Path
     table: str = ""
     signed: bool = False
+    takes_in: bool = True
     graph: Dataflow | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -121,6 +123,7 @@ class SourcePlace:
             local_path(record.folder),
             root,
             signed=is_signed(source, dataflow.stages),
+            takes_in=record.takes_in,
             graph=dataflow,
         )
 

@@ -53,17 +53,9 @@ Decode = Callable[[bytes, int], tuple[Any, int]]
 
 Raises `IndexError` where the data ends too early, and `ValueError` where it is no such value.
 """
-
-
 _INT = 1 << 31
-
-
 _PRECISION_MAX = 38
-
-
 _DIGITS_MAX = 1000
-
-
 _EXACT = decimal.Context(prec=80)
 
 
@@ -291,11 +283,7 @@ def fixed_type(size: int) -> AvroType:
 
 
 DEPTH_MAX = 32
-
-
 FIELDS_MAX = 1 << 14
-
-
 FIXED_BYTES_MAX = 1 << 20
 
 

@@ -388,7 +388,7 @@ def test_an_upload_waits_with_the_others(tmp_path: Path) -> None:
     drop = made(tmp_path)
     for number in range(3):
         stream = io.BytesIO(lines(1, start=number))
-        drop.folder.upload(drop.record, drop.dataflow, "orders", f"u{number}", stream)
+        drop.folder.upload(drop.source(), f"u{number}", stream)
     copies = [drop.place("claimed") / name for name in drop.names("claimed")]
     (damaged,) = [copy for copy in copies if copy.read_bytes() == lines(1, start=1)]
     damaged.write_bytes(lines(1, start=8))

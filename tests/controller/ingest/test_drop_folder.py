@@ -381,7 +381,7 @@ def test_uploads_that_wait_end_a_pass_after_its_time(tmp_path: Path):
     drop = Drop(tmp_path, SCHEMA, limits=IngestLimits(scan_seconds=5))
     for i in range(4):
         data = io.BytesIO(lines(1, start=i))
-        drop.folder.upload(drop.record, drop.dataflow, "orders", f"{i}", data)
+        drop.folder.upload(drop.source(), f"{i}", data)
     drop.put("behind", lines(1, start=4))
 
     drop.start(reader=_slow(drop))
@@ -543,7 +543,7 @@ def test_a_dataflow_that_is_drained_claims_nothing_new(tmp_path: Path):
     """Claimed files are finished; files and close markers stay in `incoming` until the resume."""
     closes: list[str] = []
     drop = Drop(tmp_path, SCHEMA, on_close=lambda *names: closes.append(names[1]))
-    drop.folder.upload(drop.record, drop.dataflow, "orders", "u.jsonl", io.BytesIO(lines(1)))
+    drop.folder.upload(drop.source(), "u.jsonl", io.BytesIO(lines(1)))
     drop.put("late.jsonl", lines(2))
     drop.put("_CLOSE", b"")
     running, drop.record = drop.record, replace(drop.record, desired="draining")
@@ -553,7 +553,7 @@ def test_a_dataflow_that_is_drained_claims_nothing_new(tmp_path: Path):
     assert (report.accepted, closes) == (0, [])
     assert drop.names("incoming") == ["_CLOSE", "late.jsonl"]
     with pytest.raises(DataflowDrainsError):
-        drop.folder.upload(drop.record, drop.dataflow, "orders", "v.jsonl", io.BytesIO(lines(1)))
+        drop.folder.upload(drop.source(), "v.jsonl", io.BytesIO(lines(1)))
     drop.record = running
     assert drop.scan().accepted == 1
     assert len(drop.increments()) == 2
