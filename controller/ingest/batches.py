@@ -51,10 +51,6 @@ class _Judged:
     in_parts: int = 0
     replacing: int | None = None
 
-    @property
-    def whole(self) -> bool:
-        return self.in_parts == len(self.accepted)
-
     def refuse_others(self, missing: Sequence[str]) -> None:
         """Refuse all files that would be accepted, if one was refused or is missing."""
         if not self.refused and not missing:
@@ -157,7 +153,7 @@ class _Batch:
         except NewColumnsError:
             self.discard(read)
             raise
-        if not judged.whole:
+        if judged.in_parts > len(judged.accepted):
             self.discard(read)
             again = self._read_again(judged)
             if again is None:  # something changed meanwhile, so nothing is as it was judged

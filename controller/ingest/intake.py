@@ -308,7 +308,9 @@ class Intake:
             gone: tuple[WrittenPart, ...] = ()
             same_as = judged.same_as
             if replaces(same_as):
-                same_as = {**_asked(claim), **(same_as or {})}
+                said = claim.same_as or {}  # by the person who asked for it
+                asked = {name: said[name] for name in ("who", "why") if name in said}
+                same_as = {**asked, **(same_as or {})}
                 parts, gone, sound = self._replaced(place, same_as, names, parts, sound, pending)
                 if gone:
                     self._require_readers(place, asked=is_asked_for(claim))
@@ -391,11 +393,6 @@ class Intake:
             claim=claim,
             faults=self._faults,
         )
-
-
-def _asked(claim: ClaimRecord) -> dict[str, Any]:
-    said = claim.same_as or {}
-    return {name: said[name] for name in ("who", "why") if name in said}
 
 
 def request_of(

@@ -212,10 +212,8 @@ class QuarantineDecisions:
         note = _read_note(path)
         if note is None:  # a person may have put anything there
             return False
-        claim, file = (
-            self._find(note.claim),
-            path.with_name(path.name.removesuffix(DECISION_SUFFIX)),
-        )
+        claim = self._find(note.claim)
+        file = path.with_name(path.name.removesuffix(DECISION_SUFFIX))
         if note.action == "restore":
             if claim is None:
                 self._move_back(place, file)
@@ -227,7 +225,7 @@ class QuarantineDecisions:
         elif claim is not None:
             self._carry_out(place, claim, note)
         else:  # the store lost the claim; the files still move, so that nobody decides again
-            self._move_away(place, file)
+            self._move(place.finished, file, reason_path(file), path)
         return False
 
     @contextmanager
@@ -282,18 +280,11 @@ class QuarantineDecisions:
     def _carry_out(self, place: SourcePlace, claim: ClaimRecord, note: _Note) -> ClaimRecord:
         """Move a decided file away and settle its claim; each step can be repeated."""
         file = place.quarantine / kept_name(claim.id, claim.path)
-        for path in (file, reason_path(file)):
-            if os.path.lexists(path):
-                move(path, place.finished / path.name, self._files, self._faults)
+        self._move(place.finished, file, reason_path(file))
         reason = {**(claim.reason or {}), "decision": note.to_json()}
         settled = replace(claim, status=_STATUSES[note.action], reason=reason)
         self._store.update_claim(settled)
-        move(
-            decision_path(file),
-            place.finished / decision_path(file).name,
-            self._files,
-            self._faults,
-        )
+        self._move(place.finished, decision_path(file))
         return settled
 
     def _take_back(self, place: SourcePlace, claim: ClaimRecord, file: Path) -> ClaimRecord:
@@ -307,18 +298,16 @@ class QuarantineDecisions:
     ) -> None:
         """Move a file and its reason back; `settle` comes before the note that asks for it goes."""
         finished = place.finished / file.name
-        for path in (reason_path(finished), finished):  # a file has its reason
-            if os.path.lexists(path):
-                move(path, place.quarantine / path.name, self._files, self._faults)
+        self._move(place.quarantine, reason_path(finished), finished)  # a file has its reason
         settle()
         self._files.remove(str(decision_path(finished)), what="decision")
         self._files.sync_dir(str(place.finished))  # before its note is removed
         self._files.remove(str(decision_path(file)), what="decision")
 
-    def _move_away(self, place: SourcePlace, file: Path) -> None:
-        for path in (file, reason_path(file), decision_path(file)):
+    def _move(self, folder: Path, *paths: Path) -> None:
+        for path in paths:
             if os.path.lexists(path):
-                move(path, place.finished / path.name, self._files, self._faults)
+                move(path, folder / path.name, self._files, self._faults)
 
     def _was_made(self, place: SourcePlace, note: _Note, claim: ClaimRecord | None) -> bool:
         """Return whether the claim of a readmitted file exists, in the store or as a file."""
@@ -384,7 +373,7 @@ def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> int
         name
         for name in names
         if reason_path(Path(name)).name in there
-        and not _is_marker(name)
+        and name != kept_name(_claim_id(name), CLOSE_NAME)
         and _ID.fullmatch(_claim_id(name))
     ]
     restored = 0
@@ -409,10 +398,6 @@ def _restore(place: SourcePlace, identity: str, name: str, store: Store, faults:
     store.add_claim(claim)
     faults("claim.after")
     return True
-
-
-def _is_marker(name: str) -> bool:
-    return name == kept_name(_claim_id(name), CLOSE_NAME)
 
 
 def _claim_id(name: str) -> str:

@@ -10,7 +10,7 @@ appears once. It is behind the log until the end of the same pass; after a crash
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -145,18 +145,15 @@ def read_rejects(
         if (below is not None and index > below[0]) or chosen.increment not in (None, index):
             continue
         first = below[1] if below is not None and index == below[0] else 0
-        for at, row in enumerate(_rows_in(f"{path}/{name}")):
+        with open_parquet(f"{path}/{name}") as file:
+            rows = file.read().to_pylist()
+        for at, row in enumerate(rows):
             if at < first or not chosen.has(row):
                 continue
             if len(records) == limit:
                 return records, (index, at)
             records.append(row)
     return records, None
-
-
-def _rows_in(path: str) -> Iterator[dict[str, object]]:
-    with open_parquet(path) as file:
-        yield from file.read().to_pylist()
 
 
 def _rows_of(entry: SourceEntry) -> list[dict[str, object]]:

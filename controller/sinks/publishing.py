@@ -131,6 +131,11 @@ class SinkWork:
     target: Target
     generations: Sequence[Generation]
 
+    @property
+    def roll_backs(self) -> Sequence[Generation]:
+        """The roll-backs that concern the flow: arrivals at a source stay."""
+        return () if self.node.reads in self.flows.sources else self.generations
+
 
 _NEVER: tuple[int, tuple[str, ...]] = (-1, ())
 
@@ -288,7 +293,7 @@ class SinkPublishing:
         """
         note, choice, name = work.note, work.row.choice, work.node.name
         newest = work.record.generation
-        first = note.position.rolled_back_to(work.node.reads, self._undoing(work))
+        first = note.position.rolled_back_to(work.node.reads, work.roll_backs)
         bounds = self._of_flow.bounds(work.record, work.flows, work.node.reads)
         if isinstance(work.target, DeltaMirror):
             anew = first is not None or note.next < bounds.start or choice == "rewrite"
@@ -335,7 +340,7 @@ class SinkPublishing:
                 return False
             shipment = Shipment(
                 flow,
-                self._home(work, increment.index),
+                home_of_increment(work.roll_backs, flow, increment.index),
                 increment.index,
                 increment.records,
                 self._came(work.record, flow, increment.index),
@@ -357,14 +362,6 @@ class SinkPublishing:
         now = self.store.dataflow(record.name)
         same = now.created_at == record.created_at and now.generation == record.generation
         return same and self.open_log(record.folder).generation == record.generation
-
-    def _undoing(self, work: SinkWork) -> Sequence[Generation]:
-        return () if work.node.reads in work.flows.sources else work.generations
-
-    def _home(self, work: SinkWork, index: int) -> int:
-        if work.node.reads in work.flows.sources:
-            return 0
-        return home_of_increment(work.generations, work.node.reads, index)
 
     def _came(self, record: DataflowRecord, flow: str, index: int) -> datetime | None:
         try:

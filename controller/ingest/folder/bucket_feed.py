@@ -319,7 +319,8 @@ class _Slice:
         """
         feed, place, location = self.feed, self.place, self.listing.location
         first = self._first()
-        key = _key_of(location, one)
+        identity = [location.bucket, one.key, one.etag, one.size, one.modified.timestamp()]
+        key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_KEY_CHARACTERS]
         if one.size > feed.limits.file_bytes_max:
             feed.refuse(place, name, one, f"too-large:{key}")
             return False
@@ -350,12 +351,6 @@ class _Slice:
         if claimed:
             with self.hold():
                 self.listing.index.put(claimed)
-
-
-def _key_of(location: BucketPrefix, one: StoredObject) -> str:
-    """Return an identifier of an object as listed, short enough for any store."""
-    identity = [location.bucket, one.key, one.etag, one.size, one.modified.timestamp()]
-    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_KEY_CHARACTERS]
 
 
 class _ObjectStream:

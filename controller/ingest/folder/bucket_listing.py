@@ -137,8 +137,9 @@ class ObjectIndex:
             if records[number].whole:
                 break
         made.numbers = sorted(records)
-        made._require_all(records)
         for number in made.numbers:
+            if not records[number].whole and number - 1 not in records:
+                raise FileLostError(made._path(number - 1), f"record {number} exists")
             if records[number].location == location:
                 made._seen.update((k, (e, n)) for k, e, n in records[number].objects)
         return made
@@ -181,11 +182,6 @@ class ObjectIndex:
             raise LogConflictError(path)
         self.numbers = [self.next] if record.whole else [*self.numbers, self.next]
         self.next += 1
-
-    def _require_all(self, records: Mapping[int, _Record]) -> None:
-        for number in self.numbers:
-            if not records[number].whole and number - 1 not in records:
-                raise FileLostError(self._path(number - 1), f"record {number} exists")
 
     def _path(self, number: int) -> str:
         return f"{self.folder}/{number:020d}.json"
@@ -262,9 +258,7 @@ def list_location(
             made.complete = False
             break
     made.left_out = UnclaimedFiles.of(left_out)
-    made.new.extend(sorted(new, key=lambda each: (each[0] in last, _turn(each[0]))))
+    made.new.extend(
+        sorted(new, key=lambda each: (each[0] in last, each[0].encode("utf-8", "surrogatepass")))
+    )
     return made
-
-
-def _turn(name: str) -> bytes:
-    return name.encode("utf-8", "surrogatepass")

@@ -267,7 +267,9 @@ class Claims:
             path, original = place.claimed / name, claimed_of(name)[1]
             claim = known.get(identity)
             if claim is None and self._is_id(identity) and (original or lost_key(identity)):
-                adopted = self._adopted(place, identity, path, original)
+                at, size = claimed_at(path.name) or self._clock(), path.lstat().st_size
+                key = lost_key(identity)
+                adopted = place.new_claim(identity, original, size, "claimed", at, key=key)
                 if not original:
                     adopted = self._put_aside(place, adopted, path)
                 with self._locks.hold(place.root):
@@ -323,10 +325,6 @@ class Claims:
                 if name == upload_name(identity) and identity not in active:
                     with suppress(OSError):  # a folder of this name is somebody else's, and stays
                         (place.incoming / name).unlink()
-
-    def _adopted(self, place: SourcePlace, identity: str, path: Path, original: str) -> ClaimRecord:
-        at, size = claimed_at(path.name) or self._clock(), path.lstat().st_size
-        return place.new_claim(identity, original, size, "claimed", at, key=lost_key(identity))
 
     def _add(self, claims: Sequence[ClaimRecord]) -> list[ClaimRecord]:
         self._faults("claim.before")

@@ -229,7 +229,11 @@ class EligibleFiles:
         by_name = {one.name: one for one in files}  # not by file, since there may be very many
         gone = [one for name, one in renamed.items() if by_name.get(name) != one]
         self._watch.forget(self._folder, gone)
-        self._seen = {name: self._first_seen(one, now) for name, one in by_name.items()}
+        # If the clock was set back, the wait restarts; otherwise a file could wait for long.
+        self._seen = {
+            name: min(self._seen[name], now) if self._last.get(name) == one else now
+            for name, one in by_name.items()
+        }
         self._last = by_name
         ready = {
             name: one
@@ -251,9 +255,6 @@ class EligibleFiles:
             self._settles_at(files, ready, manifests),
             self._seen,
         )
-
-    def _first_seen(self, one: Candidate, now: datetime) -> datetime:
-        return min(self._seen[one.name], now) if self._last.get(one.name) == one else now
 
     def _settled(self, one: Candidate, now: datetime) -> bool:
         seen = self._seen[one.name]
@@ -444,7 +445,12 @@ def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Seque
     if why:
         scanned.ignored += not is_unfinished(name, unfinished)
     elif "/" in name:
-        why = why_left_out(name, unfinished) or _why_too_long(name)
+        why = why_left_out(name, unfinished)
+        if not why and len(os.fsencode(name)) > _PATH_BYTES_MAX:
+            why = (
+                f"its path below `incoming` is longer than {_PATH_BYTES_MAX} bytes; use shorter "
+                "names"
+            )
         if not why:
             scanned.candidates.append(Candidate.of(name, status))
             return
@@ -469,12 +475,6 @@ def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Seque
             "its name marks it as incomplete; its producer must rename the file when it is complete"
         )
     scanned.unclaimed.append(Unclaimed.of(name, why, status.st_ctime))
-
-
-def _why_too_long(path: str) -> str:
-    if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
-        return ""
-    return f"its path below `incoming` is longer than {_PATH_BYTES_MAX} bytes; use shorter names"
 
 
 def _up_to_marker(

@@ -175,11 +175,9 @@ class LateWrites:
 
     def look_at_all(self, place: SourcePlace, stopping: Callable[[], bool]) -> int:
         """Compare every finished file; return how many changed; raises as `finished`."""
-        suspects = [name for name, stamp in _stamped(place) if not self._is_as_it_was(name, stamp)]
+        stamped = _stamped(place)
+        suspects = [name for name, stamp in stamped if self._stamps.get(name) != hash(stamp)]
         return self._settle(place, suspects, stopping)
-
-    def _is_as_it_was(self, name: str, stamp: Stamp) -> bool:
-        return self._stamps.get(name) == hash(stamp)
 
     def _remember(self, name: str, stamp: Stamp) -> None:
         with self._lock:
@@ -331,8 +329,11 @@ def plan_finished(
     place: SourcePlace, *, open_claims: Collection[str], retention: FlowRetention, now: datetime
 ) -> Expiry:
     """Return which finished files of a source are to be removed; reads only."""
-    finished = sorted(_finished(place), key=lambda file: file[0])
-    held = [held for number, file in enumerate(finished) if (held := _held(number, *file, now))]
+    held = [
+        Held(number, size, min(arrived, now), (name,))
+        for number, (name, size) in enumerate(sorted(_finished(place)))
+        if (arrived := claimed_at(name)) is not None
+    ]
     return expire(
         held,
         total_bytes=sum(one.bytes for one in held),
@@ -357,10 +358,3 @@ def _finished(place: SourcePlace) -> Iterator[tuple[str, int]]:
                 status = entry.stat(follow_symlinks=False)
                 if not stat.S_ISDIR(status.st_mode):
                     yield entry.name, status.st_size
-
-
-def _held(number: int, name: str, size: int, now: datetime) -> Held | None:
-    arrived = claimed_at(name)
-    if arrived is None:
-        return None
-    return Held(number, size, min(arrived, now), (name,))

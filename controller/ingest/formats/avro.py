@@ -165,18 +165,6 @@ def _schema(data: bytes) -> Any:
         ) from exc
 
 
-def _plain(data: bytes, _size_max: int) -> bytes:
-    return data
-
-
-def _inflate(data: bytes, size_max: int) -> bytes:
-    return _whole(zlib.decompressobj(wbits=-15), data, size_max)
-
-
-def _bunzip2(data: bytes, size_max: int) -> bytes:
-    return _whole(bz2.BZ2Decompressor(), data, size_max)
-
-
 def _whole(stream: Any, data: bytes, size_max: int) -> bytes:
     unpacked: bytes = stream.decompress(data, size_max)
     if len(unpacked) < size_max and (not stream.eof or stream.unused_data):
@@ -208,10 +196,10 @@ def _unzstd(data: bytes, size_max: int) -> bytes:
 
 
 _CODECS: dict[str, Callable[[bytes, int], bytes]] = {
-    "null": _plain,
-    "deflate": _inflate,
+    "null": lambda data, _: data,
+    "deflate": lambda data, most: _whole(zlib.decompressobj(wbits=-15), data, most),
     "snappy": _unsnap,
-    "bzip2": _bunzip2,
+    "bzip2": lambda data, most: _whole(bz2.BZ2Decompressor(), data, most),
     "zstandard": _unzstd,
 }
 

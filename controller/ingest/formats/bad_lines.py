@@ -234,16 +234,8 @@ class BadLines:
 
     def _too_many(self, how_many: str) -> FileRejectedError:
         lines = [self._rejected[line] for line in sorted(self._rejected)[:LINES_MAX]]
-        first = lines[0]
-        return FileRejectedError(
-            rule="bad_records",
-            message=f"{how_many}. The first mistake: {first.message}",
-            line=first.line,
-            column=first.column,
-            cause=first.cause,
-            lines=tuple(lines),
-            lines_more=True,
-        )
+        message = f"{how_many}. The first mistake: {lines[0].message}"
+        return _error_of(lines, more=True, rule="bad_records", message=message)
 
     def joined(self, last: FileRejectedError) -> FileRejectedError:
         """Return the mistakes so far together with `last`, the error that ended the reading."""
@@ -259,15 +251,16 @@ class BadLines:
     def error(self, *, more: bool) -> FileRejectedError:
         """Return the error of the earliest line; it lists all others."""
         first = self._lines[0]
-        return FileRejectedError(
-            rule=first.rule,
-            message=first.message,
-            line=first.line,
-            column=first.column,
-            cause=first.cause,
-            lines=tuple(self._lines),
-            lines_more=more,
-        )
+        return _error_of(self._lines, more=more, rule=first.rule, message=first.message)
+
+
+def _error_of(
+    lines: Sequence[BadLine], *, more: bool, rule: str, message: str
+) -> FileRejectedError:
+    line, column, cause = lines[0].line, lines[0].column, lines[0].cause
+    return FileRejectedError(
+        rule, message, line=line, column=column, cause=cause, lines=tuple(lines), lines_more=more
+    )
 
 
 @dataclass(frozen=True, slots=True)

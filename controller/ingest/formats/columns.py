@@ -129,7 +129,10 @@ class ColumnBuilder:
         if self._kind == "STRING":
             return text
         if characters := _CHARACTERS.get(self._kind):
-            return None if _bytes(text).translate(None, characters) else self._number(text)
+            if _bytes(text).translate(None, characters):
+                return None
+            is_real = self._kind in ("DOUBLE", "FLOAT")
+            return self.of_numbers(text.cast(pa.float64())) if is_real else text.cast(self.type)
         if self._kind == "TIMESTAMP" and self._rules.zone is UTC and _are(text, _MOMENT):
             return text.cast(pa.timestamp("us")).cast(self.type)
         pattern = _TEXT_PATTERNS.get(self._kind)
@@ -150,11 +153,6 @@ class ColumnBuilder:
         """Return doubles in this column's type; `None` if one is infinite or not a number."""
         array = numbers.cast(self.type, safe=False)
         return array if _all(pc.is_finite(array)) else None
-
-    def _number(self, text: pa.Array) -> pa.Array | None:
-        if self._kind in ("DOUBLE", "FLOAT"):
-            return self.of_numbers(text.cast(pa.float64()))
-        return text.cast(self.type)
 
 
 def _bytes(text: pa.Array) -> bytes:
@@ -191,9 +189,10 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
     """Return the message for a key or column that the schema lacks."""
     near = get_close_matches(name[:50].lower(), [column.lower() for column in columns[:200]], 1)
     meant = next((f"; is it {c!r}?" for c in columns if near and c.lower() == near[0]), "")
+    spelled = name if _COLUMN.fullmatch(name) else "NAME"
     return (
         f"{excerpt(name)} is not a column of the schema, which has {_listed(columns)}{meant}. To "
-        f"take in this column, add `{_spelled(name)} TYPE` to the source's schema and register "
+        f"take in this column, add `{spelled} TYPE` to the source's schema and register "
         "the new version (`cbp infer FILE` prints the type). To ignore columns that the schema "
         'lacks, declare options: {unknown: "ignore"} in the source; with {unknown: "add"} the '
         "service adds such columns to the schema"
@@ -211,10 +210,6 @@ def refuse_column(name: str, line: int, reading: Reading) -> None:
         raise FileRejectedError("column_unknown", message, line=line)
     if bad.wants(line):
         bad.add("column_unknown", unknown_column(name, reading.schema.names), line=line)
-
-
-def _spelled(name: str) -> str:
-    return name if _COLUMN.fullmatch(name) else "NAME"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -514,25 +509,17 @@ def _fits(declared: DataType, actual: pa.DataType, rules: ValueRules, *, top: bo
     return _SAME_KIND[declared.kind](actual)
 
 
-def _is_text(actual: pa.DataType) -> bool:
-    return bool(pt.is_string(actual) or pt.is_large_string(actual) or pt.is_string_view(actual))
-
-
-def _is_bytes(actual: pa.DataType) -> bool:
-    kinds = (pt.is_binary, pt.is_large_binary, pt.is_fixed_size_binary, pt.is_binary_view)
-    return any(kind(actual) for kind in kinds)
+def _any_of(*kinds: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    return lambda actual: any(kind(actual) for kind in kinds)
 
 
 _SAME_KIND: dict[str, Callable[[pa.DataType], bool]] = {
-    "STRING": _is_text,
-    "BIGINT": pt.is_integer,
-    "INT": pt.is_integer,
-    "SMALLINT": pt.is_integer,
-    "TINYINT": pt.is_integer,
+    "STRING": _any_of(pt.is_string, pt.is_large_string, pt.is_string_view),
+    **dict.fromkeys(INTEGER_BITS, pt.is_integer),
     "DOUBLE": pt.is_floating,
-    "FLOAT": lambda actual: bool(pt.is_float32(actual) or pt.is_float16(actual)),
+    "FLOAT": _any_of(pt.is_float32, pt.is_float16),
     "BOOLEAN": pt.is_boolean,
-    "BINARY": _is_bytes,
+    "BINARY": _any_of(pt.is_binary, pt.is_large_binary, pt.is_fixed_size_binary, pt.is_binary_view),
     "DATE": pt.is_date32,
     "TIMESTAMP": pt.is_timestamp,
     "DECIMAL": pt.is_decimal,

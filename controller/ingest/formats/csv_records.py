@@ -397,7 +397,8 @@ class _Records:
                 end = len(line) if end < 0 else end
                 cell = line[at:end].removesuffix("\r") if end == len(line) else line[at:end]
                 if "\r" in cell:
-                    self._bare_cr()
+                    message = "a CR without LF inside a record; lines end with LF or CR LF"
+                    raise FileRejectedError("line_end", message, line=self._first)
                 cell = None if cell == null else cell
             self._cells.append(cell)
             if end == len(line) or len(self._cells) > COLUMNS_MAX:
@@ -421,10 +422,6 @@ class _Records:
             message = f"text after a closing quote: {excerpt(line[end : end + 40])}"
             raise FileRejectedError("csv_quote", message, line=self._first)
         return end
-
-    def _bare_cr(self) -> None:
-        message = "a CR without LF inside a record; lines end with LF or CR LF"
-        raise FileRejectedError("line_end", message, line=self._first)
 
     def _check_size(self) -> None:
         if self._size > self._record_bytes_max:

@@ -70,8 +70,9 @@ def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.Rec
             first_keyed = next(n for row, n in zip(rows, numbers, strict=True) if row)
         if not keys <= known:
             reading.notes.extra_columns(keys - known)
-            if not reading.options.rules.ignore_unknown:
-                _refuse_unknown(rows, numbers, reading)
+            for row, number in zip(rows, numbers, strict=True):
+                if not (row.keys() <= known or reading.options.rules.ignore_unknown):
+                    refuse_column(next(n for n in row if n not in known), number, reading)
         return rows, numbers
 
     def build(rows: Sequence[dict[str, Any]], numbers: Sequence[int]) -> pa.RecordBatch | None:
@@ -90,13 +91,6 @@ def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.Rec
     if first_keyed and not has_known:
         message = f"no object has any of the declared columns {', '.join(names)}"
         raise FileRejectedError("column_missing", message[:1000], line=first_keyed)
-
-
-def _refuse_unknown(rows: list[dict[str, Any]], numbers: list[int], reading: Reading) -> None:
-    known = set(reading.schema.names)
-    for row, number in zip(rows, numbers, strict=True):
-        if not row.keys() <= known:
-            refuse_column(next(name for name in row if name not in known), number, reading)
 
 
 def _objects(

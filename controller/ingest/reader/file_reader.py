@@ -204,7 +204,7 @@ def _read_whole(
         for position, file in enumerate(request.files):
             begun(position)
             # After a refused file the others are only checked, so that all mistakes are reported.
-            write = _pass_over if refused else writer.gather
+            write = list if refused else writer.gather
             try:
                 outcomes.append(_read(write, request, file, stopping, worked))
                 continue
@@ -233,10 +233,6 @@ def _refused(
         columns = suggest_columns(Path(file.path), request.source)
         error = error.proposing([f"{one.name} {one.type}" for one in columns], request.source.name)
     return error.with_traceback(None)  # which would keep the file's records in memory
-
-
-def _pass_over(_batches: Iterable[pa.RecordBatch]) -> None:
-    """Write nothing."""
 
 
 def _gathered(

@@ -23,7 +23,7 @@ from cbp.errors import DefinitionError
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.dataflow.node_mistakes import ACCESS_LOG, COMBINED_ONLY
-from cbp.model.flow.schema import DataType, Schema
+from cbp.model.flow.schema import Schema
 from cbp.model.source.bad_records import COUNT_DEFAULT, COUNT_MAX, QUARANTINE_FILE, BadRecords
 from cbp.model.source.options import ValueRules
 from controller.ingest.formats.access_log import is_access_log
@@ -101,17 +101,13 @@ def of_texts(name: str, cells: Sequence[str | None]) -> Column:
 
 
 def _holds(kind: str, texts: Iterable[str]) -> bool:
-    convert = from_text(_type(kind), _LOCAL)
+    convert = from_text(Schema.parse(f"c {kind}")["c"].type, _LOCAL)
     try:
         for text in texts:
             convert(text)
     except ValueError:
         return False
     return True
-
-
-def _type(kind: str) -> DataType:
-    return Schema.parse(f"c {kind}")["c"].type
 
 
 def of_json(name: str, values: Sequence[Any]) -> Column:
@@ -197,6 +193,10 @@ class Suggestion:
         """The columns as a schema."""
         return ", ".join(column.ddl for column in self.columns)
 
+    def doubting(self, doubt: str, **options: str) -> Suggestion:
+        """Return the suggestion with one more doubt, and further options."""
+        return replace(self, options={**self.options, **options}, doubts=(*self.doubts, doubt))
+
     @property
     def bad_records(self) -> BadRecords:
         """A policy that accepts the other records, and allows twice as many misfits."""
@@ -225,8 +225,7 @@ def suggest_source(path: Path, *, records: int = SAMPLE_RECORDS) -> Suggestion:
     zoneless = [column.name for column in made.columns if column.zoneless]
     if zoneless:
         doubt = f"times of {', '.join(zoneless)} have no zone: UTC is a guess"
-        options = {**made.options, "timezone": "UTC"}
-        made = replace(made, options=options, doubts=(*made.doubts, doubt))
+        made = made.doubting(doubt, timezone="UTC")
     return replace(made, doubts=(*made.doubts, *_tried(path, made, limits, records)))
 
 
@@ -368,15 +367,13 @@ def _text(content: ClaimedContent, limits: IngestLimits, records: int) -> Sugges
     if made.format != "jsonl":
         if encoding != "utf-8":
             doubt = f"the file is not UTF-8: {encoding} is a guess"
-            options = {**made.options, "encoding": encoding}
-            made = replace(made, options=options, doubts=(*made.doubts, doubt))
+            made = made.doubting(doubt, encoding=encoding)
         if open_end:
             doubt = (
                 "the last line has no line end: the file may be truncated, or its producer never "
                 "writes the last line end"
             )
-            options = {**made.options, "final_newline": "optional"}
-            made = replace(made, options=options, doubts=(*made.doubts, doubt))
+            made = made.doubting(doubt, final_newline="optional")
     return replace(made, whole=whole)
 
 
@@ -431,7 +428,7 @@ def _with_misfits(made: Suggestion, misfits: Sequence[int], records: int) -> Sug
         f"first is line {misfits[0]}; the suggested on_bad_records rejects only such records, not "
         "the file"
     )
-    return replace(made, doubts=(*made.doubts, doubt), misfits=len(misfits))
+    return replace(made.doubting(doubt), misfits=len(misfits))
 
 
 def _object(line: str) -> dict[str, Any] | None:
