@@ -30,8 +30,12 @@ from controller.ingest.intake import Claimed, Intake, Known, Pending, request_of
 from controller.ingest.ports import Ports
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, SoundFile
 from controller.ingest.rejection import FileRejectedError, manifest_refused
-from controller.ingest.repeated_files import is_asked_for, manifest_replaces, put_aside_reason
-from controller.ingest.replacement import replaces
+from controller.ingest.repeated_files import (
+    is_asked_for,
+    manifest_replaces,
+    put_aside_reason,
+    replaces,
+)
 from controller.store.base import ClaimRecord
 
 

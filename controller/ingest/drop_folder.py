@@ -473,7 +473,8 @@ class DropFolder:
         if reading:
             require_folders(place, self._files)
             self._owners.require(place)
-            tally.place = self._feeds.locate(place)
+            if place.source.format == "delta":
+                tally.place = self._feeds.locate(place)
             self._take_in(tally)
         else:
             self.buckets.forget(place.root)

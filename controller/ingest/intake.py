@@ -41,8 +41,9 @@ from controller.ingest.repeated_files import (
     is_asked_for,
     is_retraction,
     put_aside_reason,
+    replaces,
 )
-from controller.ingest.replacement import Brought, Difference, Replacements, replaces
+from controller.ingest.replacement import Brought, Difference, Replacements
 from controller.ingest.source_log import ArrivedFile, SourceEntry, SourceLog
 from controller.store.base import ClaimRecord, IncrementRecord, Judged
 

@@ -52,8 +52,6 @@ class RejectsTables:
 
     def publish(self, place: SourcePlace) -> int:
         """Show the rejected records of all accepted increments; return how many are new."""
-        if not place.source.on_bad_records.rejects_rows:
-            return 0
         path = f"{place.folder}/{rejects_table(place.name)}"
         if path not in self._published:
             self._published[path] = self._published_before(path)

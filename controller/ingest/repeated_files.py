@@ -25,10 +25,17 @@ from typing import Any
 from controller.ingest.folder.claims import CORRECTIONS
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.rejection import FileRejectedError
-from controller.ingest.replacement import REPLACED, RETRACTED, replaces
 from controller.store.base import ClaimRecord, Judged, Store
 
 NEW = Judged("accepted")
+
+REPLACED, RETRACTED = "replaced", "retracted"
+
+
+def replaces(same_as: Mapping[str, Any] | None) -> bool:
+    """Return whether a claim replaces, or will replace, an earlier one."""
+    return (same_as or {}).get("by") in (REPLACED, RETRACTED)
+
 
 NOTHING_TO_REPLACE = "nothing_to_replace"
 """The rule of a request to replace or retract a file, if its source has no file of that name."""

@@ -24,7 +24,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,15 +39,9 @@ from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.ports import Ports
 from controller.ingest.reader.increment_parts import PartWriter, WrittenPart
 from controller.ingest.rejection import FileRejectedError
+from controller.ingest.repeated_files import RETRACTED, replaces
 from controller.ingest.source_log import SourceLog
 from controller.store.base import ClaimRecord
-
-REPLACED, RETRACTED = "replaced", "retracted"
-
-
-def replaces(same_as: Mapping[str, Any] | None) -> bool:
-    """Return whether a claim replaces, or will replace, an earlier one."""
-    return (same_as or {}).get("by") in (REPLACED, RETRACTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,8 @@ class SourcePass:
             self._claim_listed(left, tally)
         else:
             tally.report += ScanReport(waiting=listed.waiting + len(listed.eligible))
-        self._rejects.publish(place)
+        if place.source.on_bad_records.rejects_rows:
+            self._rejects.publish(place)
 
     def _look(self, place: SourcePlace, between: Callable[[], object] = do_nothing) -> Listed:
         self._watch.follow(place.incoming, place.dataflow)  # it may have been made anew

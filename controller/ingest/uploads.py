@@ -33,12 +33,13 @@ from controller.ingest.folder.source_place import SourcePlace, evidence
 from controller.ingest.intake import Intake
 from controller.ingest.ports import Ports
 from controller.ingest.repeated_files import (
+    RETRACTED,
     client_key,
     put_aside_reason,
     replacement_key,
     retraction_key,
 )
-from controller.ingest.replacement import RETRACTED, Compared
+from controller.ingest.replacement import Compared
 from controller.store.base import ClaimRecord, Uploaded
 
 

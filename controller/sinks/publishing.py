@@ -65,60 +65,6 @@ from controller.store.records import SinkRecord
 PAGE_RECORDS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Mirrors:
-    """Corrects mirrors; safe to use from several threads."""
-
-    snapshots: Snapshots
-    records: RecordReader
-    descriptions: Descriptions
-
-    def set_right(
-        self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        sink: SinkNode,
-        note: SinkNote,
-        target: DeltaMirror,
-        *,
-        anew: bool,
-    ) -> SinkNote:
-        """Replace the target by the view, if changes alone cannot bring it up to date."""
-        life = self.descriptions.lives(record).get(sink.view, NEW_LIFE)
-        begins = max(life.first, life.signed)
-        same = (note.life, note.since) == (begins, life.version)
-        if note.replacement and same and not anew and target.fits():
-            return note
-        stage, _, view = sink.view.partition(".")
-        table = self.snapshots.take(record.name).tables[state_table(stage, view)]
-        batches = self._batches(record, dataflow, stage, view, table.version, target.schema)
-        made = target.replace(note, record.generation, table.epoch, batches)
-        return replace(made, life=begins, since=life.version)
-
-    def _batches(
-        self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        stage: str,
-        view: str,
-        version: int,
-        schema: pa.Schema,
-    ) -> Iterator[pa.RecordBatch]:
-        reader, place = self.records.versions(record.folder, dataflow.stages[stage]), (0, 0)
-        while True:
-            rows, behind = reader.state_page(view, version, place, PAGE_RECORDS)
-            columns = [{name: row[name] for name in schema.names} for row in rows]
-            yield from pa.Table.from_pylist(columns, schema=schema).to_batches()
-            if behind is None:
-                return
-            place = behind
-
-
-PASS_SECONDS = 5.0
-
-_log = structlog.get_logger(__name__)
-
-
 @dataclass(slots=True)
 class SinkWork:
     """One pass over one sink."""
@@ -135,6 +81,42 @@ class SinkWork:
     def roll_backs(self) -> Sequence[Generation]:
         """The roll-backs that concern the flow: arrivals at a source stay."""
         return () if self.node.reads in self.flows.sources else self.generations
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrors:
+    """Corrects mirrors; safe to use from several threads."""
+
+    snapshots: Snapshots
+    records: RecordReader
+    descriptions: Descriptions
+
+    def set_right(self, work: SinkWork, target: DeltaMirror, *, anew: bool) -> SinkNote:
+        """Replace the target by the view, if changes alone cannot bring it up to date."""
+        record, note = work.record, work.note
+        life = self.descriptions.lives(record).get(work.node.view, NEW_LIFE)
+        begins = max(life.first, life.signed)
+        same = (note.life, note.since) == (begins, life.version)
+        if note.replacement and same and not anew and target.fits():
+            return note
+        stage, _, view = work.node.view.partition(".")
+        table = self.snapshots.take(record.name).tables[state_table(stage, view)]
+        reader = self.records.versions(record.folder, work.flows.stages[stage])
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            place: tuple[int, int] | None = (0, 0)
+            while place is not None:
+                rows, place = reader.state_page(view, table.version, place, PAGE_RECORDS)
+                columns = [{name: row[name] for name in target.schema.names} for row in rows]
+                yield from pa.Table.from_pylist(columns, schema=target.schema).to_batches()
+
+        made = target.replace(note, record.generation, table.epoch, batches())
+        return replace(made, life=begins, since=life.version)
+
+
+PASS_SECONDS = 5.0
+
+_log = structlog.get_logger(__name__)
 
 
 _NEVER: tuple[int, tuple[str, ...]] = (-1, ())
@@ -297,9 +279,7 @@ class SinkPublishing:
         bounds = self._of_flow.bounds(work.record, work.flows, work.node.reads)
         if isinstance(work.target, DeltaMirror):
             anew = first is not None or note.next < bounds.start or choice == "rewrite"
-            mirrored = self.mirrors.set_right(
-                work.record, work.flows, work.node, note, work.target, anew=anew
-            )
+            mirrored = self.mirrors.set_right(work, work.target, anew=anew)
             self._keep(work, replace(mirrored, generation=newest))
             standing = standing_of(work.row)
             self._move(work, standing.mended() if choice else standing)

@@ -243,10 +243,10 @@ class Claims:
         if claim.path in listed.paths and claim.path not in opened.reusable:
             opened.reusable[claim.path] = claim
             return None
-        missed_at = self._clock()
-        reason = gone_reason(claim, missed_at)
-        self._store.update_claim(replace(claim, status="quarantined", reason=reason))
-        self.gone.note(place.root, claim, missed_at)
+        reason = gone_reason(claim, self._clock())
+        settled = replace(claim, status="quarantined", reason=reason)
+        self._store.update_claim(settled)
+        self.gone.note(place.root, settled)
         _log.warning("file.gone", dataflow=place.dataflow, source=place.name, reason=reason)
         return None
 
@@ -337,23 +337,18 @@ _F = TypeVar("_F", Candidate, ClaimRecord)
 
 
 def groups(files: Sequence[_F], limits: IngestLimits) -> Iterator[list[_F]]:
-    """Yield files in order, in groups within `group_files` and `group_bytes`."""
-    group, total = list[_F](), 0
+    """Yield files in order, in groups within `group_files` and `group_bytes`.
+
+    A marker, and a file with a very long name, have a group of their own.
+    """
+    group, total, before = list[_F](), 0, False
     for file in files:
-        alone = _is_alone(file)
+        alone = file.path == CLOSE_NAME or not name_fits_copy(file.path)
         full = len(group) == limits.group_files or total + file.bytes > limits.group_bytes
-        if group and (alone or full):
+        if group and (alone or before or full):
             yield group
             group, total = [], 0
         group.append(file)
-        total += file.bytes
-        if alone:
-            yield group
-            group, total = [], 0
+        total, before = total + file.bytes, alone
     if group:
         yield group
-
-
-def _is_alone(file: Candidate | ClaimRecord) -> bool:
-    """Return whether a file needs its own group: it is a marker, or its name is very long."""
-    return file.path == CLOSE_NAME or not name_fits_copy(file.path)

@@ -64,7 +64,7 @@ _RULE = "file_gone"
 
 def gone_reason(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
     """Return the reason for settling an open claim without its file, as JSON values."""
-    lost = _acknowledged(claim)
+    lost = claim.status == "claimed" or bool(claim.sha256)  # it was moved, or uploaded
     message = "the file was removed while it was being claimed"
     if lost:
         message = (
@@ -74,16 +74,6 @@ def gone_reason(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
     rejection = FileRejectedError(_RULE, message)
     reason = rejection.reason(file=claim.path, claim=claim.id)
     return {**reason, "lost": lost, "missed_at": missed_at.isoformat()}
-
-
-def _missed_at(claim: ClaimRecord) -> datetime:
-    """Return when the file was missed; of a claim of an earlier version, when it was made."""
-    text = (claim.reason or {}).get("missed_at")
-    return datetime.fromisoformat(text) if isinstance(text, str) else claim.created_at
-
-
-def _acknowledged(claim: ClaimRecord) -> bool:
-    return claim.status == "claimed" or bool(claim.sha256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +89,14 @@ class GoneFile:
     lost: bool
     missed_at: datetime
 
+    @classmethod
+    def of(cls, claim: ClaimRecord) -> GoneFile:
+        """Return the file of a settled claim; earlier versions noted no time in its reason."""
+        reason = claim.reason or {}
+        missed_at = reason.get("missed_at") or claim.created_at.isoformat()
+        lost, at = bool(reason.get("lost")), datetime.fromisoformat(missed_at)
+        return cls(claim.path, claim.id, claim.created_at, lost, at)
+
 
 class GoneFiles:
     """Remembers gone files by source; safe to use from several threads."""
@@ -107,10 +105,9 @@ class GoneFiles:
         self._lock = threading.Lock()
         self._files: dict[Path, dict[str, GoneFile]] = {}
 
-    def note(self, root: Path, claim: ClaimRecord, missed_at: datetime) -> None:
-        """Remember the file of an open claim, by the folder of its source."""
-        lost = _acknowledged(claim)
-        self._add(root, GoneFile(claim.path, claim.id, claim.created_at, lost, missed_at))
+    def note(self, root: Path, claim: ClaimRecord) -> None:
+        """Remember the file of a settled claim, by the folder of its source."""
+        self._add(root, GoneFile.of(claim))
 
     def restore(self, root: Path, newest: Iterable[ClaimRecord]) -> None:
         """Restore a source's gone files from its claims, newest first, if none is known yet."""
@@ -120,13 +117,10 @@ class GoneFiles:
             self._files[root] = {}
         came, gone = set[str](), list[GoneFile]()
         for claim in newest:
-            reason = claim.reason or {}
-            if reason.get("code") != _RULE:
+            if (claim.reason or {}).get("code") != _RULE:
                 came.add(claim.path)
             elif claim.path not in came:
-                lost = bool(reason.get("lost"))
-                missed_at = _missed_at(claim)
-                gone.append(GoneFile(claim.path, claim.id, claim.created_at, lost, missed_at))
+                gone.append(GoneFile.of(claim))
         for file in reversed(gone):
             self._add(root, file)
 

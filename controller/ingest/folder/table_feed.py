@@ -129,8 +129,6 @@ class TableFeeds:
 
     def locate(self, place: SourcePlace) -> SourcePlace:
         """Add the table's folder to the place of a `delta` source; raises `TablePlaceError`."""
-        if place.source.format != "delta":
-            return place
         path = place.source.options["table"]
         if why := self.allowed.refusal(path):
             raise TablePlaceError(place.name, why)

@@ -70,9 +70,10 @@ def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.Rec
             first_keyed = next(n for row, n in zip(rows, numbers, strict=True) if row)
         if not keys <= known:
             reading.notes.extra_columns(keys - known)
-            for row, number in zip(rows, numbers, strict=True):
-                if not (row.keys() <= known or reading.options.rules.ignore_unknown):
-                    refuse_column(next(n for n in row if n not in known), number, reading)
+            if not reading.options.rules.ignore_unknown:
+                for row, number in zip(rows, numbers, strict=True):
+                    if not row.keys() <= known:
+                        refuse_column(next(n for n in row if n not in known), number, reading)
         return rows, numbers
 
     def build(rows: Sequence[dict[str, Any]], numbers: Sequence[int]) -> pa.RecordBatch | None:

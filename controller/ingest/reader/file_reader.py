@@ -96,6 +96,7 @@ class SoundFile:
 
 
 FileOutcome = SoundFile | FileRejectedError
+Write = Callable[[Iterable[pa.RecordBatch]], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +205,7 @@ def _read_whole(
         for position, file in enumerate(request.files):
             begun(position)
             # After a refused file the others are only checked, so that all mistakes are reported.
-            write = list if refused else writer.gather
+            write: Write = list if refused else writer.gather
             try:
                 outcomes.append(_read(write, request, file, stopping, worked))
                 continue
@@ -256,7 +257,7 @@ def _gathered(
 
 
 def _read(
-    write: Callable[[Iterable[pa.RecordBatch]], object],
+    write: Write,
     request: ReadRequest,
     file: ClaimedFile,
     stopping: Callable[[], bool],
