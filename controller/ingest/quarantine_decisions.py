@@ -364,44 +364,37 @@ _REASON_BYTES_MAX = 1 << 20
 _log = structlog.get_logger(__name__)
 
 
-def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> int:
-    """Add the claims that the store lacks; return how many. May be interrupted, and repeated."""
+def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> None:
+    """Add the claims that the store lacks. May be interrupted, and repeated."""
     names = names_in(place.quarantine)
     there = set(names)
     # Skips reasons, markers, and files that a person put there.
-    file_names = [
-        name
+    ids = [
+        (identity, name)
         for name in names
         if reason_path(Path(name)).name in there
-        and name != kept_name(_claim_id(name), CLOSE_NAME)
-        and _ID.fullmatch(_claim_id(name))
+        and name != kept_name(identity := name.partition("-")[0], CLOSE_NAME)
+        and _ID.fullmatch(identity)
     ]
-    restored = 0
-    for start in range(0, len(file_names), _ASKED_AT_ONCE):
-        some = {_claim_id(name): name for name in file_names[start : start + _ASKED_AT_ONCE]}
+    for start in range(0, len(ids), _ASKED_AT_ONCE):
+        some = dict(ids[start : start + _ASKED_AT_ONCE])
         known = store.known_claims(list(some))
         for identity, name in some.items():
             if identity not in known:
-                restored += _restore(place, identity, name, store, faults)
-    return restored
+                _restore(place, identity, name, store, faults)
 
 
-def _restore(place: SourcePlace, identity: str, name: str, store: Store, faults: Faults) -> bool:
+def _restore(place: SourcePlace, identity: str, name: str, store: Store, faults: Faults) -> None:
     try:
         claim = _claim_of(place, identity, place.quarantine / name)
     except OSError:
-        return False  # gone, or its name cannot be looked at
+        return  # gone, or its name cannot be looked at
     except Exception:  # whatever failed, it is this file alone
         _log.exception("quarantine.not_restored", source=place.name, file=evidence(name))
-        return False
+        return
     faults("claim.before")
     store.add_claim(claim)
     faults("claim.after")
-    return True
-
-
-def _claim_id(name: str) -> str:
-    return name.partition("-")[0]
 
 
 def _claim_of(place: SourcePlace, identity: str, file: Path) -> ClaimRecord:

@@ -50,22 +50,20 @@ class RejectsTables:
         self._files, self._clock, self._store = ports.files, ports.clock, ports.store
         self._published: dict[str, int] = {}
 
-    def publish(self, place: SourcePlace) -> int:
-        """Show the rejected records of all accepted increments; return how many are new."""
+    def publish(self, place: SourcePlace) -> None:
+        """Show the rejected records of all accepted increments."""
         path = f"{place.folder}/{rejects_table(place.name)}"
         if path not in self._published:
             self._published[path] = self._published_before(path)
-        count, end = 0, self._store.next_index(place.dataflow, place.name)
+        end = self._store.next_index(place.dataflow, place.name)
         if self._published[path] >= end:
-            return 0
+            return
         for entry in SourceLog(place.folder, place.name, self._files).since(self._published[path]):
             if entry.increment.index >= end:
                 break
             if rows := _rows_of(entry):
                 self._publish_entry(path, place, entry, rows)
-                count += len(rows)
             self._published[path] = entry.increment.index + 1
-        return count
 
     def _published_before(self, path: str) -> int:
         try:
