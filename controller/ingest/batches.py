@@ -232,10 +232,7 @@ class _Batch:
 
 
 def _up_to_manifest(claimed: Sequence[Claimed]) -> Sequence[Claimed]:
-    """Return the files before the first that is taken in by itself.
-
-    That is a manifest, which is rejected, or a file that somebody asked to replace another.
-    """
+    """Return the files before the first one that is taken in by itself."""
     for number, (claim, _) in enumerate(claimed):
         if claim.path == MANIFEST_NAME or is_sealed(claim.path) or is_asked_for(claim):
             return claimed[:number]

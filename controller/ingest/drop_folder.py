@@ -313,11 +313,7 @@ class DropFolder:
     def refuse_columns(
         self, wanted: NewColumnsError, dataflow: str, error: CbpError, *, again: bool
     ) -> None:
-        """Note why the columns of a file were not added to the schema of its source.
-
-        Args:
-            again: Whether to try again; otherwise the file is put into quarantine.
-        """
+        """Note why columns were not added; unless it is tried `again`, the file is then refused."""
         if again:
             self.troubles.failed(self._root / dataflow / wanted.source, wanted.source, error)
         else:
@@ -348,10 +344,7 @@ class DropFolder:
         return warnings + self._claims.gone.lost_below(folder, self._clock())
 
     def arriving(self, record: DataflowRecord, dataflow: Dataflow) -> dict[str, int]:
-        """Return, by source, files that arrived and are not taken in yet; reads names only.
-
-        A folder that cannot be read counts as empty; `troubled` names it.
-        """
+        """Return, by source, how many files arrived and are not taken in yet; reads names only."""
         arriving = {}
         for place in self._places(record, dataflow):
             bucket = self.buckets.report(place) or {"waiting": 0}

@@ -237,10 +237,7 @@ class Intake:
     def without_columns(
         self, place: SourcePlace, claim: ClaimRecord, error: FileRejectedError
     ) -> FileRejectedError:
-        """Return why a file with new columns is rejected; its source does not or cannot add them.
-
-        Raises `NewColumnsError` if the columns are to be added; the claim stays open.
-        """
+        """Return why a file with new columns is rejected; `NewColumnsError` adds them."""
         if not (place.adds_columns and error.lacks_only_columns):
             return error
         if (why := self._not_added.pop(claim.id, None)) is not None:
@@ -338,10 +335,7 @@ class Intake:
     def compare(
         self, place: SourcePlace, claim: ClaimRecord, path: Path, earlier: str
     ) -> Difference:
-        """Return the effects of a file that would replace another; changes nothing.
-
-        Raises `FileRejectedError` if the file cannot be read, or the earlier one is no longer kept.
-        """
+        """Return the effects of a file that would replace another; changes nothing."""
         index = self._store.next_index(place.dataflow, place.name)
         names = self.names(place, index, claim.id)
         try:
@@ -436,10 +430,7 @@ def _claim_of(place: SourcePlace, file: ArrivedFile, entry: SourceEntry) -> Clai
 
 
 def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = None) -> None:
-    """Check a file against its upload, and its size and digest in a manifest that names it.
-
-    Raises `manifest_mismatch` or `file_changed`.
-    """
+    """Check a file against its upload, and its size and digest in a manifest that names it."""
     if promise is not None and claim.bytes != promise.bytes:
         message = f"the manifest says {promise.bytes} bytes, but the file has {claim.bytes}"
         raise FileRejectedError("manifest_mismatch", message)

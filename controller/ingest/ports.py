@@ -27,10 +27,7 @@ def allow_all(dataflow: str, source: str, /, *, rebuild: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The environment that the parts of ingestion share.
-
-    `new_id` returns a unique number in hexadecimal digits that sorts by time.
-    """
+    """The environment that the parts of ingestion share; ids are hexadecimal, and sort by time."""
 
     store: Store
     files: Files

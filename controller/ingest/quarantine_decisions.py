@@ -4,8 +4,8 @@
     discard   the file is not wanted
     restore   the decision is undone: the file is in quarantine again
 
-The original file is never changed. It moves to `finished` with its reason and the note of the
-decision, and stays there as long as finished files do. Each arrow is durable before the next:
+The original file moves to `finished`, unchanged, with its reason and the note of the decision. Each
+arrow is durable before the next:
 
     readmit:  hidden part -> note in quarantine -> claim of the part -> file, reason, note finished
     discard:                 note in quarantine ---------------------> file, reason, note finished
@@ -17,10 +17,9 @@ removed, and the part too. Every other note is carried out by the next request o
 Guaranteed (tests/controller/ingest/test_readmission.py, tests/simulation): wherever the service is
 killed, the file is in quarantine, or was admitted once; also if the database is lost.
 
-After the loss of the store (`restore_quarantined`) the folder is the truth: each rejected file is
-there under its claim's id, beside its reason. Not restored: claims of files that their producer
-took away (`file_gone`), since no file records them; claims of duplicates; the order relative to
-accepted files.
+After the loss of the store (`restore_quarantined`) the folder is the truth. Not restored: claims of
+files that their producer took away (`file_gone`), since no file records them; claims of duplicates;
+the order relative to accepted files.
 """
 
 from __future__ import annotations
@@ -91,10 +90,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """A decision, as it is written beside the file.
-
-    `readmitted_as` is the id of the claim of the file in its place; `""` for `discard`.
-    """
+    """A decision, as it is written beside the file; `readmitted_as` is the claim in its place."""
 
     action: Action
     claim: str
@@ -175,11 +171,7 @@ class QuarantineDecisions:
             return Decided(self._carry_out(place, claim, note))
 
     def restore(self, place: SourcePlace, identity: str) -> Decided:
-        """Undo a decision; the file is in quarantine again when this returns.
-
-        Raises `FileDecidedError` if the file admitted in its place is applied, or waits to be read;
-        `NotFoundError` if the file is no longer kept.
-        """
+        """Undo a decision; raises `FileDecidedError` if the file in its place counts, or waits."""
         with self._deciding(place, identity) as claim:
             if claim.status == "quarantined":
                 return Decided(claim, repeated=True)
@@ -196,10 +188,7 @@ class QuarantineDecisions:
             return Decided(self._take_back(place, claim, quarantined))
 
     def finish(self, place: SourcePlace) -> bool:
-        """Complete decisions that a crash interrupted; part of a recovery, and can be repeated.
-
-        Returns whether a file without a claim in the store was put back into quarantine.
-        """
+        """Complete decisions that a crash interrupted; return whether a file lost its claim."""
         came_back = False
         for name in names_in(place.quarantine):
             if name.endswith(DECISION_SUFFIX):

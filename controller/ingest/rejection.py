@@ -137,10 +137,7 @@ class FileRejectedError(CbpError):
 
 
 def unforeseen(error: Exception) -> FileRejectedError:
-    """Return the rejection for an unexpected error while a file was read.
-
-    No content of a file may ever stop the files after it.
-    """
+    """Return the rejection for an unexpected error: no file may ever stop the files after it."""
     said = str(error)[:_SAID_MAX]
     cause = f"{type(error).__name__}: {said}" if said else type(error).__name__
     place = place_of(error)

@@ -101,10 +101,7 @@ class RejectsTables:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which rejected records to read; `None` chooses all.
-
-    They were taken in at `since` or later, before `until`, with the other records of `increment`.
-    """
+    """Which rejected records to read, of files taken in from `since` to `until`; `None`: all."""
 
     code: str | None = None
     increment: int | None = None
@@ -126,11 +123,7 @@ ALL = Chosen()
 def read_rejects(
     folder: str, source: str, *, below: tuple[int, int] | None, limit: int, chosen: Chosen = ALL
 ) -> tuple[list[dict[str, object]], tuple[int, int] | None]:
-    """Return rejected records, newest increment first, in the order of the file's lines.
-
-    `below` is the end of the last page, as returned with it; `None` means from the beginning, and
-    that nothing follows.
-    """
+    """Return rejected records, newest increment first, by line; and the place `below` them."""
     path, records = f"{folder}/{rejects_table(source)}", list[dict[str, object]]()
     try:
         live = open_table(path, files_for(path)).snapshot.live

@@ -54,10 +54,7 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The records that a new file adds to the previous file, and those that it lacks.
-
-    `signed` says whether the readers of the source add up signs.
-    """
+    """The records that a new file adds, and those that it lacks; `signed` as the source's place."""
 
     came: pa.Table
     gone: pa.Table
@@ -113,10 +110,7 @@ class Replacements:
         earlier: str,
         waiting: Mapping[str, tuple[ClaimRecord, Brought]],
     ) -> Difference:
-        """Return the records that a new file adds and removes, compared with the earlier file.
-
-        Raises `inputs_not_kept` if the earlier file is no longer kept, or `name_shared`.
-        """
+        """Return the difference of a new and an earlier file; or `inputs_not_kept`, `name_shared`."""
         schema = arrow_schema(place.source.schema)
         count = pa.concat_tables([schema.empty_table(), *(_table(path, schema) for path in new)])
         before = gone = schema.empty_table()

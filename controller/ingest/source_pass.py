@@ -113,10 +113,7 @@ class _Left:
 
 @dataclass(slots=True)
 class _Group:
-    """Files of one source that were read one by one, and are settled together.
-
-    Those that are `waiting` have their claim, path, and stamp from before they were read.
-    """
+    """Files of one source that were read one by one, and are settled together."""
 
     pending: list[Pending] = field(default_factory=list)
     known: list[Known] = field(default_factory=list)
@@ -125,10 +122,7 @@ class _Group:
 
 
 class SourcePass:
-    """Makes passes over sources; the caller makes one pass at a time over each source.
-
-    `on_close` closes the open frames of a source, `(dataflow, source, key)`.
-    """
+    """Makes passes over sources; the caller makes one pass at a time over each source."""
 
     def __init__(
         self,

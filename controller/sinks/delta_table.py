@@ -49,11 +49,7 @@ _TEXT_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class _DeltaTarget(FolderTarget):
-    """The common part of both kinds.
-
-    Attributes:
-        choice: What an operator chose; one of `accepting` takes commits of others as they are.
-    """
+    """The common part of both kinds; some choices of operators accept commits of others."""
 
     accepting: ClassVar[tuple[str, ...]] = ("keep",)
 

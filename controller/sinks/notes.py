@@ -95,11 +95,7 @@ class SinkNotes:
             return None
 
     def save(self, folder: str, sink: str, identity: str, note: SinkNote) -> None:
-        """Replace a note durably.
-
-        Raises `OperatingError` if the folder cannot be written, or is missing, for example because
-        the dataflow was deleted.
-        """
+        """Replace a note durably; raises `OperatingError`, also if the dataflow was deleted."""
         path = local_path(_path(folder, sink, identity))
         value = {"format": FORMAT, **asdict(note)}
         data = digested(json.dumps(value, separators=(",", ":")).encode(), path)

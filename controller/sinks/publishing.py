@@ -150,10 +150,7 @@ class SinkPublishing:
         self._turn = ""
 
     def all(self) -> list[tuple[str, str]]:
-        """Return the (dataflow, sink) pairs of all dataflows that can be loaded.
-
-        Rows of sinks that are no longer in any document are removed; their notes stay.
-        """
+        """Return all (dataflow, sink) pairs that can be loaded; forgets sinks that are gone."""
         rows = self.store.sinks()
         return [
             (record.name, sink)

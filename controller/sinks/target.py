@@ -37,11 +37,7 @@ class Shipment:
 
 @dataclass(frozen=True, slots=True)
 class Target(ABC):
-    """The target to which a sink publishes; used by one thread at a time.
-
-    Raises:
-        OperatingError: By every method, a leaf of `controller.sinks.errors` or `DiskFullError`.
-    """
+    """Where a sink publishes; used by one thread at a time. Raises errors of `sinks.errors`."""
 
     dataflow: str
     sink: str

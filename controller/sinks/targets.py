@@ -39,11 +39,7 @@ _SECRET_BYTES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class SinkPlaces:
-    """The allowed targets.
-
-    Relative paths begin at the first of the `roots`; the folders that are `taken` are the
-    service's.
-    """
+    """The allowed targets; relative paths begin at the first root; `taken` are ours."""
 
     roots: tuple[Path, ...]
     secrets: Path
@@ -64,10 +60,7 @@ class SinkPlaces:
         return folder, allowed.root_of(folder)
 
     def secret(self, sink: SinkNode) -> bytes | None:
-        """Return the secret that signs a webhook's requests; `None` if they are not signed.
-
-        Raises `SinkSecretError` if the secret cannot be read, or if other users can read it.
-        """
+        """Return a webhook's secret, if any; raises `SinkSecretError` if others can read it."""
         if not sink.secret:
             return None
         path = self.secrets / sink.secret
@@ -91,10 +84,7 @@ class SinkPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Makes targets; safe to use from several threads.
-
-    This process has removed the drafts of killed writers from the `cleaned` folders.
-    """
+    """Makes targets; thread-safe. `cleaned` have no drafts of killed writers any more."""
 
     places: SinkPlaces
     files: Files

@@ -74,11 +74,7 @@ class Receive(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Access to buckets.
-
-    `make_store` is called when the first source needs it; `seconds` are between two listings of a
-    location; an `executor` fetches small objects ahead.
-    """
+    """Access to buckets; a location is listed every `seconds`, and an `executor` fetches ahead."""
 
     allowed: AllowedLocations = field(default_factory=AllowedLocations)
     make_store: Callable[[], ObjectStore] = S3Store
@@ -89,11 +85,7 @@ class Buckets:
 
 
 class BucketFeed:
-    """Lists locations and claims objects; one call of `fetch` at a time for each source.
-
-    `on_claim` is called with the dataflow after objects were fetched, which then wait to be read.
-    `troubles` has the sources whose location cannot be read now.
-    """
+    """Lists locations and claims objects; one call of `fetch` at a time for each source."""
 
     def __init__(
         self,

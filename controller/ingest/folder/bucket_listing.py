@@ -163,10 +163,7 @@ class ObjectIndex:
         return len(self.numbers) > limits.index_records or gone > max(limits.index_gone, there)
 
     def renew(self, there: Iterable[str]) -> None:
-        """Replace all records by one, with the objects that still exist; raises as `put`.
-
-        May be interrupted anywhere: records before a complete one are no longer read.
-        """
+        """Replace all records by one, with the objects that still exist; can be interrupted."""
         seen = {name: self._seen[name] for name in there if name in self._seen}
         objects = tuple((name, etag, size) for name, (etag, size) in seen.items())
         self._put(_Record(self.location, True, objects))

@@ -137,10 +137,7 @@ class OpenClaims:
     _moved_on: dict[str, Path] | None = None
 
     def moved_on(self, place: SourcePlace) -> dict[str, Path]:
-        """Return the files in `quarantine` and `finished`, by the id of their claim.
-
-        Both are listed once, at the first call, since they may hold very many names.
-        """
+        """Return the files in `quarantine` and `finished`, by claim; both are listed only once."""
         if self._moved_on is None:
             self._moved_on = kept_files(place.quarantine) | kept_files(place.finished)
         return self._moved_on

@@ -197,10 +197,7 @@ class Scanned:
 
 
 class EligibleFiles:
-    """Remembers the listings of one folder, and says which files may be claimed.
-
-    If producers only rename complete files into place, `settle_seconds` is 0.
-    """
+    """Remembers the listings of one folder, and says which files may be claimed."""
 
     def __init__(
         self,
@@ -348,11 +345,7 @@ def scan_folder(
 
 
 def count_files(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> int:
-    """Return how many files of a folder are listed, or are sealed manifests; raises `OSError`.
-
-    It reads names and kinds, and looks at no file, since that takes seconds where very many wait.
-    Folders below it are left out.
-    """
+    """Return how many files of a folder, and not below it, are listed; looks at no file."""
     with os.scandir(folder) as entries:
         return sum(
             is_sealed(one.name) or not is_unfinished(one.name, unfinished)

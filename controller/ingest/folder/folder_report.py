@@ -377,10 +377,7 @@ def report_folder(
     bucket: dict[str, Any] | None,
     notes: Sequence[str],
 ) -> dict[str, Any]:
-    """Report on one source's folder as JSON values; reads only names, sizes and times.
-
-    `notes` has further sentences of the warning; empty ones are left out.
-    """
+    """Report on a source's folder as JSON values; `notes` are further sentences of its warning."""
     scanned, failure = Scanned(), ""
     try:
         require_real(place)

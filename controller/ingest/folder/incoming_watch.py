@@ -33,11 +33,7 @@ from controller.ingest.folder.source_place import evidence
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A name in a listing. Two are equal if the file was not written to in between.
-
-    Attributes:
-        name: Path below `incoming`; has a `/` if the file is in a folder there.
-    """
+    """A file in a listing, by its path below `incoming`; equal if nobody wrote to it in between."""
 
     name: str
     bytes: int
@@ -107,10 +103,7 @@ class IncomingWatch:
         self._wake(frozenset([dataflow]))
 
     def follow(self, folder: Path, dataflow: str, root: Path | None = None) -> None:
-        """Watch a folder from now on; may be called again, also after the folder was recreated.
-
-        If the folder is below an `incoming` folder, `root` is that one.
-        """
+        """Watch a folder, which may be made anew; `root` is the `incoming` that it is below."""
         with self._lock:
             self._dataflows[folder] = dataflow
             if root is not None:
@@ -186,10 +179,7 @@ class IncomingWatch:
             raise
 
     def _run(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
-        """Call `wake` with the dataflows whose folders changed, until `stop` is set; blocks.
-
-        On a system without inotify only `call` calls it. Raises `OSError`.
-        """
+        """Call `wake` with the dataflows whose folders changed; `call` does without inotify."""
         self._wake = wake
         if not sys.platform.startswith("linux"):
             stop.wait()

@@ -124,11 +124,7 @@ class LateWrites:
         before: Stamp | None,
         stopping: Callable[[], bool],
     ) -> int:
-        """Compare a file that was just moved with its stamp from before it was read.
-
-        Returns how many files changed, 0 or 1. Raises `IntakeStoppedError` if `stopping` returned
-        true while the file was read again.
-        """
+        """Compare a file that was moved with its stamp from before; return whether it changed."""
         name = kept_name(claim.id, claim.path)
         now = Stamp.of(place.finished / name)
         if now is None:  # not moved: the next pass moves it, and a cleaning compares it

@@ -40,10 +40,7 @@ class StoredObject:
 
 
 class ObjectStore(Protocol):
-    """A service that has buckets; methods can be called from several threads.
-
-    Every method raises the errors of `controller.ingest.errors`, and no others.
-    """
+    """A service that has buckets; thread-safe. Raises only errors of `controller.ingest.errors`."""
 
     def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[StoredObject]]:
         """Yield the objects whose keys begin with a prefix, a page at a time."""

@@ -195,11 +195,7 @@ class SourcePlace:
 
 
 def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
-    """Move a file durably.
-
-    Raises `OSError`, or `DropFolderError` if the target's folder is missing; the file was not moved
-    then.
-    """
+    """Move a file durably; or raise `OSError`, or `DropFolderError` if the folder is missing."""
     faults("rename.before")
     try:
         os.rename(path, target)
@@ -214,8 +210,7 @@ def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
 def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -> set[Path]:
     """Move files durably into one folder, with one sync of each; return the new paths.
 
-    Missing files are left out. Raises as `move`; the file that failed and the later ones were not
-    moved.
+    Missing files are left out. After an error (as of `move`) the later files were not moved.
     """
     moved = list[tuple[Path, Path]]()
     for path, target in moves:

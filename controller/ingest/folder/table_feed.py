@@ -135,10 +135,7 @@ class TableFeeds:
         return replace(place, table=self.allowed.locate(path))
 
     def claim_next(self, place: SourcePlace) -> bool:
-        """Claim the next versions; return whether versions are claimed, which are to be taken in.
-
-        Raises an error of `controller.ingest.errors`, as `Uploads.receive`, or `FileDamagedError`.
-        """
+        """Claim the next versions; return whether claimed ones are to be taken in."""
         if self._waits(place):
             return False
         position = load_position(place.increments, self.ports.files)

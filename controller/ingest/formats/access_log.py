@@ -56,10 +56,7 @@ Row = Sequence[str]
 
 
 def read_access_log(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a log in order, up to the first wrong line.
-
-    Wrong lines go to `bad`: `access_log_invalid`, `value_type`, `value_missing`. Raises `line_end`.
-    """
+    """Yield the records of a log in order, up to the first wrong line, which `bad` has."""
     options, bad = reading.options, reading.bad
     layout = _Layout(combined=options.combined)
     origin = OriginColumns(reading.schema, options.lines, reading.file)

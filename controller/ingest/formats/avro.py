@@ -2,9 +2,7 @@
 
     Obj1 {metadata: schema, codec} sync   (count, bytes, data, sync)*
 
-Written here since what reads Avro beside it accepts damaged files in silence: an int of more than
-32 bits, a branch that a union lacks, bytes after the last record of a block
-(tests/controller/ingest/formats/test_avro.py has them).
+Written here since other readers accept damaged files in silence (README).
 
 Every block must end with the file's own sync marker, and the file with a block: a file that was cut
 or damaged is rejected, never read in part. Avro has no checksums, except for blocks packed by
@@ -45,10 +43,7 @@ _LONG_BYTES = 10
 
 
 class AvroContainer:
-    """Reads one file from its beginning to its end.
-
-    Raises `format_mismatch`, `avro_damaged`, `avro_limits` or `compression_unsupported`.
-    """
+    """Reads one file from its beginning to its end; what it refuses is `avro_damaged`, mostly."""
 
     def __init__(self, content: ClaimedContent, limits: IngestLimits) -> None:
         if content.peek(len(_MAGIC)) != _MAGIC:
@@ -69,10 +64,7 @@ class AvroContainer:
         self._sync = self._bytes(_SYNC)
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the blocks in order: the declared number of records, and their data.
-
-        Raises `avro_damaged`, `avro_limits`, `decompression_ratio` or `decompressed_too_large`.
-        """
+        """Yield the blocks in order: the declared number of records, and their data."""
         bytes_max, total = self._limits.row_group_bytes, 0
         while self._has_more():
             count, size = self._long(), self._long()
@@ -209,11 +201,7 @@ _BATCH_BYTES = 8 << 20
 
 
 def read_avro(content: ClaimedContent, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order, up to the first wrong one.
-
-    Wrong rows go to `bad`: `value_range`, `value_missing`. Raises as `AvroContainer`, or
-    `column_type`, `column_missing`, `column_unknown`, `line_too_long`.
-    """
+    """Yield the records of a file in order, up to the first wrong one, which `bad` has."""
     container = AvroContainer(content, reading.limits)
     try:
         records = _Records(record_fields(container.schema), reading)

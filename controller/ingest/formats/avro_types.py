@@ -288,10 +288,7 @@ FIXED_BYTES_MAX = 1 << 20
 
 
 def record_fields(schema: Any) -> list[tuple[str, AvroType]]:
-    """Return the fields of a file's records, by name.
-
-    Raises `avro_damaged`, `avro_limits` or `column_type`.
-    """
+    """Return the fields of a file's records, by name; raises `avro_damaged`, `column_type`."""
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
         message = "the file's schema is not a record; only Avro records have named columns"
         raise FileRejectedError("column_type", message)

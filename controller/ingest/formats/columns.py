@@ -1,14 +1,11 @@
 """The columns of a source's schema, from text, from parsed JSON, and from files with types.
 
 Text and JSON (`ColumnBuilder`) are converted in bulk where that is certainly exact, and one by one
-otherwise. The bulk conversion accepts nothing that `value_conversion` would reject, and gives the
-same result (tests/controller/ingest/formats/test_column_builder.py compares them).
+otherwise, with the same result (tests/controller/ingest/formats/test_column_builder.py).
 
 Arrow columns (`ArrowColumns`) are cast only where no value can change. Accepted: the declared type,
-other widths of the same kind when every value fits, and dictionaries of it. A timestamp without a
-zone is accepted if the source names a zone. A column that the file lacks is null. A column that the
-schema lacks is rejected unless the source ignores these. Anything else is rejected, with the column
-and the row.
+other widths of the same kind when every value fits, and dictionaries of it; a timestamp without a
+zone, if the source names a zone. A column that the file lacks is null.
 """
 
 from __future__ import annotations
@@ -77,11 +74,7 @@ class ColumnBuilder:
         )
 
     def array(self, values: Sequence[Any], lines: Sequence[int], bad: BadLines) -> pa.Array | None:
-        """Return the values as one array; null where a value is `None`.
-
-        Returns `None` if a value is wrong; `bad` then has the lines, as `value_type` or
-        `value_missing`.
-        """
+        """Return the values as one array; `None` if one is wrong, whose lines `bad` then has."""
         try:
             array = self._bulk(values)
         except MemoryError:
@@ -200,10 +193,7 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
 
 
 def refuse_column(name: str, line: int, reading: Reading) -> None:
-    """Note that the record of a line has a column that the schema lacks.
-
-    Raises `column_unknown` if the source adds such columns; or as `BadLines.add`.
-    """
+    """Note a column that the schema lacks; raise `column_unknown` if the source adds such ones."""
     bad = reading.bad
     if bad.rejects_rows and reading.options.rules.add_unknown:
         message = unknown_column(name, reading.schema.names)
@@ -238,10 +228,7 @@ class BatchBuilder:
 
 
 class OriginColumns:
-    r"""Columns for the origin of a record; the options `file_name` and `line_number` name them.
-
-    Bytes of the dropped file's name that are not UTF-8 become `\xff`.
-    """
+    r"""Columns for the origin of a record; the options `file_name` and `line_number` name them."""
 
     def __init__(self, schema: Schema, options: LineOptions, file: str) -> None:
         self._file_name, self._line_number = options.file_name, options.line_number
@@ -263,10 +250,7 @@ class OriginColumns:
         schema: pa.Schema,
         bad: BadLines,
     ) -> pa.RecordBatch | None:
-        """Return a batch of these columns and of `arrays`, one for each of `others`.
-
-        `None` if a row is wrong: then an array is `None`, or `bad` has the line.
-        """
+        """Return a batch of these columns and of arrays for `others`; `None` if a row is wrong."""
         if self._file_name:
             names = pa.repeat(pa.scalar(self._file, pa.string()), len(numbers))
             arrays[self._file_name] = names
@@ -291,10 +275,7 @@ class ArrowColumns:
         self._target = arrow_schema(reading.schema)
 
     def present(self, actual: pa.Schema) -> list[str]:
-        """Check a file's columns; return the declared columns that it has.
-
-        Raises `column_missing`, `column_unknown` or `column_type`.
-        """
+        """Return the declared columns that a file has; raises a `column_...` rule."""
         _check_columns(self._schema, actual, self._rules)
         names = self._schema.names
         self._notes.extra_columns(set(actual.names) - set(names))
@@ -302,11 +283,7 @@ class ArrowColumns:
         return [name for name in names if name in actual.names]
 
     def batch(self, part: pa.RecordBatch, lines: Sequence[int]) -> pa.RecordBatch | None:
-        """Return a batch of the columns of `present`; `None` if there is nothing to yield.
-
-        Wrong rows are reported, by `lines` (without gaps): `value_range`, `value_missing`,
-        `encoding`. Raises `column_type`.
-        """
+        """Return a batch of the columns of `present`; `None` if all its rows are wrong."""
 
         def build(rows: Sequence[int], numbers: Sequence[int]) -> pa.RecordBatch | None:
             some = part if len(rows) == part.num_rows else part.take(pa.array(rows, pa.int64()))

@@ -46,10 +46,7 @@ _LF, _CR = b"\n\r"
 
 
 class CsvColumns:
-    """Parses blocks of one file.
-
-    `places` are the positions of each declared column in the file; `None` for a missing column.
-    """
+    """Parses blocks of a file that has the declared columns at `places`; `None`: it lacks one."""
 
     def __init__(
         self, options: CsvOptions, builder: BatchBuilder, places: Sequence[int | None], width: int
@@ -146,11 +143,7 @@ _HEADER = re.compile(r"[\r\n]*+[^\n]++")
 
 
 def read_csv(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order, up to the first wrong one.
-
-    Wrong lines go to `bad`: `csv_fields`, `value_type`, `value_missing`. Raises `csv_quote`,
-    `csv_header`, `line_end`, `column_missing` or `column_unknown`: the rest cannot be read.
-    """
+    """Yield the records of a file in order, up to the first wrong one, which `bad` has."""
     options, reader = reading.options, _Reader(reading)
     for block in _header_apart(blocks) if options.csv.header else blocks:
         yield from reader.batches(block)

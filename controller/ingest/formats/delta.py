@@ -17,12 +17,9 @@ again and moved like any dropped file. The folder of the table is the source's, 
     removed, added          else: rows that were deleted, and rows that were inserted
     the same file in both   only what its two deletion vectors differ by
 
-Files that only were rewritten (`dataChange: false`, as by OPTIMIZE) hold no change. Deletions come
-before insertions. The table is written by others: paths that lead out of its folder are refused,
-and what the protocol leaves open is refused, not guessed. Each data file is read and checked as a
-dropped Parquet file is. Columns that a file lacks are null, and columns that the schema lacks are
-refused or left out as the source's option `unknown` says. Wrong rows are counted over all files,
-from 1.
+Files that only were rewritten (`dataChange: false`, as by OPTIMIZE) hold no change. The table is
+written by others: paths that lead out of its folder are refused, and what the protocol leaves open
+is refused, not guessed. Wrong rows are counted over all files, from 1.
 
 Source: Delta protocol, "Change Data Files", "Reader Requirements for Change Data Feed".
 """
@@ -87,7 +84,7 @@ def last_version(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChangeGroup:
-    """The part of a table that is read for one increment: versions `first` to `last`, inclusive.
+    """What is read of a table for one increment: the changes of versions `first` to `last`.
 
     Of a `snapshot`, all rows of version `last` are read instead, each as an insert.
     """
@@ -220,11 +217,7 @@ class ChangedRows:
 
 
 def changed_files(table: str, group: ChangeGroup) -> Iterator[ChangedRows]:
-    """Yield the files of a group of versions, in order.
-
-    Raises `delta_version_gone`, `delta_table_replaced`, `delta_unsupported` or `delta_damaged`;
-    `OSError` if the table cannot be reached now.
-    """
+    """Yield the files of a group of versions, in order; raises a `delta_...` rule or `OSError`."""
     log = DeltaLog(table, LocalFiles())
     if group.snapshot:
         with _rejected(table):
@@ -346,11 +339,7 @@ _NAMES = {
 
 
 def read_changes(content: ClaimedContent, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the changed rows with the source's schema, in the order of the table's versions.
-
-    Raises `format_mismatch`, a `delta_...` rule, or as `read_parquet`; `OSError` if the table
-    cannot be reached now.
-    """
+    """Yield the changed rows with the source's schema, in the order of the table's versions."""
     data = content.read(BYTES_MAX)
     content.finish()
     try:

@@ -1,21 +1,11 @@
 """The bytes of one file: opened safely, read once, hashed on the way, decompressed within limits.
 
-Anybody may put anything into a drop folder: a link to a secret, a FIFO that nobody writes to, a
-device, a folder, a file of many gigabytes under the name of a marker. Claimed files, manifests,
-reasons and all other files of the folder are opened here and nowhere else.
+Claimed files, manifests, reasons and all other files of a drop folder are opened here and nowhere
+else: anybody may put anything there.
 
 Guaranteed (tests/controller/ingest/folder/test_strange_files.py):
-- A link is not followed, opening never blocks, and only a regular file is read.
-- An error that belongs to the file is a `FileRejectedError`. An `OSError` means that the file is
-  gone, or that the machine has a problem (no memory, too many open files).
-- `finish` returns the SHA-256 of exactly the bytes that the reader got. A file that changed
-  meanwhile is rejected (`file_changed`).
-- Compression is found by magic bytes, never by the name. A gzip, bzip2 or zstd stream that is cut,
-  damaged or followed by other bytes is rejected, never read in part.
-- Memory is bounded, whatever the file decompresses to.
 
-Not guaranteed: flipped bits are not detected in a zstd stream without checksums. The format's
-reader then decides about the changed text.
+Not guaranteed: flipped bits are not detected in a zstd stream without checksums.
 """
 
 from __future__ import annotations
@@ -104,10 +94,7 @@ def ignore_progress(_bytes: int) -> None:
 
 
 class ClaimedContent:
-    """One pass over a file; a context manager that closes it.
-
-    Raises as `open_regular`, or `file_too_large`.
-    """
+    """One pass over a file; a context manager that closes it. Opens it as `open_regular`."""
 
     def __init__(
         self,
@@ -177,10 +164,7 @@ class ClaimedContent:
         return data
 
     def finish(self) -> str:
-        """Read the remaining bytes; return the SHA-256 in hex. May be called again.
-
-        Raises `file_changed` if the file is still being written.
-        """
+        """Read the remaining bytes; return the SHA-256 in hex, or raise `file_changed`."""
         if not self._digest:
             while self.read(READ_BYTES):
                 pass
@@ -233,10 +217,7 @@ BINARY_MAGIC = tuple(magic for magic, _ in (*_MAGIC, *_REFUSED))
 
 
 def sniff(content: ClaimedContent) -> Compression:
-    """Detect how a text file is compressed.
-
-    Raises `compression_unsupported` or `format_mismatch`.
-    """
+    """Detect how a text file is compressed; refuses archives and binary formats."""
     head = content.peek(10)
     for magic, kind in _MAGIC:
         # "BZh" may also begin a line of text; a bzip2 stream continues with its size and a number.
@@ -261,10 +242,7 @@ def _is_bzip2(head: bytes) -> bool:
 def decompressed(
     content: ClaimedContent, compression: Compression, limits: IngestLimits
 ) -> Iterator[bytes]:
-    """Yield the decompressed bytes in chunks of bounded size, to the end of the file.
-
-    Raises a `compress…` or `decompress…` rule.
-    """
+    """Yield the decompressed bytes in chunks of bounded size, to the end of the file."""
     if compression == "none":
         while chunk := content.read(READ_BYTES):
             yield chunk

@@ -51,11 +51,7 @@ _KINDS = {*_AS_THEY_ARE, *_AS_TEXT, "FLOAT", "DECIMAL"}
 
 
 def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order, up to the first wrong one.
-
-    Wrong lines go to `bad`: `json_invalid`, `json_no_object`, `column_unknown`, `value_type`,
-    `value_missing`. Raises `column_missing` if no object has any of the columns.
-    """
+    """Yield the records of a file in order, up to the first wrong one, which `bad` has."""
     bad, limits, names = reading.bad, reading.limits, reading.schema.names
     builder = BatchBuilder(reading.schema, reading.options.rules, text=False)
     columns, decoder = JsonColumns(reading, builder), _decoder(reading.schema)

@@ -4,19 +4,18 @@ Rejected: text that is not UTF-8; a file with a wrong footer, wrong pages, a pag
 not that of its bytes, or a wrong number of values or rows; an encrypted file.
 
 The decoded size of a file is bounded from its page headers (`Bounds`), and counted while it is
-decoded. A page holds at most as many bytes as its header says, with two exceptions. A value may
-refer to a dictionary or to the value before it, so that data repeats: 1,200 rows of a text of a
-megabyte take 297 bytes. A column that may become large in this way is read as a dictionary, and
-decoded in parts of known size.
+decoded. A page holds at most as many bytes as its header says, unless a value refers to a
+dictionary or to the value before it: 1,200 rows of a text of a megabyte take 297 bytes. A column
+that may become large in this way is read as a dictionary, and decoded in parts of known size.
 
-INT96 holds a day and the nanoseconds of that day, so it reaches some five million years. Arrow
-makes it one number of 64 bits, which wraps around: in nanoseconds outside of 1677 to 2262, in
-microseconds outside of some 290,000 years. In microseconds it also drops what is smaller. So these
-columns are read in two more units (`Int96Columns`). A time in microseconds is right if it is the
-same in nanoseconds, wrapped around alike, and if its milliseconds, which cannot wrap around, are
-near. pyarrow writes a time before 1970 with negative nanoseconds of the day, and reads them as a
-number without sign: in microseconds, the time is too late by 2**64 nanoseconds. It is taken back
-where that is certain; a nested one is refused.
+INT96 holds a day and the nanoseconds of that day. Arrow makes it one number of 64 bits, which wraps
+around: in nanoseconds outside of 1677 to 2262, in microseconds outside of some 290,000 years. In
+microseconds it also drops what is smaller. So these columns are read in two more units
+(`Int96Columns`). A time in microseconds is right if it is the same in nanoseconds, wrapped around
+alike, and if its milliseconds, which cannot wrap around, are near. pyarrow writes a time before
+1970 with negative nanoseconds of the day, and reads them as a number without sign: in microseconds,
+the time is too late by 2**64 nanoseconds. It is taken back where that is certain; a nested one is
+refused.
 """
 
 from __future__ import annotations
@@ -183,11 +182,7 @@ class Bounds:
         present: Sequence[str],
         limits: IngestLimits,
     ) -> Bounds:
-        """Examine the header of every page of these columns.
-
-        Raises `parquet_limits`, `parquet_damaged`, `parquet_encrypted`, `decompression_ratio` or
-        `decompressed_too_large`.
-        """
+        """Examine the header of every page of these columns; raises if a limit is passed."""
         metadata = file.metadata
         columns = [at for at in range(metadata.num_columns) if _top(metadata, at) in present]
         if encrypted := encrypted_columns(handle, size).intersection(columns):
@@ -222,10 +217,7 @@ class _PageTotals:
         self.repeating = set[str]()
 
     def add(self, handle: int, size: int, chunk: Any) -> tuple[int, int]:
-        """Add a column chunk; return how many values, nulls included, and rows its pages have.
-
-        A number is -1 if a page does not say it.
-        """
+        """Add a column chunk; return its numbers of values, and of rows (-1: unknown)."""
         rows = 0
         start, values, dictionary, prefixed = chunk.data_page_offset, 0, 0, 0
         first = chunk.dictionary_page_offset or 0

@@ -1,11 +1,10 @@
 """Reads the page headers of a Parquet file before anything is decoded.
 
-A footer and page headers are structs of Thrift's compact protocol. A few bytes may claim any size,
-and an index of a few bits repeats a long text of a dictionary. The decoded size of a file is
-therefore bounded from its page headers; its footer is not trusted.
+A footer and page headers are structs of Thrift's compact protocol. A few bytes may claim any size.
+The decoded size of a file is therefore bounded from its page headers; its footer is not trusted.
 
-Guaranteed: memory of some kilobytes beside the footer; time in proportion to the pages.
-Source: parquet-format (`parquet.thrift`), Thrift's compact protocol.
+Guaranteed: memory of some kilobytes beside the footer; time in proportion to the pages. Source:
+parquet-format (`parquet.thrift`), Thrift's compact protocol.
 """
 
 from __future__ import annotations
@@ -139,10 +138,7 @@ class _Compact:
 
 
 def check_footer(handle: int, size: int) -> None:
-    """Check the size of the footer, and the depth and width of its schema.
-
-    Raises `parquet_damaged`, `parquet_encrypted` or `parquet_limits`.
-    """
+    """Check the size of the footer, and the depth and width of its schema; or refuse the file."""
     try:
         _check_schema(_Compact(_footer(handle, size)))
     except _Torn:
@@ -170,10 +166,7 @@ def _footer(handle: int, size: int) -> bytes:
 
 
 def encrypted_columns(handle: int, size: int) -> frozenset[int]:
-    """Return the numbers of the encrypted columns of a file with a plain footer.
-
-    Arrow ends the process if such a column is read. Raises `parquet_damaged`.
-    """
+    """Return the numbers of the encrypted columns: Arrow ends the process that reads one."""
     data = _footer(handle, size)
     if not _may_be_signed(data):
         return frozenset()
@@ -254,10 +247,7 @@ def header_bytes_uncounted(created_by: str | None) -> int:
 
 
 def pages(handle: int, start: int, size: int) -> Iterator[Page]:
-    """Yield the pages of a column chunk, by their headers.
-
-    Raises `parquet_damaged` if the headers do not lead from one to the next.
-    """
+    """Yield the pages of a column chunk, by their headers; raises `parquet_damaged`."""
     at, end = start, start + size
     while at < end:
         page, header, packed = _header(handle, at, end)

@@ -4,10 +4,9 @@
 UTF-16 text and NUL bytes are rejected with their line. A line ends at LF; a CR before it stays in
 the line (each format decides). Memory holds one block and one line at a time.
 
-The format `text` takes each line as the value of one column. A line ends with LF or CR LF. An empty
-line is a record with an empty text; a CR elsewhere is part of the text. A last line without its end
-is rejected, unless the source says that its files have none, since a file that was cut looks the
-same.
+In the format `text` an empty line is a record with an empty text; a CR elsewhere is part of the
+text. A last line without its end is rejected, unless the source says that its files have none,
+since a file that was cut looks the same.
 """
 
 from __future__ import annotations
@@ -33,10 +32,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True)
 class TextBlock:
-    """Consecutive whole lines.
-
-    Only the last line of the last block may lack its LF (`terminated`).
-    """
+    """Consecutive whole lines; only the last one of a file may not be `terminated`."""
 
     first: int
     text: str
@@ -93,11 +89,7 @@ def line_batches(
     parse: Callable[[list[str], int], tuple[Sequence[_Row], Sequence[int]]],
     build: Callable[[Sequence[_Row], Sequence[int]], pa.RecordBatch | None],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a block whose lines are parsed one by one.
-
-    `parse` takes some lines and the number of the first; returns their records, and the line of
-    each record.
-    """
+    """Yield the records of a block; `parse` returns the records of some lines, and their lines."""
     bad, rows_max = reading.bad, reading.limits.batch_rows
     for start in range(0, block.count, rows_max):
         lines, first = block.lines[start : start + rows_max], block.first + start

@@ -33,12 +33,7 @@ Row = Mapping[str, str | None]
 
 
 def read_xml(chunks: Iterable[bytes], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order, up to the first wrong one.
-
-    Wrong records go to `bad`, by the line where they begin: `xml_record`, `column_unknown`,
-    `value_type`, `value_missing`. Raises `xml_damaged`, `xml_doctype`, `xml_limits`,
-    `xml_no_record`, `encoding` or `line_too_long`.
-    """
+    """Yield the records of a file in order, up to the first wrong one, which `bad` has."""
     bad, rules, names = reading.bad, reading.options.rules, reading.schema.names
     builder, known = BatchBuilder(reading.schema, rules, text=True), set(names)
     records = _Records(reading.options.record, reading.limits, bad)

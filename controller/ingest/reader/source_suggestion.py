@@ -50,11 +50,7 @@ _TEXT_KINDS = ("BIGINT", "DECIMAL(38,0)", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAM
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column, as suggested by a sample.
-
-    It is `nullable` if a record of the sample lacks it, and `zoneless` if it has times without a
-    zone.
-    """
+    """One column, as suggested by a sample; `zoneless` if it has times without a zone."""
 
     name: str
     type: str
@@ -230,10 +226,7 @@ def suggest_source(path: Path, *, records: int = SAMPLE_RECORDS) -> Suggestion:
 
 
 def suggest_columns(path: Path, source: SourceNode) -> tuple[Column, ...]:
-    """Return the columns in the first records of a file that its source's schema lacks.
-
-    None if the file suggests another format than its source has, or cannot be read.
-    """
+    """Return new columns in the first records of a file that has the format of its source."""
     try:
         made = _suggested(path, IngestLimits(), _NEW_COLUMN_RECORDS)
     except (FileRejectedError, OSError, ValueError, RecursionError):
