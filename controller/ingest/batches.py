@@ -31,7 +31,7 @@ from controller.ingest.ports import Ports
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, SoundFile
 from controller.ingest.rejection import FileRejectedError, manifest_refused
 from controller.ingest.repeated_files import (
-    is_asked_for,
+    is_correction,
     manifest_replaces,
     put_aside_reason,
     replaces,
@@ -56,7 +56,6 @@ class _Judged:
     replacing: int | None = None
 
     def refuse_others(self, missing: Sequence[str]) -> None:
-        """Refuse all files that would be accepted, if one was refused or is missing."""
         if not self.refused and not missing:
             return
         if self.refused:
@@ -90,10 +89,7 @@ class Batches:
     ) -> dict[str, Outcome]:
         """Take in the first files; return the outcomes by the claims' ids.
 
-        Raises:
-            IntakeStoppedError: `stopping` returned true; nothing has changed.
-            NewColumnsError: The source adds columns of a file; nothing has changed.
-            OperatingError: As `Intake.settle`.
+        Raises as `Intake.read` and `Intake.settle`.
         """
         claimed = _up_to_manifest(claimed)
         if not claimed:
@@ -195,7 +191,6 @@ class _Batch:
         return None
 
     def judge(self, read: ReadResult, promises: Mapping[str, Promise]) -> _Judged:
-        """Decide about each file that was read, given all accepted files and those before it."""
         made, sound = _Judged(), list[tuple[ClaimRecord, SoundFile]]()
         for (claim, _), outcome in zip(self.claimed, read.outcomes, strict=False):
             if not isinstance(outcome, SoundFile):
@@ -234,6 +229,6 @@ class _Batch:
 def _up_to_manifest(claimed: Sequence[Claimed]) -> Sequence[Claimed]:
     """Return the files before the first one that is taken in by itself."""
     for number, (claim, _) in enumerate(claimed):
-        if claim.path == MANIFEST_NAME or is_sealed(claim.path) or is_asked_for(claim):
+        if claim.path == MANIFEST_NAME or is_sealed(claim.path) or is_correction(claim.key):
             return claimed[:number]
     return claimed

@@ -190,11 +190,8 @@ class DropFolder:
         """Make one pass over the sources: finish open claims, then claim eligible files.
 
         A dataflow that is drained makes no new claims: its files stay in `incoming`. Blocks while
-        files are read, of each source `claims_per_scan` at most.
-
-        Raises:
-            LogConflictError: Another controller takes in files, so this one must stop.
-            IntakeStoppedError: `stopping` returned true; the next pass continues.
+        files are read, of each source `claims_per_scan` at most. Raises `LogConflictError`, or
+        `IntakeStoppedError` once `stopping` returned true.
         """
         return self._pass_over(record, dataflow, stopping, reading=True)
 
@@ -274,18 +271,11 @@ class DropFolder:
         *,
         rebuild: bool = False,
     ) -> Decided:
-        """Admit a quarantined file again, once; durable when it returns.
+        """Admit a quarantined file again, once, or the `mended` one; durable when it returns.
 
-        Args:
-            mended: The file to admit in its place; `None` admits the file unchanged.
-            rebuild: Whether a replacement is admitted that a stage cannot apply. The caller has
-                checked that a rebuild can.
-
-        Raises:
-            NotFoundError: The source has no such claim.
-            FileDecidedError: Another decision was made before.
-            ReadmitRefusedError: The file cannot be admitted unchanged, or corrects an unknown one.
-            OperatingError: As for `upload`.
+        If `rebuild` is true, a replacement is admitted that a stage cannot apply: the caller has
+        checked that a rebuild can. Raises `NotFoundError`, `FileDecidedError`,
+        `ReadmitRefusedError`, or as `upload`.
         """
         self._require_open(place)
         decided = self._quarantine.readmit(place, claim, mended, author, rebuild=rebuild)
@@ -329,7 +319,6 @@ class DropFolder:
         self._watch.follow(place.incoming, place.dataflow)
 
     def _require_open(self, place: SourcePlace) -> None:
-        """Refuse a source that takes in no files, or whose folders belong to another one."""
         if not place.takes_in:
             raise DataflowDrainsError(place.dataflow)
         self._owners.require(place)
@@ -427,7 +416,6 @@ class DropFolder:
                 tally.report += own.report.taken_in
 
     def _next_look(self, place: SourcePlace) -> ScanReport:
-        """Return when a source is due again by itself, and whether events announce its files."""
         if (trouble := self.troubles.of(place.root)) is not None:
             return ScanReport(again_at=trouble.retry_at)
         source = place.source
@@ -436,7 +424,6 @@ class DropFolder:
         return ScanReport(again_at=self._finished.next_look(place), polled=polled)
 
     def _attempt(self, tally: Tally, *, reading: bool) -> None:
-        """Make a pass over one source; a failure is recorded and does not affect other sources."""
         place = tally.place
         try:
             with device_errors(str(place.root)):

@@ -160,9 +160,7 @@ class ReadmitRefusedError(OperatingError):
 class NewColumnsError(Exception):
     """A claimed file has columns that its source adds to the schema; it is then read again.
 
-    Attributes:
-        claim: Id of the file's claim, which stays open.
-        columns: Declarations as in a schema, such as `device STRING`.
+    The claim stays open. Columns are declarations as in a schema, such as `device STRING`.
     """
 
     def __init__(self, source: str, claim: str, file: str, columns: tuple[str, ...]) -> None:

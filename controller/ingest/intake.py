@@ -38,7 +38,7 @@ from controller.ingest.reader.increment_parts import PartNames, WrittenPart
 from controller.ingest.rejection import FileRejectedError, unforeseen
 from controller.ingest.repeated_files import (
     RepeatedFiles,
-    is_asked_for,
+    is_correction,
     is_retraction,
     put_aside_reason,
     replaces,
@@ -139,13 +139,10 @@ class Intake:
         return count
 
     def _require_no_orphan(self, place: SourcePlace, end: int) -> None:
-        """Refuse to continue if an increment was accepted and the end of the log is missing.
+        """Raise `FileLostError` if the log lacks its newest entries.
 
         A file is moved to `finished` only once its log entry is durable. A crash before the entry
         leaves an increment's files too, but the file is still in `claimed` then.
-
-        Raises:
-            FileLostError: If the log lacks its newest entries.
         """
         part_matches = map(_PART.fullmatch, self._files.list_names(place.increments))
         orphans = {one[2]: int(one[1]) for one in part_matches if one and int(one[1]) >= end}
@@ -199,11 +196,8 @@ class Intake:
         """Settle files that were read; return the outcomes by the claims' ids.
 
         New files come first. The others may equal one of them, and must not be settled as known
-        because of a file that a crash prevents from being accepted.
-
-        Raises:
-            DiskFullError, DropFolderError: The claims stay open and the files stay claimed.
-            LogConflictError: Another controller takes in files of this source.
+        because of a file that a crash prevents from being accepted. Raises as `put`; on
+        `DiskFullError` and `DropFolderError` the claims stay open.
         """
         if pending:
             self.accept(place, pending)
@@ -265,10 +259,8 @@ class Intake:
     ) -> Pending | Known | None:
         """Read a claimed file and judge it; `None` if it was rejected and settled.
 
-        Raises:
-            IntakeStoppedError: `stopping` returned true; nothing has changed.
-            NewColumnsError: As `without_columns`; nothing has changed.
-            DiskFullError, DropFolderError: The claim stays open and the file stays claimed.
+        After `IntakeStoppedError` and `NewColumnsError` nothing has changed; after `DiskFullError`
+        and `DropFolderError` the file stays claimed.
         """
         try:
             with device_errors(str(path)):
@@ -311,7 +303,7 @@ class Intake:
                 same_as = {**asked, **(same_as or {})}
                 parts, gone, sound = self._replaced(place, same_as, names, parts, sound, pending)
                 if gone:
-                    self._require_readers(place, asked=is_asked_for(claim))
+                    self._require_readers(place, asked=is_correction(claim.key))
         except Exception:
             names.discard()
             raise
@@ -326,7 +318,7 @@ class Intake:
             return (), SoundFile(0, one[0].sha256, {})
         request = request_of(place, [one], index, self._limits)
         # A file that replaces another is compared with it: its increment is written anew.
-        read = self.reader(replace(request, draft=is_asked_for(one[0])), stopping)
+        read = self.reader(replace(request, draft=is_correction(one[0].key)), stopping)
         (outcome,) = read.outcomes
         if isinstance(outcome, FileRejectedError):
             raise outcome
@@ -353,7 +345,6 @@ class Intake:
         sound: SoundFile,
         pending: Sequence[Pending],
     ) -> tuple[tuple[WrittenPart, ...], tuple[WrittenPart, ...], SoundFile]:
-        """Write the differences from the earlier file instead of the file; return both parts."""
         waiting = {claim.id: (claim, one.brought) for one in pending for claim, _ in one.files}
         made = self.replacements.difference(
             place, names.temporaries(parts), str(same_as["claim"]), waiting

@@ -19,12 +19,9 @@ class IngestLimits:
     the file.
 
     Attributes:
-        file_bytes_max: Size as dropped.
-        decompressed_bytes_max: Size after decompression.
         ratio_max: Decompressed to compressed bytes; checked from `ratio_floor_bytes` on.
         members_max: Concatenated gzip members.
         line_bytes_max: One line of JSON, or one CSV record with its quoted line ends.
-        batch_rows: Rows that are converted at a time.
         fast_block_bytes_min: Smallest number of characters of a block of lines for which Arrow
             parses it, since its start takes 0.1 ms.
         row_group_bytes: Arrow bytes that are collected before they are written.
@@ -37,8 +34,7 @@ class IngestLimits:
         silent_seconds_shown: After this time without computing or reading, a reader is stuck.
         silent_seconds_max: After this time, its device is considered hung.
         memory_bytes_max: Additional memory that a reader process may take for one file.
-        group_files: Maximum number of small files that are claimed, and moved away, together.
-        group_bytes: Maximum number of bytes of such files.
+        group_files, group_bytes: Of small files that are claimed, and moved away, together.
         sealed_entries: Number of entries of a source's log that are put into one file, once there
             are as many newer ones.
     """
@@ -72,10 +68,8 @@ class FetchLimits:
     Attributes:
         slice_seconds: Time after which other sources have their turn.
         new_max: Largest number of new objects of one listing.
-        block_bytes: Bytes that one request fetches; held in memory.
         ahead: Number of small objects, of `ahead_bytes`, that are fetched while an earlier one is
             claimed.
-        noted_together: Number of objects in one record of the index.
         noted_seconds: Longest time until a claimed object is noted in the index.
         waiting_files: How many files may wait in `claimed`, unless its batch has more.
         waiting_bytes: How many bytes may wait there; the last file may exceed it.

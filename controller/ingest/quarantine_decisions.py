@@ -188,7 +188,7 @@ class QuarantineDecisions:
             return Decided(self._take_back(place, claim, quarantined))
 
     def finish(self, place: SourcePlace) -> bool:
-        """Complete decisions that a crash interrupted; return whether a file lost its claim."""
+        """Complete decisions that a crash interrupted; whether an unclaimed file came back."""
         came_back = False
         for name in names_in(place.quarantine):
             if name.endswith(DECISION_SUFFIX):
@@ -299,7 +299,6 @@ class QuarantineDecisions:
                 move(path, folder / path.name, self._files, self._faults)
 
     def _was_made(self, place: SourcePlace, note: _Note, claim: ClaimRecord | None) -> bool:
-        """Return whether the claim of a readmitted file exists, in the store or as a file."""
         if self._find(note.readmitted_as) is not None:
             return True
         moved_on = kept_files(place.finished) | kept_files(place.quarantine)
@@ -310,7 +309,6 @@ class QuarantineDecisions:
         return self._store.find_claims([identity]).get(identity) if identity else None
 
     def _repeated(self, claim: ClaimRecord, as_it_is: bool) -> Decided:
-        """Return the first answer to a request that is repeated; refuse another one."""
         decision = (claim.reason or {}).get("decision") or {}
         other = self._find(str(decision.get("readmitted_as", "")))
         if as_it_is and not decision.get("mended"):
@@ -395,7 +393,6 @@ def _claim_of(place: SourcePlace, identity: str, file: Path) -> ClaimRecord:
 
 
 def _reason(identity: str, file: Path) -> Mapping[str, Any]:
-    """Return why a file was rejected, or that its reason is damaged and so unknown."""
     beside = reason_path(file)
     try:
         reason = json.loads(read_regular(beside, bytes_max=_REASON_BYTES_MAX))

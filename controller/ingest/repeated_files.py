@@ -72,11 +72,6 @@ def is_correction(key: str) -> bool:
     return key.startswith((_REPLACEMENT, _RETRACTION))
 
 
-def is_asked_for(claim: ClaimRecord) -> bool:
-    """Return whether a claim is a request to replace or retract the file of its name."""
-    return is_correction(claim.key)
-
-
 def addition_key(claim: str, number: str) -> str:
     """Return the key of an upload that an operator admits as additional data."""
     return f"{_ADDITION}{claim}:{number}"
@@ -96,7 +91,7 @@ def readmitted_key(claim: ClaimRecord, number: str, *, mended: bool, asks: bool 
     if code != NOTHING_TO_REPLACE:
         if is_retraction(claim) and not mended:
             return retraction_key(number)
-        if is_asked_for(claim):
+        if is_correction(claim.key):
             return replacement_key(number)
     return f"readmit:{claim.id}:{number}"
 
@@ -256,7 +251,6 @@ class RepeatedFiles:
     def _first(
         self, place: SourcePlace, file: ClaimRecord | NamedContent, *, waiting: bool
     ) -> ClaimRecord | None:
-        """Return the claim with this name and content, or otherwise one with this content."""
         ask = partial(
             self.store.same_claim, place.dataflow, place.name, file.sha256, waiting=waiting
         )
@@ -265,7 +259,7 @@ class RepeatedFiles:
 
 
 def _is_added(place: SourcePlace, file: ClaimRecord | NamedContent) -> bool:
-    if file.key.startswith((_REPLACEMENT, _RETRACTION)):
+    if is_correction(file.key):
         return False
     return place.source.same_name == "add" or _is_admitted(file)
 
@@ -301,8 +295,7 @@ def _judged(
 def _replaced(
     place: SourcePlace, file: ClaimRecord | NamedContent, same_name: ClaimRecord | None
 ) -> Judged | None:
-    """Judge a file that may take the place of the newest one of its name; `None` if it does not."""
-    asked = file.key.startswith((_REPLACEMENT, _RETRACTION))
+    asked = is_correction(file.key)
     retracted = same_name is not None and (same_name.same_as or {}).get("by") == RETRACTED
     if asked and same_name is None:
         return Judged("quarantined", {"by": "nothing", "file": file.path})

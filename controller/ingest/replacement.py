@@ -73,12 +73,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The effects of a replacement.
-
-    Attributes:
-        groups: Stage -> number of its groups with such a record; only for stages that route the
-            source by columns.
-    """
+    """The effects of a replacement; of stages that route by columns, how many groups it touches."""
 
     came: int
     gone: int
@@ -110,7 +105,7 @@ class Replacements:
         earlier: str,
         waiting: Mapping[str, tuple[ClaimRecord, Brought]],
     ) -> Difference:
-        """Return the difference of a new and an earlier file; or `inputs_not_kept`, `name_shared`."""
+        """Return the difference of a new and an earlier file; or `name_shared`."""
         schema = arrow_schema(place.source.schema)
         count = pa.concat_tables([schema.empty_table(), *(_table(path, schema) for path in new)])
         before = gone = schema.empty_table()
@@ -155,7 +150,6 @@ class Replacements:
         return () if claim is None else self._sharing(claim, ())
 
     def _sharing(self, first: ClaimRecord, waiting: Iterable[ClaimRecord]) -> tuple[int, ...]:
-        """Return the increments of a file that replaced none, and of an earlier one of its name."""
         others = [one for one in waiting if one.path == first.path]
         if stored := self._store.claim_before(first):
             others.append(stored)

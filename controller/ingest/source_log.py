@@ -42,13 +42,7 @@ _SEALED_NAME = re.compile(r"(\d{20})-(\d{20})\.jsonl", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ArrivedFile:
-    """One file of an increment.
-
-    Attributes:
-        key: The Idempotency-Key of its upload; `""` if there is none.
-        records: Number of its records, which follow those of the previous file. `None` for the only
-            file of an increment, which has all records.
-    """
+    """One file of an increment; `records` is `None` for the only one, which has all."""
 
     claim: str
     sequence: int
@@ -250,7 +244,6 @@ class SourceLog:
             yield parsed(line, path, SourceEntry.from_json, written_to=self._path(index))
 
     def _start_of(self, index: int, sealed_end: int) -> int:
-        """Return the number of the file that holds an entry, or would hold it."""
         if self._files.exists(self._path(index)):
             return index
         names = self._files.list_names(self._folder)

@@ -72,7 +72,6 @@ class Tally:
     Attributes:
         claims: Whether files of `incoming` are claimed.
         between: Called from time to time while a folder is listed; others can have their turn.
-        opened, listed: What the pass found.
         early: After this time no file is begun while files wait in other sources of the dataflow.
         batch: How many files become one increment in this pass.
     """
@@ -215,7 +214,6 @@ class SourcePass:
         return self._claims.bring_copy(tally.place, claim, tally.opened, tally.listed)
 
     def _take_manifest(self, manifest: Manifest, tally: Tally) -> None:
-        """Take in the files of a sealed manifest as one increment, or refuse all of them."""
         if tally.is_over(self._clock()):
             tally.report += ScanReport(ready=1)
             return
@@ -390,7 +388,6 @@ class SourcePass:
         return due if now < due else None
 
     def _close(self, identity: str, tally: Tally) -> None:
-        """Record the close that a sealed marker requests, then move the marker away."""
         place = tally.place
         marker = place.incoming / sealed_close_name(identity)
         file_name = kept_name(identity, CLOSE_NAME)
@@ -424,7 +421,6 @@ class SourcePass:
         return [(one, folder / place.claimed_name(one.id, one.path)) for one in claimed]
 
     def _warn(self, place: SourcePlace, listed: Listed) -> None:
-        """Log a warning about names that have stayed unclaimed for long, once per change."""
         hint = old_hint(listed.unclaimed, self._clock())
         if hint != self._warned.get(place.root, ""):
             self._warned[place.root] = hint

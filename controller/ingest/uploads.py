@@ -163,7 +163,6 @@ class Uploads:
     def _received(
         self, place: SourcePlace, identity: str, path: str, stream: BinaryIO, key: str
     ) -> ClaimRecord:
-        """Write the part of an upload, durably; return its claim, which is not recorded."""
         require_folders(place, self._files)
         size, digest = 0, hashlib.sha256()
         with open(place.incoming / upload_name(identity), "xb") as file:
@@ -207,14 +206,8 @@ class ReplacementRequests:
 
         The next scan makes an increment of the difference. The caller has made sure that the
         readers of the source can apply the difference, unless the request is `repeated`. The name
-        is as its producer or `cbp claims` has it.
-
-        Raises:
-            NotFoundError: There is no current file of this name.
-            FileUnreadError: The first file of this name is not read yet.
-            FileRetractedError: The file of this name was already retracted.
-            FileNameSharedError: Several files of this name count.
-            OperatingError: As for an upload.
+        is as its producer or `cbp claims` has it. Raises `NotFoundError`, `FileUnreadError`,
+        `FileRetractedError`, `FileNameSharedError`, or as an upload.
         """
         self._require_open(place)
         path = self._path(place, name)

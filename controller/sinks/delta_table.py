@@ -105,7 +105,6 @@ class _DeltaTarget(FolderTarget):
             raise SinkForeignError(self.folder, f"{why}; continue by `{command}` with {choices}")
 
     def _writer(self, note: SinkNote, version: int) -> str:
-        """Return the operation by which something else wrote a version, or `_OURS`."""
         operation = "an unknown writer"
         for action in self._actions(version):
             if str(action.get("txn", {}).get("appId", "")).startswith(_app(note, "")):
@@ -123,7 +122,6 @@ class _DeltaTarget(FolderTarget):
             return []
 
     def _commit(self, note: SinkNote, number: int, write: Callable[..., object]) -> SinkNote:
-        """Make one commit with the transaction `number`, unless the table has it already."""
         with _delta_errors(self.folder):
             table = DeltaTable(self.folder)
             app = _app(note, note.replacement)
@@ -292,7 +290,6 @@ def _last(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 @contextmanager
 def _delta_errors(folder: str) -> Iterator[None]:
-    """Turn errors of delta-rs about a table into coded errors."""
     with target_errors(folder):
         try:
             yield

@@ -38,13 +38,12 @@ class SinkNote:
     Attributes:
         token: Random; identifies this life of the sink in its target.
         first: The first increment that it published, or will publish.
-        generation, next: See `SinkPosition`.
         life: For a view: the first increment of the life of its changes that the target shows.
         since: For a view: the version of the dataflow in which that life began; 0 for its first.
         claimed: Whether the target is this sink's.
         version: For a Delta table: the version that the sink wrote last; -1 if none.
-        replacement: For a Delta table: part of the name of its transactions. A mirror gets
-            another value each time it is replaced as a whole; at first it is `""`.
+        replacement: For a Delta table: part of the name of its transactions. A mirror gets another
+            value each time it is replaced as a whole; at first it is `""`.
     """
 
     token: str

@@ -347,7 +347,6 @@ class SinkPublishing:
             return None
 
     def _row(self, record: DataflowRecord, node: SinkNode) -> SinkRecord | None:
-        """Return the row of a sink; make it, and its note, when the sink is first seen."""
         identity = identity_of(record.name, node)
         rows = {row.sink: row for row in self.store.sinks(record.name)}
         row = rows.get(node.name)
@@ -393,7 +392,6 @@ class SinkPublishing:
             work.note = note
 
     def _move(self, work: SinkWork, standing: Standing) -> None:
-        """Store the position of the sink; clear a choice after it was carried out."""
         note = work.note
         moved = replace(
             work.row, generation=note.generation, next=note.next, standing=standing.to_json()
@@ -403,7 +401,6 @@ class SinkPublishing:
             work.row = replace(moved, choice="")
 
     def _rests(self, record: DataflowRecord, row: SinkRecord) -> bool:
-        """Return whether there is no work, or a failed sink is not due for a retry yet."""
         standing = standing_of(row)
         if standing.error is not None:
             return int(self.clock().timestamp() * 1000) < standing.retry_ms
@@ -411,7 +408,6 @@ class SinkPublishing:
         return same and row.end <= row.next and standing.increments > 0
 
     def _fail(self, dataflow: str, sink: str, error: CbpError) -> None:
-        """Store a failure with the time of the next attempt, so that it is shown."""
         row = next((one for one in self.store.sinks(dataflow) if one.sink == sink), None)
         if row is None:
             return

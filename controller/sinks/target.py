@@ -21,12 +21,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """One increment that a sink publishes.
-
-    Attributes:
-        index: Its index; for the flow of a stage, the epoch.
-        created_at: When it arrived; `None` if no longer known.
-    """
+    """One increment that a sink publishes; `created_at` is `None` if no longer known."""
 
     flow: str
     generation: int
@@ -68,12 +63,7 @@ class Target(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FolderTarget(Target):
-    """A target in a folder.
-
-    Attributes:
-        folder: Absolute; was checked against the allowed folders.
-        root: The allowed folder that it is in; it must exist.
-    """
+    """A target in an absolute folder, which was checked; the allowed `root` above it must exist."""
 
     flow: str
     folder: str

@@ -121,7 +121,6 @@ class Targets:
         return target
 
     def _client(self) -> httpx.Client:
-        """Return the client of all webhooks; it is made when the first one is at work."""
         with self.lock:
             if not self.http:
                 self.http.append(outbound_client(self.rules))

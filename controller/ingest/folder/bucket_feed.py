@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 from cbp.clock import MACHINE
 from cbp.errors import LogConflictError, NotFoundError
@@ -65,11 +65,8 @@ Hold = Callable[[], AbstractContextManager[object]]
 """Returns a lock under which the dataflow stays registered, or raises `NotFoundError`."""
 
 
-class Receive(Protocol):
-    """Stores a file from a stream and claims it, as an upload; `Uploads.receive_as`."""
-
-    def __call__(self, place: SourcePlace, path: str, stream: BinaryIO, key: str) -> object:
-        """Return the outcome of the file, which is then durable."""
+Receive = Callable[[SourcePlace, str, BinaryIO, str], object]
+"""Stores a file from a stream and claims it, durably: place, name, stream and key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +128,8 @@ class BucketFeed:
     ) -> None:
         """Claim new objects of a source for some seconds, if it is `due`; a failure is recorded.
 
-        Raises:
-            LogConflictError: Another controller takes in files, so this one must stop.
-            IntakeStoppedError: `stopping` returned true; the next call continues.
-            NotFoundError: The dataflow was deleted meanwhile.
+        Raises `LogConflictError`, `IntakeStoppedError` once `stopping` returned true, or
+        `NotFoundError` if the dataflow was deleted meanwhile.
         """
         if source not in self.due(record, dataflow):
             return
@@ -175,7 +170,6 @@ class BucketFeed:
         return unknown if known is None else known
 
     def _claim_some(self, place: SourcePlace, hold: Hold, stopping: Callable[[], bool]) -> bool:
-        """Claim objects, of a new listing if none are left; return whether some are left then."""
         location = BucketPrefix.parse(place.source.location)
         if why := self.buckets.allowed.refusal(location):
             raise LocationRefusedError(place.name, why)

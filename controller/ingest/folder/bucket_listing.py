@@ -94,12 +94,7 @@ def file_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """One file of the index.
-
-    Attributes:
-        whole: Whether it replaces all records before it.
-        objects: Key relative to the location, ETag and size of each object.
-    """
+    """One file of the index: objects by relative key, ETag and size; if `whole`, all of them."""
 
     location: str
     whole: bool
@@ -186,11 +181,10 @@ class ObjectIndex:
 
 @dataclass(slots=True)
 class BucketListing:
-    """One listing of a location.
+    """One listing of a location; objects have their keys relative to it.
 
     Attributes:
-        new: The objects to be claimed, by key, each with its key relative to the location.
-        known: Names of the objects that the index has in their present version.
+        new, known: The objects to be claimed, by key, and those that the index has.
         complete: Whether the whole location was listed.
         failed: Number of objects in a row that could not be read.
     """

@@ -69,7 +69,6 @@ _log = structlog.get_logger(__name__)
 
 
 def _is_copy(place: SourcePlace, claim: ClaimRecord) -> bool:
-    """Return whether a settled claim's file may be in `claimed`: it is this source's, and read."""
     mine = (claim.dataflow, claim.source) == (place.dataflow, place.name)
     return mine and claim.status in ("accepted", "duplicate", "withdrawn")
 
@@ -98,26 +97,21 @@ class PathLocks:
         self._guard = threading.Lock()
         self._locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
 
-    @contextmanager
-    def hold(self, path: Path) -> Iterator[None]:
-        """Hold the lock of one folder."""
-        with self._lock_of(path):
-            yield
+    def hold(self, path: Path) -> threading.Lock:
+        """Return the lock of one folder."""
+        with self._guard:
+            return self._locks[path]
 
     @contextmanager
     def attempt(self, path: Path) -> Iterator[bool]:
         """Hold the lock of one folder if it is free; yield whether it was."""
-        lock = self._lock_of(path)
+        lock = self.hold(path)
         is_free = lock.acquire(blocking=False)
         try:
             yield is_free
         finally:
             if is_free:
                 lock.release()
-
-    def _lock_of(self, path: Path) -> threading.Lock:
-        with self._guard:
-            return self._locks[path]
 
 
 @dataclass(slots=True)
@@ -185,13 +179,9 @@ class Claims:
     ) -> list[ClaimRecord]:
         """Claim files together: each step runs for all files and is durable before the next step.
 
-        Args:
-            files: Each with its current path, its claim in status `claiming`, and its listing
-                entry. A file that changed since it was listed is skipped.
-            known: Ids of claims that were recorded before; the others get their sequence.
-
-        The claims whose files existed are returned, in order. The others stay open: a later pass
-        uses them again or settles them.
+        A file that changed since it was listed is skipped. Claims in status `claiming` that are not
+        `known` get their sequence. The claims whose files existed are returned, in order. The
+        others stay open: a later pass uses them again or settles them.
         """
         with self._locks.hold(place.root):
             new = [claim for _, claim, _ in files if claim.id not in known]
@@ -301,7 +291,6 @@ class Claims:
         return made is not None and made <= self._clock() + _CLOCK_SET_BACK_MOST
 
     def _give_back(self, place: SourcePlace, name: str) -> None:
-        """Move a file of `claimed` to `incoming`, under a name that is free there."""
         target = place.incoming / f"recovered-{name}"
         if len(os.fsencode(target.name)) > _NAME_BYTES_MAX or os.path.lexists(target):
             target = place.incoming / f"recovered-{secrets.token_hex(8)}"

@@ -74,12 +74,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
-    """One name that stays in `incoming`.
-
-    Attributes:
-        why: The kind of entry, and what its producer can do.
-        since: When it was last changed, in UTC; `None` if it is unknown.
-    """
+    """One name that stays in `incoming`, and what its producer can do; `since` its last change."""
 
     name: str
     why: str
@@ -155,10 +150,8 @@ class Listed:
     """The result of one listing.
 
     Attributes:
-        eligible: Files to claim, in order.
         waiting: Number of files that may become eligible.
         settles_at: When the first of them has settled, if nothing is written to it.
-        ignored: Number of names that are not regular files.
         paths: Name, as text, of every file that may be claimed.
         sealed: Manifests whose files are being taken.
         closes: Ids of sealed markers, oldest first; they come before all eligible files.
@@ -260,7 +253,6 @@ class EligibleFiles:
     def _settles_at(
         self, files: Sequence[Candidate], ready: dict[str, Candidate], manifests: _Manifests
     ) -> datetime | None:
-        """Return when the first file settles that waits for nothing else."""
         unsettled = [
             self._seen[one.name]
             for one in files
@@ -329,11 +321,9 @@ def scan_folder(
 ) -> Scanned:
     """List every name in a folder; opens no file. Raises `OSError`.
 
-    Args:
-        enter: Called with each nested folder before that is listed, so that a watch misses
-            nothing; `None` if nested folders are not listed.
-        between: Called after each `LOOKED_AT_TOGETHER` names of the folder itself, since very many
-            take seconds.
+    Each nested folder is given to `enter` before that is listed, so that a watch misses nothing;
+    without it none is listed. `between` is called after each `LOOKED_AT_TOGETHER` names, since very
+    many take seconds.
     """
     scanned = Scanned()
     with os.scandir(folder) as entries:
@@ -371,7 +361,6 @@ def _scan(
     *,
     nested: bool,
 ) -> list[str]:
-    """Classify the names of one folder; return the folders in it if they are to be listed."""
     below = list[str]()
     for entry in entries:
         name = f"{prefix}{entry.name}"
@@ -495,10 +484,8 @@ def announced_claims(
 ) -> dict[str, ClaimRecord]:
     """Return the open claims that belong to manifests, by the file's name.
 
-    Args:
-        copies: Ids of the claims whose file is in `claimed`.
-        listed_paths: Names of the files in `incoming`. If a name is also there, the claimed
-            copy of that name is an older file.
+    `copies` are the ids of claims whose file is in `claimed`: that is an older file if its name is
+    also in `incoming`.
     """
     promised = {path: file.bytes for one in manifests for path, file in one.promises.items()}
     return {

@@ -41,7 +41,6 @@ class QuarantinedFile:
 
     Attributes:
         bytes: Its size; `None` if the file is missing.
-        lines: Lines around its mistakes, or its first lines.
         content: The whole text of a small text file, to be corrected; otherwise `None`.
         hint: Why no lines are shown; `""` if there are lines.
     """

@@ -32,12 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 def prepare_source(place: SourcePlace, files: Files) -> None:
-    """Create the folders and check that moves between them are atomic and durable.
-
-    Raises:
-        DropFolderError: They are on several devices, or one cannot be used.
-        DiskFullError: No space is left.
-    """
+    """Create the folders and try moves between them; or `DropFolderError`, `DiskFullError`."""
     require_real(place)
     files.make_dirs(*map(str, place.folders), f"{place.increments}/_log")
     require_folders(place, files)

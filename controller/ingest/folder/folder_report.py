@@ -259,10 +259,8 @@ class ScanReport:
     Attributes:
         waiting: Files that are not taken in yet.
         settles_at: When the first of them has settled; the next pass is due then.
-        ignored: Names in `incoming` that are not regular files.
         ready: Waiting files that could be taken in now; the next pass is due at once.
         closed: Markers that closed the open frames of a source.
-        failures: Errors that stopped the pass of a source; the next pass retries.
         again_at: When a pass is due for another reason.
         polled: Whether files can arrive at a source without an event, so that only listings find
             them.

@@ -228,7 +228,6 @@ class IncomingWatch:
                 self._folders[watch] = folder
 
     def _note(self, events: Iterable[Any]) -> frozenset[str]:
-        """Remember files that were renamed into a folder; return the dataflows to list."""
         from inotify_simple import flags
 
         woken, renamed = set[str](), list[Path]()
@@ -262,10 +261,8 @@ class IncomingWatch:
 def has_every_event(folder: Path, mounts: Path = _MOUNTS) -> bool:
     """Return whether the kernel reports every file that arrives in a folder, links followed.
 
-    On a network file system, in a folder shared by a virtual machine's host, or in a file system in
-    user space, others can write without this kernel. The answer is false for file systems that are
-    not known to be local, and on systems other than Linux. `mounts` is in the format of Linux's
-    `mountinfo`.
+    That is, whether its file system is known to be local (by Linux's `mountinfo`): others can write
+    to a network file system without this kernel.
     """
     try:
         lines = mounts.read_bytes().splitlines()

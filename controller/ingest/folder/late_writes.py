@@ -94,11 +94,10 @@ class _Recent:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """The current content of a file that changed.
+    """The present content of a file that changed.
 
-    Attributes:
-        grew: Whether the bytes that were taken in are still at its beginning.
-        whole: Whether those bytes end with the end of a line.
+    It `grew` if it still begins with the bytes that were taken in; `whole` if these end with a line
+    end.
     """
 
     bytes: int

@@ -25,12 +25,10 @@ from controller.ingest.errors import (
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object, as a listing shows it.
+    """One object, as a listing shows it, by its whole name in the bucket (`key`).
 
-    Attributes:
-        key: Its whole name in the bucket.
-        etag: Usually changes when the object is rewritten, but only the content decides.
-        modified: When it was written, by the clock of the store; only compared for equality.
+    The `etag` usually changes when the object is rewritten, but only the content decides;
+    `modified` is by the clock of the store, and only compared for equality.
     """
 
     key: str
@@ -48,9 +46,7 @@ class ObjectStore(Protocol):
     def read(self, bucket: str, one: StoredObject, offset: int, size: int) -> bytes:
         """Return `size` bytes of an object, 0 of an empty one; fewer if the connection was cut.
 
-        Raises:
-            ObjectGoneError, ObjectChangedError: The object was deleted or rewritten since it was
-                listed.
+        Raises `ObjectGoneError` or `ObjectChangedError` if it is no longer what was listed.
         """
 
 
@@ -81,10 +77,8 @@ _NO_KEY = frozenset({"NoCredentialsError", "PartialCredentialsError", "Credentia
 class S3Store:
     """An `ObjectStore` on S3; raises `BucketPackagesError` if s3fs is not installed.
 
-    Args:
-        endpoint: Address of the service; `""` means AWS.
-        key: Id of the access key; `None` lets botocore find one.
-        page: How many objects a request lists; a service may list fewer.
+    The endpoint `""` means AWS; without a key botocore finds one; a request lists `page` objects at
+    most.
     """
 
     def __init__(
@@ -169,7 +163,6 @@ class S3Store:
 
 
 def _session_class() -> type[Any]:
-    """Return aiobotocore's HTTP session without redirections, which could lead anywhere."""
     from aiobotocore.httpsession import AIOHTTPSession
 
     class Straight:

@@ -230,7 +230,6 @@ def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -
 
 
 def _require_folder(folder: Path, cause: OSError) -> None:
-    """Raise `DropFolderError` if a folder is missing; otherwise the file itself is missing."""
     if not os.path.lexists(folder):
         raise DropFolderError(str(folder), "is missing; the next pass creates it again") from cause
 

@@ -66,10 +66,9 @@ _FILE = "_feed.json"
 
 @dataclass(frozen=True, slots=True)
 class FeedPosition:
-    """The newest group of versions.
+    """The newest group of versions; all earlier versions were taken in.
 
     Attributes:
-        group: Its versions; all earlier versions were taken in.
         digest: SHA-256 of the log entry of its last version, in hex; it differs for another table
             in the same folder.
         claimed: Whether the group was claimed, or has no changes to claim.
@@ -173,8 +172,6 @@ class TableFeeds:
 
 
 class _Log:
-    """The log of a source's table, as far as it decides the next version."""
-
     def __init__(self, source: str, table: str, files: Files) -> None:
         self._source, self._table, self._files = source, table, files
         self._log = DeltaLog(table, files)
@@ -223,7 +220,6 @@ class _Log:
         return FeedPosition(made, digest, claimed=not changes)
 
     def _require_next(self, position: FeedPosition) -> bool:
-        """Return whether the version after a position is there, of the same table."""
         last, table = position.group.last, position.group.table
         has_next, digest = self._has(last + 1), self._digest(last)
         if digest and digest != position.digest:
@@ -245,7 +241,6 @@ class _Log:
     def _require_readable(
         self, before: ChangeGroup, version: int, actions: list[Action], partitions: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Check a version that changes the table's settings; return its partition columns."""
         protocol = next((one for one in actions if isinstance(one, Protocol)), None)
         metadata = next((one for one in actions if isinstance(one, Metadata)), None)
         if metadata is None:
@@ -289,7 +284,6 @@ class _Log:
 
 
 def _changed_bytes(actions: list[Action]) -> Iterator[int]:
-    """Yield the size of each file that records changes of a version, at least 1."""
     for action in actions:
         if isinstance(action, ChangeFile) or (
             isinstance(action, AddFile | RemoveFile) and action.data_change

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -111,10 +112,9 @@ class _Column:
         self.name = field.name
         self._field, self._type = field, arrow_type(field.type)
         self._text = ColumnBuilder(field, text=True) if field.name != "time" else None
-        self._times: dict[str, datetime | None] = {}
+        self._time = lru_cache(_TIMES_MAX)(_moment)  # many lines have the same
 
     def array(self, rows: Sequence[Row], numbers: Sequence[int], bad: BadLines) -> pa.Array | None:
-        """Return the column's values; `None` if one is wrong, which `bad` then has."""
         if self._text is not None:
             return self._text.array(self._texts(rows), numbers, bad)
         at = _NAMES.index("time")
@@ -136,16 +136,9 @@ class _Column:
         at = _NAMES.index(self.name)
         return [None if row[at] == "-" else row[at] for row in rows]
 
-    def _time(self, text: str) -> datetime | None:
-        """Return a moment in UTC, or `None` if there is none; many lines have the same."""
-        if text not in self._times:
-            if len(self._times) >= _TIMES_MAX:
-                self._times.clear()
-            self._times[text] = _moment(text)
-        return self._times[text]
-
 
 def _moment(text: str) -> datetime | None:
+    """Return a moment in UTC, or `None` if there is none."""
     try:
         sign = -1 if text[21] == "-" else 1
         if int(text[24:26]) > 59:

@@ -73,10 +73,6 @@ def _wrong(message: str) -> NoReturn:
     raise ValueError(message)
 
 
-def _null(_data: bytes, at: int) -> tuple[None, int]:
-    return None, at
-
-
 def _boolean(data: bytes, at: int) -> tuple[bool, int]:
     if data[at] > 1:
         _wrong(f"the byte {data[at]} for a boolean, which must be 0 or 1")
@@ -105,6 +101,10 @@ def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
     size, at = read_long(data, at)
     if size < 0:
         _wrong(f"a value with the length {size}")
+    return _take(data, at, size)
+
+
+def _take(data: bytes, at: int, size: int) -> tuple[bytes, int]:
     if at + size > len(data):
         raise IndexError
     return data[at : at + size], at + size
@@ -117,7 +117,7 @@ def _string(data: bytes, at: int) -> tuple[str, int]:
 
 PRIMITIVES: Mapping[str, AvroType] = MappingProxyType(
     {
-        "null": AvroType(_null, pa.null(), 0, "null"),
+        "null": AvroType(lambda _, at: (None, at), pa.null(), 0, "null"),
         "boolean": AvroType(_boolean, pa.bool_(), 1, "boolean"),
         "int": AvroType(_int, pa.int32(), 1, "int"),
         "long": AvroType(read_long, pa.int64(), 1, "long"),
@@ -273,13 +273,7 @@ def enum_type(symbols: Sequence[str]) -> AvroType:
 
 def fixed_type(size: int) -> AvroType:
     """Return a type of exactly `size` bytes."""
-
-    def decode(data: bytes, at: int) -> tuple[bytes, int]:
-        if at + size > len(data):
-            raise IndexError
-        return data[at : at + size], at + size
-
-    return AvroType(decode, pa.binary(), size, "fixed")
+    return AvroType(lambda data, at: _take(data, at, size), pa.binary(), size, "fixed")
 
 
 DEPTH_MAX = 32
@@ -340,7 +334,11 @@ class _Schema:
             return make(schema, namespace, depth)
         if kind == "array":
             items = self._type(schema.get("items"), namespace, depth + 1)
-            return array_type(_sized(items, "an array"))
+            if items.bytes_min == 0:
+                limited(
+                    "an array whose items take no bytes is not supported; use another item type"
+                )
+            return array_type(items)
         if kind == "map":
             return map_type(self._type(schema.get("values"), namespace, depth + 1))
         return logical_type(schema, self._type(kind, namespace, depth + 1))
@@ -357,7 +355,6 @@ class _Schema:
         damaged(f"the schema has no type {excerpt(name)}")
 
     def _begin(self, schema: Mapping[str, Any], namespace: str) -> tuple[str, str]:
-        """Note a named type that is being read; return its full name, and its namespace."""
         name = schema.get("name", "")
         space = schema.get("namespace", namespace)
         if not isinstance(name, str) or not isinstance(space, str):
@@ -391,9 +388,3 @@ class _Schema:
             damaged(f"the size of fixed {excerpt(name)} must be from 0 to {FIXED_BYTES_MAX}")
         self._named[name] = type_ = logical_type(schema, fixed_type(size))
         return type_
-
-
-def _sized(type_: AvroType, what: str) -> AvroType:
-    if type_.bytes_min == 0:
-        limited(f"{what} whose items take no bytes is not supported; use another item type")
-    return type_

@@ -340,7 +340,6 @@ class ArrowColumns:
         lines: Sequence[int],
         error: Exception,
     ) -> None:
-        """Report the rows that do not fit; if each row fits alone, report the first one."""
         cause, noted = excerpt(str(error)), 0
         for at, line in enumerate(lines):
             one = actual.take(pa.array([at], pa.int64()))
@@ -385,7 +384,6 @@ def _text_of(row: pa.RecordBatch) -> str:
 
 
 def _text_of_value(one: pa.Array) -> str:
-    """Return the only value of an array for people, as Arrow shows it if Python cannot."""
     try:
         return str(one[0])
     except (OverflowError, ValueError):

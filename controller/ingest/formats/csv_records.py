@@ -152,7 +152,6 @@ def read_csv(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.Recor
 
 
 def _header_apart(blocks: Iterable[TextBlock]) -> Iterator[TextBlock]:
-    """Cut the first line that is not blank off the block that has it."""
     is_blank = True
     for block in blocks:
         if is_blank and (text := _HEADER.match(block.text)):
@@ -263,7 +262,6 @@ def _columns(rows: Sequence[Cells], places: list[int | None]) -> list[Sequence[s
 
 
 def _places(line: int, header: Cells, reading: Reading) -> tuple[list[int | None], int]:
-    """Return the position in the file of each declared column, and the file's width."""
     schema, notes = reading.schema, reading.notes
     names = [cell or "" for cell in header]
     if len(names) > COLUMNS_MAX:
@@ -357,7 +355,6 @@ class _Records:
             yield self._first, whole
 
     def _begin(self, line: str) -> Cells | None:
-        """Return the cells of a record; `None` if a quote is open at the end of the line."""
         delimiter, quote, null = self._options.delimiter, self._options.quote, self._options.null
         text = line.removesuffix("\r")
         if quote and "\r" not in text and len(text) <= _QUICK_CHARACTERS:
@@ -374,7 +371,6 @@ class _Records:
         return self._take(line, 0)
 
     def _take(self, line: str, at: int) -> Cells | None:
-        """Take cells up to the line's end, starting at a cell or inside a quoted cell."""
         delimiter, quote, null = self._options.delimiter, self._options.quote, self._options.null
         cell: str | None
         while True:
@@ -399,7 +395,6 @@ class _Records:
             at = end + 1
 
     def _take_quoted(self, line: str, at: int) -> int | None:
-        """Take the text inside quotes; return the position of the delimiter or the line's end."""
         quote = self._options.quote
         match = self._inside.match(line, at)
         assert match is not None, "the pattern matches the empty text"

@@ -176,11 +176,9 @@ def unsupported(metadata: Metadata, protocol: Protocol | None) -> str:
 
 @dataclass(slots=True)
 class ChangedRows:
-    """Rows of one file.
+    """Rows of one file, of one type of `change`, or each of its own (`""`).
 
-    Attributes:
-        size, rows: Bytes and rows of the file, according to the log; `UNKNOWN` if it has none.
-        change: The type of change of all rows; `""` if each row has its own.
+    The log says its `size` and `rows`, or they are `UNKNOWN`.
     """
 
     path: str
@@ -304,7 +302,6 @@ def _require_table(metadata: Metadata, group: ChangeGroup) -> None:
 
 @contextmanager
 def _rejected(table: str) -> Iterator[None]:
-    """Turn errors of reading a table into rejections; `OSError` if the whole table is away."""
     try:
         yield
     except FileRejectedError:

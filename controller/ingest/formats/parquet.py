@@ -124,7 +124,6 @@ def _taken_back(times: pa.Array, nanoseconds: pa.Array) -> tuple[pa.Array, npt.N
 
 
 def _are_right(units: Sequence[pa.Array]) -> bool:
-    """Compare the same times in microseconds, nanoseconds and milliseconds, however deep."""
     if pa.types.is_timestamp(units[0].type):
         if units[1].type == units[2].type:  # no INT96, but another time beside it
             return True
@@ -140,8 +139,6 @@ def _numbers(times: pa.Array) -> npt.NDArray[np.int64]:
 
 
 class _Rows:
-    """Rows of some columns, taken in any portions."""
-
     def __init__(self, file: pq.ParquetFile, names: list[str], batch_rows: int) -> None:
         self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
             batch_size=batch_rows, columns=names, use_threads=False
@@ -409,7 +406,6 @@ class _Reader:
         return batch
 
     def _unmarked(self, batch: pa.RecordBatch, lines: Sequence[int]) -> pa.RecordBatch:
-        """Report the rows that are marked as wrong; return the batch without the marks."""
         marks = [name for name in batch.schema.names if name.endswith(_WRONG)]
         for name in marks:
             column = name.removesuffix(_WRONG)

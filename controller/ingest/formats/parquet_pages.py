@@ -27,6 +27,9 @@ _DEPTH_MAX = 16
 _INTEGERS = (4, 5, 6)
 """Types of 16, 32 and 64 bits."""
 
+_SIZES = {1: 0, 2: 0, 3: 1, 7: 8}
+"""Bytes of booleans (true and false, in their field's head), bytes and doubles, by type."""
+
 PLAIN_MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 """Begins and ends a file whose footer is encrypted."""
@@ -61,8 +64,6 @@ class Page:
 
 
 class _Compact:
-    """Reads structs of numbers; skips strings and unused fields."""
-
     def __init__(self, data: bytes) -> None:
         self._data, self.at = data, 0
 
@@ -97,14 +98,10 @@ class _Compact:
     def skip(self, kind: int, depth: int = 0) -> None:
         if depth > _DEPTH_MAX:
             raise _Torn
-        if kind in (1, 2):
-            return
-        if kind == 3:
-            self.at += 1
-        elif kind in (4, 5, 6):
+        if kind in _SIZES:
+            self.at += _SIZES[kind]
+        elif kind in _INTEGERS:
             self.varint()
-        elif kind == 7:
-            self.at += 8
         elif kind == 8:
             size = self.varint()
             self.at += size

@@ -207,7 +207,6 @@ class _Records:
         raise FileRejectedError("line_too_long", message, line=line)
 
     def _close_text(self) -> None:
-        """Refuse text of the record itself, other than blanks between children."""
         if self._column is None and (text := "".join(self._text).strip()):
             self._wrong(f"the record has text outside its child elements: {excerpt(text)}")
         self._text = []

@@ -197,7 +197,6 @@ def _read_whole(
     worked: Callable[[int], object],
     begun: Callable[[int], object],
 ) -> ReadResult:
-    """Read all files; the parts are there only if every file is sound."""
     outcomes, refused = list[FileOutcome](), False
     claim = request.files[0].claim
     writer = request.writer(claim)

@@ -229,7 +229,6 @@ def _hardly_repeats(column: pa.ChunkedArray) -> bool:
 
 
 def _temporary(name: str) -> str:
-    """Return a temporary name that `Files.remove_temporaries` recognises."""
     return f".{name}.tmp"
 
 

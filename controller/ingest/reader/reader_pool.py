@@ -98,7 +98,6 @@ class _Process:
 
     @property
     def worn(self) -> bool:
-        """Whether it ended, has read many files, or holds much more memory than at its start."""
         if self._process.poll() is not None or self.files >= self.files_max:
             return True
         return memory_bytes(self.pid)[1] > self._first_bytes + GROWTH_BYTES_MAX
@@ -133,14 +132,12 @@ class _Process:
         return int.from_bytes(os.pread(self._place.fileno(), PLACE_BYTES, 0), "little")
 
     def hurry(self) -> None:
-        """Let it begin no other file of its batch, and answer."""
         os.pwrite(self._place.fileno(), HURRY, PLACE_BYTES)
 
     def kill(self) -> None:
         self._process.kill()
 
     def end(self) -> None:
-        """Kill the process and reap it, unless it hangs inside the kernel."""
         self._process.kill()
         self._link.close()
         self._place.close()
@@ -297,7 +294,6 @@ def _answer(
     hurried: Callable[[], bool],
     watch: _Watch,
 ) -> ReadResult:
-    """Let a process read; the process is worn unless it answered."""
     files, process.files = process.files, process.files_max
     process.send(request)
     wait = QUICK_SECONDS

@@ -247,7 +247,6 @@ def _suggested(path: Path, limits: IngestLimits, records: int) -> Suggestion:
 
 
 def _tried(path: Path, made: Suggestion, limits: IngestLimits, records: int) -> Iterator[str]:
-    """Read the sample by the suggestion; yield why a reader refuses it."""
     if not made.columns:
         yield "no column can be declared"
         return
@@ -412,7 +411,6 @@ def _mostly(misfits: Sequence[int], records: int) -> bool:
 
 
 def _with_misfits(made: Suggestion, misfits: Sequence[int], records: int) -> Suggestion:
-    """Return a suggestion that lists lines that are not records, if there are a few."""
     if not misfits or not _mostly(misfits, records):
         return made
     verb = "is" if len(misfits) == 1 else "are"

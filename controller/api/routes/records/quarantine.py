@@ -30,7 +30,7 @@ from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.ingest.folder.file_excerpt import inspect_file
 from controller.ingest.quarantine_decisions import Decided, refusal
-from controller.ingest.repeated_files import NOTHING_TO_REPLACE, REPLACE_REFUSED, is_asked_for
+from controller.ingest.repeated_files import NOTHING_TO_REPLACE, REPLACE_REFUSED, is_correction
 from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord
 
@@ -261,7 +261,7 @@ def _require_allowed(
     refused = at.store.find_claims([claim]).get(claim)
     code = "" if refused is None else (refused.reason or {}).get("code")
     asks = rebuild and code == REPLACE_REFUSED
-    if refused is None or not (is_asked_for(refused) or asks):
+    if refused is None or not (is_correction(refused.key) or asks):
         return
     if code == NOTHING_TO_REPLACE:
         return  # it is added, as any other file
