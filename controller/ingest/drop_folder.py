@@ -19,8 +19,6 @@ After a crash at any point, the next pass compares the folders with the store an
 - A settled file in `claimed` is moved on.
 - The close of a sealed marker is requested again under the same key.
 
-If the store was lost, a recovery also restores the claims of quarantined files.
-
 Guaranteed:
 - One pass per source at a time in this object.
 - A failure of one file affects only that file, and a failure of one source affects only that

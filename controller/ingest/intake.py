@@ -152,10 +152,8 @@ class Intake:
         lost = sorted(orphans[claim] for claim in orphans.keys() & finished)
         if lost:
             path = f"{place.increments}/_log/{lost[0]:020d}.json"
-            raise FileLostError(
-                path,
-                "the data of its increment exists, and the dropped file was moved to `finished`",
-            )
+            why = "the data of its increment exists, and the dropped file was moved to `finished`"
+            raise FileLostError(path, why)
 
     def accept(self, place: SourcePlace, pending: Sequence[Pending]) -> None:
         """Sync and name the parts, put the log entries, index them; each step for all files."""
@@ -371,14 +369,7 @@ class Intake:
 
     def names(self, place: SourcePlace, index: int, claim: str) -> PartNames:
         """Return the names of the parts of an increment, made from its claim."""
-        return PartNames(
-            self._files,
-            place.folder,
-            flow=place.name,
-            index=index,
-            claim=claim,
-            faults=self._faults,
-        )
+        return PartNames(self._files, self._faults, place.folder, place.name, index, claim)
 
 
 def request_of(

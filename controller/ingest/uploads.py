@@ -141,17 +141,14 @@ class Uploads:
     def first_of(self, place: SourcePlace, key: str) -> ClaimRecord | None:
         """Return the claim of the first upload of a key; `None` if its answer has become untrue."""
         first = self._store.keyed_claim(place.dataflow, place.name, key)
-        return first if first is not None and self._stands(first) else None
-
-    def _stands(self, first: ClaimRecord) -> bool:
-        if (first.reason or {}).get("code") == "file_gone":
-            return False
+        if first is None or (first.reason or {}).get("code") == "file_gone":
+            return None
         known = str((first.same_as or {}).get("claim", ""))
         if first.status not in ("duplicate", "quarantined") or not known:
-            return True
+            return first
         # The claim that it equals may have been dropped by a roll-back since.
         earlier = self._store.find_claims([known]).get(known)
-        return earlier is None or earlier.status != "withdrawn"
+        return None if earlier is not None and earlier.status == "withdrawn" else first
 
     def _give_up(self, identity: str, part: Path) -> None:
         """Remove the part, unless its claim is recorded: then the next pass continues with it."""

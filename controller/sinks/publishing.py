@@ -60,7 +60,7 @@ from controller.sinks.notes import SinkNote, SinkNotes, identity_of
 from controller.sinks.sink_standing import CHOOSING, Standing, standing_of
 from controller.sinks.target import Shipment, Target
 from controller.store.base import DataflowRecord, Store
-from controller.store.records import SinkRecord
+from controller.store.records import Desired, SinkRecord
 
 PAGE_RECORDS = 10_000
 
@@ -365,19 +365,9 @@ class SinkPublishing:
                 self.notes.save(record.folder, node.name, identity, note)
                 _log.info("sink.begun", dataflow=record.name, sink=node.name, first=note.next)
             standing = Standing(first=note.first).to_json()
-            self.store.put_sink(
-                SinkRecord(
-                    record.name,
-                    node.name,
-                    identity,
-                    node.reads,
-                    note.generation,
-                    note.next,
-                    "paused" if node.paused else "running",
-                    "",
-                    standing,
-                )
-            )
+            desired: Desired = "paused" if node.paused else "running"
+            begun = (record.name, node.name, identity, node.reads, note.generation, note.next)
+            self.store.put_sink(SinkRecord(*begun, desired, "", standing))
         return next(one for one in self.store.sinks(record.name) if one.sink == node.name)
 
     def _first_note(self, record: DataflowRecord, node: SinkNode) -> SinkNote:

@@ -48,8 +48,6 @@ from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord
 
-NONE: frozenset[str] = frozenset()
-
 CORRECTIONS = {"r": "replacement:", "t": "retraction:"}
 """The beginning of the key of a request to replace or retract a file, by the last letter of its id.
 
@@ -175,7 +173,7 @@ class Claims:
         self,
         place: SourcePlace,
         files: Sequence[tuple[Path, ClaimRecord, Candidate | None]],
-        known: Set[str] = NONE,
+        known: Set[str] = frozenset(),
     ) -> list[ClaimRecord]:
         """Claim files together: each step runs for all files and is durable before the next step.
 

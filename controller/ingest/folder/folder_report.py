@@ -281,19 +281,12 @@ class ScanReport:
     new_columns: tuple[NewColumnsError, ...] = field(default=(), compare=False)
 
     def __add__(self, other: ScanReport) -> ScanReport:
+        summed = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
         return ScanReport(
-            self.accepted + other.accepted,
-            self.quarantined + other.quarantined,
-            self.duplicates + other.duplicates,
-            self.waiting + other.waiting,
-            self.ignored + other.ignored,
-            self.closed + other.closed,
-            self.failures + other.failures,
-            self.ready + other.ready,
-            _first(self.settles_at, other.settles_at),
-            _first(self.again_at, other.again_at),
-            self.polled or other.polled,
-            self.new_columns + other.new_columns,
+            **summed,
+            settles_at=_first(self.settles_at, other.settles_at),
+            again_at=_first(self.again_at, other.again_at),
+            polled=self.polled or other.polled,
         )
 
     @property
@@ -305,6 +298,10 @@ class ScanReport:
     def next_at(self) -> datetime | None:
         """When the next pass is due without an event; `None` if none is."""
         return _first(self.settles_at, self.again_at)
+
+
+_SUMMED = ("accepted", "quarantined", "duplicates", "waiting", "ignored", "closed", "failures")
+_SUMMED += ("ready", "new_columns")
 
 
 def _first(*times: datetime | None) -> datetime | None:

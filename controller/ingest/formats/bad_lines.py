@@ -86,23 +86,16 @@ class Notes:
 
     def to_json(self) -> dict[str, Any]:
         """Return the remarks as JSON values; usual values are left out."""
-        noted: dict[str, Any] = {}
-        if self._extra:
-            noted["ignored_columns"] = sorted(
-                n.encode(errors="replace").decode() for n in self._extra
-            )
-        if self.missing:
-            noted["missing_columns"] = list(self.missing)
-        if self.compression != "none":
-            noted["compression"] = self.compression
-        if self.last_line_open:
-            noted["last_line_open"] = True
-        if self.lines:
-            noted["lines"] = [list(pair) for pair in self.lines]
-        if self.rejected:
-            noted["rejected_rows"] = len(self.rejected)
-            noted[REJECTED] = [row.to_json() for row in self.rejected]
-        return noted
+        noted: dict[str, Any] = {
+            "ignored_columns": sorted(n.encode(errors="replace").decode() for n in self._extra),
+            "missing_columns": list(self.missing),
+            "compression": self.compression if self.compression != "none" else "",
+            "last_line_open": self.last_line_open,
+            "lines": [list(pair) for pair in self.lines],
+            "rejected_rows": len(self.rejected),
+            REJECTED: [row.to_json() for row in self.rejected],
+        }
+        return {name: value for name, value in noted.items() if value}
 
 
 LINES_MAX = 100

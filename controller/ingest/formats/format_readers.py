@@ -62,11 +62,6 @@ def _batches(content: ClaimedContent, format_: str, reading: Reading) -> Iterato
     chunks = decompressed(content, reading.notes.compression, reading.limits)
     if format_ == "xml":
         return read_xml(chunks, reading)
-    blocks = text_blocks(
-        chunks,
-        line_bytes_max=reading.limits.line_bytes_max,
-        bad=reading.bad,
-        encoding=reading.options.lines.encoding,
-        lines_alone=format_ != "csv" or not reading.options.csv.quote,
-    )
+    lines_alone = format_ != "csv" or not reading.options.csv.quote
+    blocks = text_blocks(chunks, reading, lines_alone=lines_alone)
     return _OF_LINES[format_](blocks, reading)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.model.source.options import LineOptions
-from controller.ingest.formats.bad_lines import TEXT_MAX, BadLines, Notes, Reading
+from controller.ingest.formats.bad_lines import TEXT_MAX, Notes, Reading
 from controller.ingest.formats.columns import OriginColumns
 from controller.ingest.rejection import FileRejectedError
 from controller.value_conversion import excerpt
@@ -50,21 +50,15 @@ class TextBlock:
 
 
 def text_blocks(
-    chunks: Iterable[bytes],
-    *,
-    line_bytes_max: int,
-    bad: BadLines,
-    encoding: str = "utf-8",
-    lines_alone: bool = True,
+    chunks: Iterable[bytes], reading: Reading, *, lines_alone: bool = True
 ) -> Iterator[TextBlock]:
     """Cut decompressed bytes into blocks of lines.
 
-    `bad` collects the lines that are not text; a blank line replaces each in the block. If lines
-    depend on each other (not `lines_alone`), single lines cannot be rejected. Raises
-    `line_too_long`; `encoding` or `nul_byte` of the first line, or of any line that cannot be
-    rejected alone.
+    A blank line replaces each that is not text, which `reading.bad` then has. If lines depend on
+    each other (not `lines_alone`), single lines cannot be rejected. Raises `line_too_long`;
+    `encoding` or `nul_byte` of the first line, or of any that cannot be rejected alone.
     """
-    decode = _Decoder(line_bytes_max, bad, encoding, aside=bad.rejects_rows and lines_alone)
+    decode = _Decoder(reading, aside=reading.bad.rejects_rows and lines_alone)
     first, carried, size = 1, [b""], 0
     for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
@@ -77,8 +71,8 @@ def text_blocks(
         else:
             carried.append(chunk)
             size += len(chunk)
-        if size > line_bytes_max:
-            _too_long(first, line_bytes_max)
+        if size > reading.limits.line_bytes_max:
+            _too_long(first, reading.limits.line_bytes_max)
     if size:
         yield TextBlock(first, decode.text(b"".join(carried), first), terminated=False)
 
@@ -117,9 +111,9 @@ def check_last_line(block: TextBlock, options: LineOptions, notes: Notes) -> Non
 
 
 class _Decoder:
-    def __init__(self, line_bytes_max: int, bad: BadLines, encoding: str, *, aside: bool) -> None:
-        self._line_bytes_max, self._bad = line_bytes_max, bad
-        self._encoding, self._aside = encoding, aside
+    def __init__(self, reading: Reading, *, aside: bool) -> None:
+        self._line_bytes_max, self._bad = reading.limits.line_bytes_max, reading.bad
+        self._encoding, self._aside = reading.options.lines.encoding, aside
 
     def text(self, data: bytes, first: int) -> str:
         if first == 1:
@@ -187,10 +181,8 @@ def _too_long(line: int, line_bytes_max: int) -> NoReturn:
 def read_text(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
     """Yield the lines of a file in order, up to the first wrong one; raises `line_end`."""
     options, bad = reading.options.lines, reading.bad
-    origin, target = (
-        OriginColumns(reading.schema, options, reading.file),
-        arrow_schema(reading.schema),
-    )
+    origin = OriginColumns(reading.schema, options, reading.file)
+    target = arrow_schema(reading.schema)
     (column,) = origin.others
 
     def parse(lines: list[str], first: int) -> tuple[list[str], range]:

@@ -126,10 +126,7 @@ class _Records:
             raise FileRejectedError(
                 "xml_damaged", message, line=exc.lineno, cause=str(exc)
             ) from exc
-        except (
-            LookupError,
-            ValueError,
-        ) as exc:  # Python has no such codec, or none of single bytes
+        except (LookupError, ValueError) as exc:  # no such codec, or none of single bytes
             message = "the encoding that the file declares is not supported; write UTF-8"
             raise FileRejectedError("encoding", message, line=1, cause=excerpt(str(exc))) from exc
 
@@ -168,12 +165,8 @@ class _Records:
 
     def _begin(self, attributes: Mapping[str, str]) -> None:
         self._begun, self._row, self._problem = self._depth, {}, ""
-        self._line, self._size, self._text, self._column = (
-            self._parser.CurrentLineNumber,
-            0,
-            [],
-            None,
-        )
+        self._line, self._size = self._parser.CurrentLineNumber, 0
+        self._text, self._column = [], None
         for key, value in attributes.items():
             self._grow(value)
             self._put(key.rpartition("\n")[2], value)

@@ -140,10 +140,10 @@ class PartNames:
     """Gives written parts their final names, or removes them."""
 
     def __init__(
-        self, files: Files, folder: str, *, flow: str, index: int, claim: str, faults: Faults
+        self, files: Files, faults: Faults, folder: str, flow: str, index: int, claim: str
     ) -> None:
-        self._files, self._flow, self.index, self.claim = files, flow, index, claim
-        self._faults, self._within = faults, source_folder(flow)
+        self._files, self._faults, self._flow = files, faults, flow
+        self.index, self.claim, self._within = index, claim, source_folder(flow)
         self.folder = f"{folder}/{self._within}"
         self._named: set[str] = set()
 

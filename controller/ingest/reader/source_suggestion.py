@@ -252,13 +252,8 @@ def _tried(path: Path, made: Suggestion, limits: IngestLimits, records: int) -> 
         return
     count = 0
     try:
-        source = SourceNode(
-            "s",
-            Schema.parse(made.schema),
-            made.format,
-            made.options,
-            on_bad_records=made.bad_records,
-        )
+        schema, bad = Schema.parse(made.schema), made.bad_records
+        source = SourceNode("s", schema, made.format, made.options, on_bad_records=bad)
         with ClaimedContent(str(path), limits) as content:
             for batch in read_batches(content, source, limits, Notes(), file=path.name):
                 count += batch.num_rows
