@@ -185,7 +185,15 @@ class Intake:
             increment, at = entry.increment, entry.accepted_at
             record = IncrementRecord(place.dataflow, increment, at, entry.origin())
             for file, claim in zip(entry.files, claims, strict=True):
-                arrivals.append((_accepted(file, claim, increment.index), record))
+                settled = replace(
+                    claim,
+                    status="accepted",
+                    sha256=file.sha256,
+                    bytes=file.bytes,
+                    index=increment.index,
+                    same_as=file.same_as,
+                )
+                arrivals.append((settled, record))
         self._store.accept_all(arrivals)
 
     def settle(
@@ -390,17 +398,6 @@ def request_of(
         seconds=math.inf if seconds is None else seconds,
         whole=seconds is None,
         keys=place.keys,
-    )
-
-
-def _accepted(file: ArrivedFile, claim: ClaimRecord, index: int) -> ClaimRecord:
-    return replace(
-        claim,
-        status="accepted",
-        sha256=file.sha256,
-        bytes=file.bytes,
-        index=index,
-        same_as=file.same_as,
     )
 
 

@@ -130,11 +130,6 @@ class IncrementFiles(FolderTarget):
         self.files.sync_dir(self.folder)
         return note
 
-    def remove_drafts(self) -> None:
-        """Remove temporary files of a killed writer; called before the sink's first work."""
-        if os.path.isdir(self.folder):
-            self.files.remove_temporaries(self.folder)
-
     def _check(self, path: str, draft: str, batches: Iterable[pa.RecordBatch]) -> None:
         self._write(draft, batches)
         same = filecmp.cmp(path, draft, shallow=False)

@@ -109,11 +109,7 @@ def trouble_of(record: SinkRecord) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SinkReport:
-    """One sink, with its target, its progress, and its error.
-
-    Until it has `begun`, all figures are initial values. `lag_seconds` is the age of the oldest
-    waiting increment; `None` if none waits, or it is unknown.
-    """
+    """One sink, with its target, progress and error; figures are initial until it has `begun`."""
 
     node: SinkNode
     record: SinkRecord

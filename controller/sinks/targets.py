@@ -116,8 +116,8 @@ class Targets:
         with self.lock:
             first = target.folder not in self.cleaned
             self.cleaned.add(target.folder)
-        if first:
-            target.remove_drafts()
+        if first and os.path.isdir(target.folder):  # drafts of a killed writer
+            self.files.remove_temporaries(target.folder)
         return target
 
     def _client(self) -> httpx.Client:

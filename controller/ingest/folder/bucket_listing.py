@@ -224,11 +224,7 @@ def list_location(
     stopping: Callable[[], bool],
     unfinished: Sequence[str] = UNFINISHED,
 ) -> BucketListing:
-    """List a location; reads names, ETags and sizes only.
-
-    Names of `last` are claimed after all others. `stopping` is called for each page. Raises as
-    `ObjectStore.pages` and `ObjectIndex.load`, or `IntakeStoppedError`.
-    """
+    """List a location, without content; objects with names in `last` are claimed after others."""
     made = BucketListing(location, now, ObjectIndex.load(increments, str(location), files))
     new, left_out = list[tuple[str, StoredObject]](), list[Unclaimed]()
     for page in store.pages(location.bucket, location.prefix):

@@ -321,10 +321,7 @@ _F = TypeVar("_F", Candidate, ClaimRecord)
 
 
 def groups(files: Sequence[_F], limits: IngestLimits) -> Iterator[list[_F]]:
-    """Yield files in order, in groups within `group_files` and `group_bytes`.
-
-    A marker, and a file with a very long name, have a group of their own.
-    """
+    """Yield files in order, in groups within the limits; markers and long names by themselves."""
     group, total, before = list[_F](), 0, False
     for file in files:
         alone = file.path == CLOSE_NAME or not name_fits_copy(file.path)

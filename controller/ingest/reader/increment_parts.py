@@ -50,11 +50,10 @@ class WrittenPart:
 
 
 class PartWriter:
-    """Writes the parts of one increment under temporary names.
+    """Writes the parts of one increment under temporary names, from part `first` on.
 
     Args:
         keys: The keys for which its files have an index.
-        first: The number of the first part.
         draft: Its parts are read once and removed, so they are neither compressed nor indexed.
     """
 
