@@ -79,9 +79,10 @@ class FolderTarget(Target):
 
     def require_empty(self, ours: str) -> None:
         """Raise `SinkForeignError` if the folder has anything beside `ours`."""
-        if others := [name for name in self.files.list_names(self.folder) if name != ours]:
+        names = self.files.list_names(self.folder)
+        if {*names} - {ours}:
             why = (
-                f"the folder holds {', '.join(others[:_SHOWN])}, but a sink must begin with an "
+                f"the folder holds {', '.join(names[:_SHOWN])}, but a sink must begin with an "
                 "empty folder"
             )
             raise SinkForeignError(self.folder, why)
