@@ -108,6 +108,10 @@ class UnclaimedFiles:
             for one in self.oldest
         ]
 
+    def older_than(self, moment: datetime) -> tuple[Unclaimed, ...]:
+        """Return the entries of `oldest` that existed before a moment."""
+        return tuple(one for one in self.oldest if one.since is None or one.since < moment)
+
 
 def do_nothing() -> None:
     """Do nothing between names: nobody else waits."""

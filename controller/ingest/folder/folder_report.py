@@ -411,8 +411,7 @@ def report_folder(
 
 def old_hint(unclaimed: UnclaimedFiles, now: datetime) -> str:
     """Return advice on names that have stayed for a long time; `""` if there are none."""
-    before = now - timedelta(seconds=OLD_SECONDS)
-    old = [one for one in unclaimed.oldest if one.since is None or one.since < before]
+    old = unclaimed.older_than(now - timedelta(seconds=OLD_SECONDS))
     if not old:
         return ""
     more = "" if len(old) == unclaimed.count else " or more"

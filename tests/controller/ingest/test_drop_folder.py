@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cbp.engine.storage.files import LocalFiles
-from cbp.errors import DefinitionError, DiskFullError, LogConflictError, OperatingError
+from cbp.errors import DataflowInvalidError, DiskFullError, LogConflictError, OperatingError
 from cbp.model.flow.increment import Increment
 from controller.ingest.errors import DataflowDrainsError, DropFolderError, IntakeStoppedError
 from controller.ingest.formats.file_bytes import never
@@ -461,9 +461,12 @@ def test_prepare_refuses_folders_that_cannot_be_used(tmp_path: Path):
 )
 def test_wrong_options_are_refused_at_once(format_: str, options: dict[str, str], tmp_path: Path):
     """A source's options are checked before the first file arrives."""
-    with pytest.raises(DefinitionError) as caught:
-        Drop(tmp_path, SCHEMA, format_, options=options)
-    assert caught.value.mistake.where == "sources.orders.options"
+    dataflow = Drop(tmp_path, SCHEMA, format_, options=options).dataflow
+    with pytest.raises(DataflowInvalidError) as caught:
+        dataflow.check()
+    assert ("option_invalid", "sources.orders.options") in [
+        (mistake.code, mistake.where) for mistake in caught.value.mistakes
+    ]
 
 
 def test_change_in_incoming_wakes_the_watcher(tmp_path: Path):
