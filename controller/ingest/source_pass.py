@@ -73,7 +73,6 @@ class Tally:
         claims: Whether files of `incoming` are claimed.
         between: Called from time to time while a folder is listed; others can have their turn.
         early: After this time no file is begun while files wait in other sources of the dataflow.
-        batch: How many files become one increment in this pass.
     """
 
     place: SourcePlace

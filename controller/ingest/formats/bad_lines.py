@@ -108,12 +108,7 @@ _Row = TypeVar("_Row")
 
 
 class BadLines:
-    """Collects the wrong lines of one file.
-
-    Attributes:
-        rejects_rows: Whether wrong records are rejected one by one, and the others yielded.
-        lines: The lines on which the yielded records begin.
-    """
+    """Collects the wrong lines of one file; if it `rejects_rows`, the others are yielded."""
 
     def __init__(self, policy: BadRecords = QUARANTINE_FILE) -> None:
         self._policy, self.rejects_rows = policy, policy.rejects_rows
