@@ -300,8 +300,10 @@ class ScanReport:
         return _first(self.settles_at, self.again_at)
 
 
-_SUMMED = ("accepted", "quarantined", "duplicates", "waiting", "ignored", "closed", "failures")
-_SUMMED += ("ready", "new_columns")
+_SUMMED = (
+    *("accepted", "quarantined", "duplicates", "waiting", "ignored", "closed", "failures"),
+    *("ready", "new_columns"),
+)
 
 
 def _first(*times: datetime | None) -> datetime | None:
