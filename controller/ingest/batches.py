@@ -18,7 +18,6 @@ has to be taken in by itself (`intake`). `take_whole` answers for all or for non
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,10 +28,14 @@ from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.formats.file_bytes import never
 from controller.ingest.intake import Claimed, Intake, Known, Pending, request_of, require_promised
 from controller.ingest.ports import Ports
-from controller.ingest.reader.file_reader import ReadResult, SoundFile
+from controller.ingest.reader.file_reader import ReadRequest, ReadResult, SoundFile
 from controller.ingest.rejection import FileRejectedError, manifest_refused
-from controller.ingest.repeated_files import is_asked_for, manifest_replaces, put_aside_reason
-from controller.ingest.replacement import replaces
+from controller.ingest.repeated_files import (
+    is_correction,
+    manifest_replaces,
+    put_aside_reason,
+    replaces,
+)
 from controller.store.base import ClaimRecord
 
 
@@ -41,8 +44,9 @@ class _Judged:
     """The outcome for the files of a batch; each list is in the order of the claims.
 
     Attributes:
-        accepted: With the digest; their records are in the parts.
+        accepted: Their records are in the parts.
         known: Equal to another file, and their source does not want them.
+        replacing: Position of the first file that takes the place of an earlier one.
     """
 
     accepted: list[tuple[ClaimRecord, SoundFile]] = field(default_factory=list)
@@ -50,24 +54,15 @@ class _Judged:
     known: list[Known] = field(default_factory=list)
     in_parts: int = 0
     replacing: int | None = None
-    """Position of the first file that takes the place of an earlier one."""
-
-    @property
-    def whole(self) -> bool:
-        """Whether the parts hold the accepted files and nothing else."""
-        return self.in_parts == len(self.accepted)
 
     def refuse_others(self, missing: Sequence[str]) -> None:
-        """Refuse all files that would be accepted, if one was refused or is missing."""
         if not self.refused and not missing:
             return
         if self.refused:
             refused, error = self.refused[0]
             reason = manifest_refused(refused.path, error)
         else:
-            gone = FileRejectedError(
-                rule="file_gone", message="the file was removed, or was already dealt with"
-            )
+            gone = FileRejectedError("file_gone", "the file was removed, or was already dealt with")
             reason = manifest_refused(missing[0], gone)
         rest = [claim for claim, _ in self.accepted]
         accepted = {claim.id for claim in rest}
@@ -94,27 +89,18 @@ class Batches:
     ) -> dict[str, Outcome]:
         """Take in the first files; return the outcomes by the claims' ids.
 
-        Args:
-            place: Their source.
-            claimed: Open claims with their copies, in the order of the claims.
-            stopping: Once it returns true, nothing more is read.
-            hurried: Once it returns true, the batch ends behind the file that is read.
-
-        Raises:
-            IntakeStoppedError: `stopping` returned true; nothing has changed.
-            NewColumnsError: The source adds columns of a file; nothing has changed.
-            OperatingError: As `Intake.settle`.
+        Raises as `Intake.read` and `Intake.settle`.
         """
         claimed = _up_to_manifest(claimed)
         if not claimed:
             return {}
-        index = self._store.next_index(place.dataflow, place.name)
-        read = self._read(place, claimed, index, stopping, hurried, whole=False)
-        judged = self._judge(place, claimed, read, {}, index)
+        batch = self._batch(place, claimed, stopping, self._limits.scan_seconds)
+        read = batch.read(batch.request, hurried)
+        judged = batch.judge(read, {})
         if judged.replacing is not None:  # a replacement is an increment of its own
-            self._discard(place, read, index)
+            batch.discard(read)
             return self.take(place, claimed[: judged.replacing], stopping, hurried)
-        return self._carry_out(place, claimed, read, judged, index, stopping, whole=False)
+        return batch.carry_out(read, judged)
 
     def take_whole(
         self,
@@ -124,113 +110,91 @@ class Batches:
         missing: Sequence[str],
         stopping: Callable[[], bool],
     ) -> dict[str, Outcome]:
-        """Take in the files of a manifest as one increment, or refuse all; see `take`.
+        """Take in the files of a manifest, at least one, as one increment, or refuse all.
 
-        Args:
-            claimed: Open claims with their copies, in the order of the manifest; at least one.
-            missing: Names of its other files, which are missing.
-
-        Returns:
-            The outcomes of all files; empty if something changed meanwhile.
+        As `take`, but the outcomes are empty if something changed meanwhile. `missing` names the
+        files of the manifest that are not there.
         """
-        index = self._store.next_index(place.dataflow, place.name)
-        read = self._read(place, claimed, index, stopping, whole=True)
-        judged = self._judge(place, claimed, read, manifest.promises, index)
+        batch = self._batch(place, claimed, stopping)
+        read = batch.read(batch.request)
+        judged = batch.judge(read, manifest.promises)
         judged.refuse_others(missing)
-        return self._carry_out(place, claimed, read, judged, index, stopping, whole=True)
+        return batch.carry_out(read, judged)
 
-    def _carry_out(
+    def _batch(
         self,
         place: SourcePlace,
         claimed: Sequence[Claimed],
-        read: ReadResult,
-        judged: _Judged,
-        index: int,
         stopping: Callable[[], bool],
-        *,
-        whole: bool,
-    ) -> dict[str, Outcome]:
-        """Accept the files judged as accepted, and settle the others; return all outcomes."""
+        seconds: float | None = None,
+    ) -> _Batch:
+        index = self._store.next_index(place.dataflow, place.name)
+        request = request_of(place, claimed, index, self._limits, seconds=seconds)
+        return _Batch(self._intake, place, claimed, request, stopping)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Files that become one increment, with the request to read all of them."""
+
+    intake: Intake
+    place: SourcePlace
+    claimed: Sequence[Claimed]
+    request: ReadRequest
+    stopping: Callable[[], bool]
+
+    def carry_out(self, read: ReadResult, judged: _Judged) -> dict[str, Outcome]:
+        intake, place = self.intake, self.place
         try:
             judged.refused = [
-                (claim, self._intake.without_columns(place, claim, error))
+                (claim, intake.without_columns(place, claim, error))
                 for claim, error in judged.refused
             ]
         except NewColumnsError:
-            self._discard(place, read, index)
+            self.discard(read)
             raise
-        if not judged.whole:
-            self._discard(place, read, index)
-            again = self._read_again(place, claimed, judged, index, stopping, whole=whole)
+        if judged.in_parts > len(judged.accepted):
+            self.discard(read)
+            again = self._read_again(judged)
             if again is None:  # something changed meanwhile, so nothing is as it was judged
                 return {}
             read = again
         made = list[Pending]()
         if judged.accepted:
-            names = self._intake.names(place, index, read.claim)
-            made = [Pending(judged.accepted, names, read.parts, self._intake.clock())]
-        outcomes = self._intake.settle(place, made, judged.known)
-        paths = {claim.id: path for claim, path in claimed}
+            names = intake.names(place, self.request.index, read.claim)
+            made = [Pending(judged.accepted, names, read.parts, intake.clock())]
+        outcomes = intake.settle(place, made, judged.known)
+        paths = {claim.id: path for claim, path in self.claimed}
         for claim, error in judged.refused:
-            self._intake.reject(place, claim, paths[claim.id], error)
+            intake.reject(place, claim, paths[claim.id], error)
             outcomes[claim.id] = "quarantined"
         return outcomes
 
-    def _read(
-        self,
-        place: SourcePlace,
-        claimed: Sequence[Claimed],
-        index: int,
-        stopping: Callable[[], bool],
-        hurried: Callable[[], bool] = never,
-        *,
-        whole: bool,
-    ) -> ReadResult:
-        seconds = math.inf if whole else self._limits.scan_seconds
-        request = request_of(place, claimed, index, self._limits, seconds=seconds, whole=whole)
+    def read(self, request: ReadRequest, hurried: Callable[[], bool] = never) -> ReadResult:
         try:
-            with device_errors(place.increments):
-                return self._intake.reader(request, stopping, hurried)
+            with device_errors(self.place.increments):
+                return self.intake.reader(request, self.stopping, hurried)
         except Exception:
-            for claim, _ in claimed:  # a reader that was killed could not say what it wrote
-                self._intake.names(place, index, claim.id).discard()
+            for file in request.files:  # a reader that was killed could not say what it wrote
+                self.intake.names(self.place, request.index, file.claim).discard()
             raise
 
-    def _read_again(
-        self,
-        place: SourcePlace,
-        claimed: Sequence[Claimed],
-        judged: _Judged,
-        index: int,
-        stopping: Callable[[], bool],
-        *,
-        whole: bool,
-    ) -> ReadResult | None:
-        """Read the accepted files alone; `None` if they have changed."""
+    def _read_again(self, judged: _Judged) -> ReadResult | None:
         if not judged.accepted:
             return ReadResult("", (), ())
         wanted = {claim.id: sound for claim, sound in judged.accepted}
-        files = [(claim, path) for claim, path in claimed if claim.id in wanted]
-        read = self._read(place, files, index, stopping, whole=whole)
+        files = tuple(file for file in self.request.files if file.claim in wanted)
+        read = self.read(replace(self.request, files=files))
         if read.outcomes == tuple(wanted.values()):
             return read
-        self._discard(place, read, index)
+        self.discard(read)
         return None
 
-    def _judge(
-        self,
-        place: SourcePlace,
-        claimed: Sequence[Claimed],
-        read: ReadResult,
-        promises: Mapping[str, Promise],
-        index: int,
-    ) -> _Judged:
-        """Decide about each file that was read, given all accepted files and those before it."""
+    def judge(self, read: ReadResult, promises: Mapping[str, Promise]) -> _Judged:
         made, sound = _Judged(), list[tuple[ClaimRecord, SoundFile]]()
-        paths = {claim.id: path for claim, path in claimed}
-        for (claim, _), outcome in zip(claimed, read.outcomes, strict=False):
+        for (claim, _), outcome in zip(self.claimed, read.outcomes, strict=False):
             if not isinstance(outcome, SoundFile):
-                made.refused.append((claim, FileRejectedError(**outcome.arguments)))
+                made.refused.append((claim, outcome))
                 continue
             made.in_parts += 1
             try:
@@ -238,14 +202,15 @@ class Batches:
             except FileRejectedError as error:
                 made.refused.append((claim, error))
             else:
-                sound.append((replace(claim, sha256=outcome.sha256, index=index), outcome))
-        judge = self._intake.identities.judge(place, [claim for claim, _ in sound])
+                claim = replace(claim, sha256=outcome.sha256, index=self.request.index)
+                sound.append((claim, outcome))
+        paths = {claim.id: path for claim, path in self.claimed}
+        judge = self.intake.identities.judge(self.place, [claim for claim, _ in sound])
         for (claim, outcome), judged in zip(sound, judge, strict=True):
             claim = replace(claim, same_as=judged.same_as)
             if replaces(judged.same_as):
                 if made.replacing is None:
-                    ids = [one.id for one, _ in claimed]
-                    made.replacing = ids.index(claim.id)
+                    made.replacing = list(paths).index(claim.id)
                 made.refused.append((replace(claim, index=None), manifest_replaces(judged)))
             elif judged.outcome == "accepted":
                 made.accepted.append((claim, outcome))
@@ -256,17 +221,14 @@ class Batches:
                 made.known.append(Known(replace(claim, index=None), paths[claim.id], judged))
         return made
 
-    def _discard(self, place: SourcePlace, read: ReadResult, index: int) -> None:
+    def discard(self, read: ReadResult) -> None:
         if read.claim:
-            self._intake.names(place, index, read.claim).discard()
+            self.intake.names(self.place, self.request.index, read.claim).discard()
 
 
 def _up_to_manifest(claimed: Sequence[Claimed]) -> Sequence[Claimed]:
-    """Return the files before the first that is taken in by itself.
-
-    That is a manifest, which is rejected, or a file that somebody asked to replace another.
-    """
+    """Return the files before the first one that is taken in by itself."""
     for number, (claim, _) in enumerate(claimed):
-        if claim.path == MANIFEST_NAME or is_sealed(claim.path) or is_asked_for(claim):
+        if claim.path == MANIFEST_NAME or is_sealed(claim.path) or is_correction(claim.key):
             return claimed[:number]
     return claimed

@@ -10,18 +10,14 @@ Steps for a file; each step is durable before the next:
     (6) store: accepted, enqueued       one transaction
     (7) renamed to finished/<id>-name
 
-Files are read one by one. All other steps run for a group of small files at once, since each
-costs one sync of the disk or more. If the source says so, small files become one increment: they
-are read together, and (5) and (6) are one entry and one increment for all of them.
+Files are read one by one; all other steps run for a group of small files at once. If the source
+says so, small files become one increment (`batches`).
 
 After a crash at any point, the next pass compares the folders with the store and continues:
 - A claim without its file in `claimed` is used again for the file that is still in `incoming`.
 - A log entry without its store row is indexed.
 - A settled file in `claimed` is moved on.
 - The close of a sealed marker is requested again under the same key.
-
-If the store was lost, a recovery also restores the claims of quarantined files.
-`repeated_files` decides whether a file is new or a repetition.
 
 Guaranteed:
 - One pass per source at a time in this object.
@@ -58,7 +54,7 @@ from controller.ingest.errors import (
 )
 from controller.ingest.folder.bucket_feed import BucketFeed, Buckets
 from controller.ingest.folder.claims import Claims, PathLocks
-from controller.ingest.folder.file_excerpt import QuarantinedFile, inspect_file, open_kept
+from controller.ingest.folder.file_excerpt import open_kept
 from controller.ingest.folder.folder_check import (
     FolderOwners,
     prepare_source,
@@ -79,7 +75,6 @@ from controller.ingest.folder.late_writes import LateWrites, plan_finished, remo
 from controller.ingest.folder.source_place import SourcePlace, evidence
 from controller.ingest.folder.table_feed import TableFeeds
 from controller.ingest.formats.file_bytes import never
-from controller.ingest.formats.format_readers import check_options
 from controller.ingest.intake import Intake
 from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports, RequireFollowed, allow_all
@@ -101,14 +96,13 @@ NO_BUCKETS = Buckets()
 
 @dataclass
 class _Turns:
-    """Gives the other sources of a dataflow a turn from time to time."""
+    """Gives the other sources of a dataflow a turn, each time after the share of a pass."""
 
     clock: Callable[[], datetime]
     limits: IngestLimits
     next_at: datetime | None = None
 
     def is_next(self) -> bool:
-        """Return whether it is their turn; the next one comes after the share of a pass."""
         now = self.clock()
         if self.next_at is not None and now < self.next_at:
             return False
@@ -120,17 +114,11 @@ class DropFolder:
     """The drop folders of all dataflows; methods can be called from several threads.
 
     Args:
-        drop_root: Holds `<dataflow>/<source>/incoming` and so on.
         on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key.
             The close is durable when it returns. If `None`, close markers are not processed.
         require_followed: Called before a file takes records of an earlier one back; if it
             refuses that, the file goes to quarantine.
         reader: Reads files; by default in the calling thread, without time limits.
-
-    Attributes:
-        troubles: Sources that currently take in nothing, by their folder.
-        buckets, replacements: The parts that take in objects of buckets, and replace accepted
-            files.
     """
 
     def __init__(
@@ -177,7 +165,7 @@ class DropFolder:
         self._uploads = Uploads(ports, self._claims, self._intake)
         self._quarantine = QuarantineDecisions(ports, self._uploads)
         self.replacements = ReplacementRequests(
-            ports, self._uploads, self._intake, self._open_place, self._called
+            ports, self._uploads, self._intake, self._require_open, self._called
         )
         self._feeds = TableFeeds(ports, self._uploads.receive, tables)
         self.buckets = BucketFeed(
@@ -190,46 +178,28 @@ class DropFolder:
         )
 
     def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> None:
-        """Create the folders of a dataflow's sources and check that they can be used.
-
-        Raises:
-            DefinitionError: A source has an option that its format lacks.
-            DropFolderError: The folders are on several devices, or cannot be written.
-            DiskFullError: The disk of the folders is full.
-        """
+        """Create the folders of a dataflow's sources; raises as `prepare_source`."""
         for place in self._places(record, dataflow):
             self._prepare(place)
 
     def scan(
-        self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        *,
-        stopping: Callable[[], bool] = never,
+        self, record: DataflowRecord, dataflow: Dataflow, *, stopping: Callable[[], bool] = never
     ) -> ScanReport:
         """Make one pass over the sources: finish open claims, then claim eligible files.
 
-        A dataflow that is drained makes no new claims: its files stay in `incoming`.
-
-        Blocks while files are read. Returns at the latest after `claims_per_scan` files
-        of each source.
-
-        Raises:
-            LogConflictError: Another controller takes in files, so this one must stop.
-            IntakeStoppedError: `stopping` returned true; the next pass continues.
+        A dataflow that is drained makes no new claims: its files stay in `incoming`. Blocks while
+        files are read, of each source `claims_per_scan` at most. Raises `LogConflictError`, or
+        `IntakeStoppedError` once `stopping` returned true.
         """
         return self._pass_over(record, dataflow, stopping, reading=True)
 
     def recover(self, record: DataflowRecord, dataflow: Dataflow) -> ScanReport:
         """Repair the traces of a crash: log entries, open claims, quarantined files.
 
-        Creates and checks the folders as `prepare` does. Problems with the folders of one
-        source are shown at that source, and do not affect others.
-
-        Log entries are indexed in the store. Claimed files are moved to the folder from which
-        the next `scan` takes them in. No file is read, so that a take-over does not wait for
-        reading. Temporary files are removed; no other process may use this drop folder
-        meanwhile. Idempotent; makes no new claim for files in `incoming`.
+        Creates and checks the folders as `prepare` does; problems of one source are shown there.
+        No file is read, so that a take-over does not wait for reading, and none in `incoming` is
+        claimed. Temporary files are removed; no other process may use this drop folder meanwhile.
+        Idempotent.
         """
         return self._pass_over(record, dataflow, never, reading=False)
 
@@ -243,12 +213,11 @@ class DropFolder:
     ) -> dict[str, Expiry]:
         """Remove finished files that are old enough; return the removed files by source.
 
-        First compares them with what was read (`late_writes`); `stopping` is called while
-        a file is read again. Also seals old entries of the source logs. May be interrupted and
-        repeated. A source that fails does not stop the others; its error is raised after them.
+        First compares them with what was read (`late_writes`). Also seals old entries of the
+        source logs. May be interrupted and repeated. A source that fails does not stop the others;
+        its error is raised after them.
         """
-        plans: dict[str, Expiry] = {}
-        failures: list[Exception] = []
+        plans, failures = dict[str, Expiry](), list[Exception]()
         for place in self._places(record, dataflow):
             try:
                 plans[place.name] = self._clean_source(place, stopping, dry_run=dry_run)
@@ -264,13 +233,8 @@ class DropFolder:
         require_real(place)
         if not dry_run:  # compared before anything is removed
             self._finished.look_at_all(place, stopping)
-        opened = self._store.open_claims(place.dataflow, place.name)
-        plan = plan_finished(
-            place,
-            open_claims={claim.id for claim in opened},
-            retention=self._keep,
-            now=self._clock(),
-        )
+        opened = {one.id for one in self._store.open_claims(place.dataflow, place.name)}
+        plan = plan_finished(place, open_claims=opened, retention=self._keep, now=self._clock())
         if not dry_run:
             remove_finished(place, self._files, plan)
             # The newest entries may be put again by a claim that is not settled.
@@ -279,139 +243,86 @@ class DropFolder:
             SourceLog(place.folder, place.name, self._files).seal(newest - most, entries=most)
         return plan
 
-    def upload(
-        self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        source: str,
-        name: str,
-        stream: BinaryIO,
-        key: str = "",
-    ) -> Uploaded:
+    def place(self, record: DataflowRecord, dataflow: Dataflow, source: str) -> SourcePlace:
+        """Return the place of a source, for the methods below; raises `NotFoundError`."""
+        node = dataflow.sources.get(source)
+        if node is None:
+            raise NotFoundError(kind="source", name=f"{dataflow.name}.{source}")
+        return SourcePlace.of(record, dataflow, node, self._root)
+
+    def upload(self, place: SourcePlace, name: str, stream: BinaryIO, key: str = "") -> Uploaded:
         """Store a file from a stream and claim it; durable when it returns.
 
         The next `scan` takes the file in; its claim then has the outcome. A file whose content is
-        already known is settled at once.
-
-        Raises:
-            NotFoundError: The dataflow has no such source.
-            DataflowDrainsError: It takes in no files for now.
-            UploadTooLargeError: Nothing is kept.
-            DiskFullError: Nothing is kept.
+        already known is settled at once. After an error nothing is kept: `DataflowDrainsError`,
+        `UploadTooLargeError`, `DiskFullError`.
         """
-        place = self._open_place(record, dataflow, source)
+        self._require_open(place)
         return self._called(place, self._uploads.receive(place, name, stream, key))
 
     def readmit(
         self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        source: str,
+        place: SourcePlace,
         claim: str,
         mended: BinaryIO | None,
         author: Author,
         *,
         rebuild: bool = False,
     ) -> Decided:
-        """Admit a quarantined file again, once; durable when it returns.
+        """Admit a quarantined file again, once, or the `mended` one; durable when it returns.
 
-        Args:
-            mended: The file to admit in its place, read to its end; `None` admits the file
-                unchanged.
-            rebuild: Whether a replacement is admitted that a stage cannot apply. The caller has
-                checked that a rebuild can.
-
-        Raises:
-            NotFoundError: There is no such source, or no such claim of it.
-            FileDecidedError: Another decision was made before.
-            ReadmitRefusedError: The file cannot be admitted unchanged, or corrects an unknown one.
-            OperatingError: As for `upload`.
+        If `rebuild` is true, a replacement is admitted that a stage cannot apply: the caller has
+        checked that a rebuild can. Raises `NotFoundError`, `FileDecidedError`,
+        `ReadmitRefusedError`, or as `upload`.
         """
-        place = self._open_place(record, dataflow, source)
+        self._require_open(place)
         decided = self._quarantine.readmit(place, claim, mended, author, rebuild=rebuild)
         return self._called(place, decided)
 
-    def discard(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str, author: Author
-    ) -> Decided:
-        """Discard a quarantined file; arguments and errors as for `readmit`."""
-        return self._quarantine.discard(self._place(record, dataflow, source), claim, author)
+    def discard(self, place: SourcePlace, claim: str, author: Author) -> Decided:
+        """Discard a quarantined file; raises as `readmit`."""
+        return self._quarantine.discard(place, claim, author)
 
-    def restore(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str
-    ) -> Decided:
+    def restore(self, place: SourcePlace, claim: str) -> Decided:
         """Put a file back into quarantine; see `QuarantineDecisions.restore`."""
-        return self._quarantine.restore(self._place(record, dataflow, source), claim)
+        return self._quarantine.restore(place, claim)
 
-    def inspect(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: ClaimRecord
-    ) -> QuarantinedFile:
-        """Return an excerpt of a quarantined file; raises `NotFoundError`."""
-        return inspect_file(self._place(record, dataflow, source), claim)
-
-    def open_quarantined(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: ClaimRecord
-    ) -> BinaryIO:
+    def open_quarantined(self, place: SourcePlace, claim: ClaimRecord) -> BinaryIO:
         """Open the file of a claim that is, or was, in quarantine; raises `NotFoundError`."""
         try:
-            return open_kept(self._place(record, dataflow, source), claim)[1]
+            return open_kept(place, claim)[1]
         except (OSError, FileRejectedError) as error:
-            raise NotFoundError(kind="kept file", name=f"{source}/{claim.id}") from error
+            raise NotFoundError(kind="kept file", name=f"{place.name}/{claim.id}") from error
+
+    def foresee(self, place: SourcePlace, name: str, sha256: str) -> Judged:
+        """Return the outcome of a file if it arrived now; changes nothing."""
+        return self._intake.identities.foresee(place, NamedContent(evidence(name), sha256))[0]
 
     def refuse_columns(
         self, wanted: NewColumnsError, dataflow: str, error: CbpError, *, again: bool
     ) -> None:
-        """Note why the columns of a file were not added to the schema of its source.
-
-        Args:
-            wanted: The file, from the report of a scan.
-            dataflow: Its dataflow.
-            error: The reason.
-            again: Whether to try again; otherwise the file is put into quarantine.
-        """
+        """Note why columns were not added; unless it is tried `again`, the file is then refused."""
         if again:
             self.troubles.failed(self._root / dataflow / wanted.source, wanted.source, error)
         else:
             self._intake.refuse_columns(wanted.claim, error.message)
 
-    def foresee(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, name: str, sha256: str
-    ) -> Judged:
-        """Return the outcome of a file if it arrived now; changes nothing."""
-        place = self._place(record, dataflow, source)
-        return self._intake.identities.foresee(place, NamedContent(evidence(name), sha256))[0]
-
     def _called(self, place: SourcePlace, answer: Answer) -> Answer:
-        """Return the answer, after the listing was called: a claimed file waits for it."""
         self._watch.call(place.dataflow)
         return answer
 
     def _prepare(self, place: SourcePlace) -> None:
-        check_options(place.source)
         prepare_source(place, self._files)
         self._owners.require(place)
         self._watch.follow(place.incoming, place.dataflow)
 
-    def _place(self, record: DataflowRecord, dataflow: Dataflow, source: str) -> SourcePlace:
-        node = dataflow.sources.get(source)
-        if node is None:
-            raise NotFoundError(kind="source", name=f"{dataflow.name}.{source}")
-        return SourcePlace.of(record, dataflow, node, self._root)
-
-    def _open_place(self, record: DataflowRecord, dataflow: Dataflow, source: str) -> SourcePlace:
-        """Return the place of a source that takes in files."""
-        place = self._place(record, dataflow, source)
-        if not record.takes_in:
-            raise DataflowDrainsError(record.name)
+    def _require_open(self, place: SourcePlace) -> None:
+        if not place.takes_in:
+            raise DataflowDrainsError(place.dataflow)
         self._owners.require(place)
-        return place
 
     def troubled(self, dataflow: str) -> list[str]:
-        """Return the present problems of a dataflow's sources, for an operator.
-
-        Covers sources that take in nothing, stuck readers, and acknowledged files that
-        disappeared (`gone`).
-        """
+        """Return sources that take in nothing, stuck readers and lost files, for an operator."""
         folder = self._root / dataflow
         troubles = self.buckets.troubles.below(folder) | self.troubles.below(folder)
         warnings = [f"source {name}: {trouble.words}" for name, trouble in troubles.items()]
@@ -420,24 +331,16 @@ class DropFolder:
         return warnings + self._claims.gone.lost_below(folder, self._clock())
 
     def arriving(self, record: DataflowRecord, dataflow: Dataflow) -> dict[str, int]:
-        """Return, by source, files that arrived and are not taken in yet; reads names only.
-
-        Sources without such files are left out, and so are sources with an unreadable folder,
-        which `troubled` names.
-        """
+        """Return, by source, how many files arrived and are not taken in yet; reads names only."""
         arriving = {}
         for place in self._places(record, dataflow):
-            bucket = self.buckets.report(place)
-            count = count_arriving(place) + (0 if bucket is None else bucket["waiting"])
-            if count:
+            bucket = self.buckets.report(place) or {"waiting": 0}
+            if count := count_arriving(place) + bucket["waiting"]:
                 arriving[place.name] = count
         return arriving
 
     def waits_since(self, record: DataflowRecord, dataflow: Dataflow) -> datetime | None:
-        """Return since when a file waits in a drop folder; `None` if none does.
-
-        See `oldest_arrival`, which says what a wait is, and may never return.
-        """
+        """Return since when a file waits in a drop folder; as `oldest_arrival`."""
         oldest = (oldest_arrival(place) for place in self._places(record, dataflow))
         return min((at for at in oldest if at is not None), default=None)
 
@@ -460,10 +363,7 @@ class DropFolder:
         ]
 
     def watch(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
-        """Call `wake` with the dataflows whose `incoming` folders changed, until `stop` is set.
-
-        A hint only: changes on network file systems are not seen. Blocks; run it in a thread.
-        """
+        """Call `wake` with the dataflows whose `incoming` folders changed; blocks until `stop`."""
         self._watch.run(stop, wake)
 
     def _places(self, record: DataflowRecord, dataflow: Dataflow) -> Iterator[SourcePlace]:
@@ -484,11 +384,8 @@ class DropFolder:
         report, places = ScanReport(), list(self._places(record, dataflow))
         for place in places:
             others = [other for other in places if other is not place]
-            tally = Tally(
-                stopping,
-                claims=record.takes_in,
-                others_wait=partial(self._watch.has_renamed, [one.incoming for one in others]),
-            )
+            others_wait = partial(self._watch.has_renamed, [one.incoming for one in others])
+            tally = Tally(place, stopping, record.takes_in, others_wait)
             if record.takes_in:
                 turns = _Turns(self._clock, self._limits)
                 tally.between = partial(self._let_pass, others, tally, turns)
@@ -497,7 +394,7 @@ class DropFolder:
                 report += ScanReport(failures=(resting.error,), again_at=resting.retry_at)
                 continue
             with self._passing.hold(place.root):
-                self._attempt(place, tally, reading=reading)
+                self._attempt(tally, reading=reading)
             report += tally.report
             if reading:
                 report += self._next_look(place)
@@ -510,28 +407,25 @@ class DropFolder:
         """
         for other in others if turns.is_next() else ():
             if self._watch.has_renamed([other.incoming]) and not self.troubles.resting(other.root):
-                own = Tally(tally.stopping)
+                own = Tally(other, tally.stopping)
                 with self._passing.attempt(other.root) as is_free:
                     if is_free:
-                        self._attempt(other, own, reading=True)
+                        self._attempt(own, reading=True)
                 tally.report += own.report.taken_in
 
     def _next_look(self, place: SourcePlace) -> ScanReport:
-        """Return when a source is due again by itself, and whether events announce its files."""
         if (trouble := self.troubles.of(place.root)) is not None:
             return ScanReport(again_at=trouble.retry_at)
         source = place.source
         polled = bool(source.location) or source.format == "delta"
-        return ScanReport(
-            again_at=self._finished.next_look(place),
-            polled=polled or not self._watch.sees(place.incoming),
-        )
+        polled = polled or not self._watch.sees(place.incoming)
+        return ScanReport(again_at=self._finished.next_look(place), polled=polled)
 
-    def _attempt(self, place: SourcePlace, tally: Tally, *, reading: bool) -> None:
-        """Make a pass over one source; a failure is recorded and does not affect other sources."""
+    def _attempt(self, tally: Tally, *, reading: bool) -> None:
+        place = tally.place
         try:
             with device_errors(str(place.root)):
-                self._pass_source(place, tally, reading=reading)
+                self._pass_source(tally, reading=reading)
                 if not reading:  # after the pass, which finds the parts that claims name
                     self._claims.remove_unclaimed_uploads(place, self._uploads.active)
         except (LogConflictError, IntakeStoppedError):
@@ -547,7 +441,8 @@ class DropFolder:
             self._unrecovered.discard(place.root)
             self.troubles.works(place.root)
 
-    def _pass_source(self, place: SourcePlace, tally: Tally, *, reading: bool) -> None:
+    def _pass_source(self, tally: Tally, *, reading: bool) -> None:
+        place = tally.place
         checked = not reading or place.root in self._unrecovered
         if replayed := self._intake.replay(place, to_the_end=checked):
             tally.report += ScanReport(accepted=replayed)
@@ -556,7 +451,9 @@ class DropFolder:
         if reading:
             require_folders(place, self._files)
             self._owners.require(place)
-            self._take_in(self._feeds.locate(place), tally)
+            if place.source.format == "delta":
+                tally.place = self._feeds.locate(place)
+            self._take_in(tally)
         else:
             self.buckets.forget(place.root)
             self._prepare(place)
@@ -569,9 +466,9 @@ class DropFolder:
             newest = self._store.claims(place.dataflow, place.name, limit=ASKED_MAX)
             self._claims.gone.restore(place.root, newest.items)
 
-    def _take_in(self, place: SourcePlace, tally: Tally) -> None:
-        """Take in dropped files; then the versions of the source's table, group by group."""
-        self._pass.take_in(place, tally)
+    def _take_in(self, tally: Tally) -> None:
+        self._pass.take_in(tally)
+        place = tally.place
         until = self._clock() + timedelta(seconds=self._limits.scan_seconds)
         while place.table and tally.claims and self._feeds.claim_next(place):
             if tally.stopping():
@@ -579,4 +476,4 @@ class DropFolder:
             if self._clock() >= until:
                 tally.report += ScanReport(ready=1)
                 return
-            self._pass.take_in(place, tally)
+            self._pass.take_in(tally)

@@ -160,11 +160,7 @@ class ReadmitRefusedError(OperatingError):
 class NewColumnsError(Exception):
     """A claimed file has columns that its source adds to the schema; it is then read again.
 
-    Attributes:
-        source: The source's name.
-        claim: Id of the file's claim, which stays open.
-        file: The name under which it was dropped.
-        columns: Declarations as in a schema, such as `device STRING`.
+    The claim stays open. Columns are declarations as in a schema, such as `device STRING`.
     """
 
     def __init__(self, source: str, claim: str, file: str, columns: tuple[str, ...]) -> None:
@@ -187,12 +183,7 @@ class IntakeStoppedError(OperatingError):
 
 @contextmanager
 def device_errors(path: str) -> Iterator[None]:
-    """Translate errors of the operating system into the library's errors.
-
-    Raises:
-        DiskFullError: No space or quota is left.
-        DropFolderError: Anything else.
-    """
+    """Turn errors of the operating system into `DiskFullError`, or else `DropFolderError`."""
     try:
         yield
     except OSError as exc:

@@ -5,9 +5,8 @@ r"""Takes in claimed files: read, write, log, index; or rejects them, or skips t
                   \-> (same as an accepted file) store -> finished
 
 Each arrow is durable before the next begins, and can be repeated: an open claim is taken again
-until it is settled, possibly by another process. Files are read one by one. The next arrows run
-once for a group of files, since each costs a sync of the disk or two. The source log is the point
-of acceptance, of all files of a group at once. A file is accepted whole or not at all.
+until it is settled, possibly by another process. The source log is the point of acceptance, of all
+files of a group at once. A file is accepted whole or not at all.
 """
 
 from __future__ import annotations
@@ -34,22 +33,17 @@ from controller.ingest.folder.source_place import SourcePlace, kept_name, move_a
 from controller.ingest.formats.file_bytes import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports
-from controller.ingest.reader.file_reader import (
-    ClaimedFile,
-    FileReader,
-    ReadRequest,
-    RefusedFile,
-    SoundFile,
-)
+from controller.ingest.reader.file_reader import ClaimedFile, FileReader, ReadRequest, SoundFile
 from controller.ingest.reader.increment_parts import PartNames, WrittenPart
 from controller.ingest.rejection import FileRejectedError, unforeseen
 from controller.ingest.repeated_files import (
     RepeatedFiles,
-    is_asked_for,
+    is_correction,
     is_retraction,
     put_aside_reason,
+    replaces,
 )
-from controller.ingest.replacement import Brought, Difference, Replacements, replaces
+from controller.ingest.replacement import Brought, Difference, Replacements
 from controller.ingest.source_log import ArrivedFile, SourceEntry, SourceLog
 from controller.store.base import ClaimRecord, IncrementRecord, Judged
 
@@ -68,7 +62,7 @@ class Pending:
 
     Attributes:
         files: Claims with their digests and the increment's index, in the order of the records.
-        gone: Parts with records that it takes back.
+        came, gone: Parts with records that it adds, and that it takes back.
     """
 
     files: Sequence[tuple[ClaimRecord, SoundFile]]
@@ -145,13 +139,10 @@ class Intake:
         return count
 
     def _require_no_orphan(self, place: SourcePlace, end: int) -> None:
-        """Refuse to continue if an increment was accepted and the end of the log is missing.
+        """Raise `FileLostError` if the log lacks its newest entries.
 
         A file is moved to `finished` only once its log entry is durable. A crash before the entry
         leaves an increment's files too, but the file is still in `claimed` then.
-
-        Raises:
-            FileLostError: If the log lacks its newest entries.
         """
         part_matches = map(_PART.fullmatch, self._files.list_names(place.increments))
         orphans = {one[2]: int(one[1]) for one in part_matches if one and int(one[1]) >= end}
@@ -161,10 +152,8 @@ class Intake:
         lost = sorted(orphans[claim] for claim in orphans.keys() & finished)
         if lost:
             path = f"{place.increments}/_log/{lost[0]:020d}.json"
-            raise FileLostError(
-                path,
-                "the data of its increment exists, and the dropped file was moved to `finished`",
-            )
+            why = "the data of its increment exists, and the dropped file was moved to `finished`"
+            raise FileLostError(path, why)
 
     def accept(self, place: SourcePlace, pending: Sequence[Pending]) -> None:
         """Sync and name the parts, put the log entries, index them; each step for all files."""
@@ -196,7 +185,15 @@ class Intake:
             increment, at = entry.increment, entry.accepted_at
             record = IncrementRecord(place.dataflow, increment, at, entry.origin())
             for file, claim in zip(entry.files, claims, strict=True):
-                arrivals.append((_accepted(file, claim, increment.index), record))
+                settled = replace(
+                    claim,
+                    status="accepted",
+                    sha256=file.sha256,
+                    bytes=file.bytes,
+                    index=increment.index,
+                    same_as=file.same_as,
+                )
+                arrivals.append((settled, record))
         self._store.accept_all(arrivals)
 
     def settle(
@@ -205,11 +202,8 @@ class Intake:
         """Settle files that were read; return the outcomes by the claims' ids.
 
         New files come first. The others may equal one of them, and must not be settled as known
-        because of a file that a crash prevents from being accepted.
-
-        Raises:
-            DiskFullError, DropFolderError: The claims stay open and the files stay claimed.
-            LogConflictError: Another controller takes in files of this source.
+        because of a file that a crash prevents from being accepted. Raises as `put`; on
+        `DiskFullError` and `DropFolderError` the claims stay open.
         """
         if pending:
             self.accept(place, pending)
@@ -243,11 +237,7 @@ class Intake:
     def without_columns(
         self, place: SourcePlace, claim: ClaimRecord, error: FileRejectedError
     ) -> FileRejectedError:
-        """Return why a file with new columns is rejected; its source does not or cannot add them.
-
-        Raises:
-            NewColumnsError: The columns are to be added; the claim stays open.
-        """
+        """Return why a file with new columns is rejected; `NewColumnsError` adds them."""
         if not (place.adds_columns and error.lacks_only_columns):
             return error
         if (why := self._not_added.pop(claim.id, None)) is not None:
@@ -275,10 +265,8 @@ class Intake:
     ) -> Pending | Known | None:
         """Read a claimed file and judge it; `None` if it was rejected and settled.
 
-        Raises:
-            IntakeStoppedError: `stopping` returned true; nothing has changed.
-            NewColumnsError: As `without_columns`; nothing has changed.
-            DiskFullError, DropFolderError: The claim stays open and the file stays claimed.
+        After `IntakeStoppedError` and `NewColumnsError` nothing has changed; after `DiskFullError`
+        and `DropFolderError` the file stays claimed.
         """
         try:
             with device_errors(str(path)):
@@ -316,10 +304,12 @@ class Intake:
             gone: tuple[WrittenPart, ...] = ()
             same_as = judged.same_as
             if replaces(same_as):
-                same_as = {**_asked(claim), **(same_as or {})}
+                said = claim.same_as or {}  # by the person who asked for it
+                asked = {name: said[name] for name in ("who", "why") if name in said}
+                same_as = {**asked, **(same_as or {})}
                 parts, gone, sound = self._replaced(place, same_as, names, parts, sound, pending)
                 if gone:
-                    self._require_readers(place, asked=is_asked_for(claim))
+                    self._require_readers(place, asked=is_correction(claim.key))
         except Exception:
             names.discard()
             raise
@@ -334,20 +324,16 @@ class Intake:
             return (), SoundFile(0, one[0].sha256, {})
         request = request_of(place, [one], index, self._limits)
         # A file that replaces another is compared with it: its increment is written anew.
-        read = self.reader(replace(request, draft=is_asked_for(one[0])), stopping)
+        read = self.reader(replace(request, draft=is_correction(one[0].key)), stopping)
         (outcome,) = read.outcomes
-        if isinstance(outcome, RefusedFile):
-            raise FileRejectedError(**outcome.arguments)
+        if isinstance(outcome, FileRejectedError):
+            raise outcome
         return read.parts, outcome
 
     def compare(
         self, place: SourcePlace, claim: ClaimRecord, path: Path, earlier: str
     ) -> Difference:
-        """Return the effects of a file that would replace another; changes nothing.
-
-        Raises:
-            FileRejectedError: The file cannot be read, or the earlier one is no longer kept.
-        """
+        """Return the effects of a file that would replace another; changes nothing."""
         index = self._store.next_index(place.dataflow, place.name)
         names = self.names(place, index, claim.id)
         try:
@@ -365,7 +351,6 @@ class Intake:
         sound: SoundFile,
         pending: Sequence[Pending],
     ) -> tuple[tuple[WrittenPart, ...], tuple[WrittenPart, ...], SoundFile]:
-        """Write the differences from the earlier file instead of the file; return both parts."""
         waiting = {claim.id: (claim, one.brought) for one in pending for claim, _ in one.files}
         made = self.replacements.difference(
             place, names.temporaries(parts), str(same_as["claim"]), waiting
@@ -388,24 +373,11 @@ class Intake:
                 "the file would replace the earlier file of the same name, but "
                 f"{error.details['why']}. No record of this file was taken in"
             )
-            raise FileRejectedError(rule="replace_refused", message=message) from error
+            raise FileRejectedError("replace_refused", message) from error
 
     def names(self, place: SourcePlace, index: int, claim: str) -> PartNames:
         """Return the names of the parts of an increment, made from its claim."""
-        return PartNames(
-            self._files,
-            place.folder,
-            flow=place.name,
-            index=index,
-            claim=claim,
-            faults=self._faults,
-        )
-
-
-def _asked(claim: ClaimRecord) -> dict[str, Any]:
-    """Return the person and the reason of a replacement, as far as known."""
-    said = claim.same_as or {}
-    return {name: said[name] for name in ("who", "why") if name in said}
+        return PartNames(self._files, self._faults, place.folder, place.name, index, claim)
 
 
 def request_of(
@@ -414,39 +386,22 @@ def request_of(
     index: int,
     limits: IngestLimits,
     *,
-    seconds: float = math.inf,
-    whole: bool = True,
+    seconds: float | None = None,
 ) -> ReadRequest:
-    """Return the request to read an increment; see `ReadRequest`."""
+    """Return the request to read an increment: the whole one, or what takes `seconds`."""
     return ReadRequest(
         files=tuple(ClaimedFile(str(path), one.bytes, one.id, one.path) for one, path in claimed),
-        source=place.name,
-        format=place.source.format,
-        schema=place.source.schema,
-        options=place.options,
+        source=place.as_read,
         folder=place.increments,
         index=index,
         limits=limits,
-        on_bad_records=place.source.on_bad_records,
-        seconds=seconds,
-        whole=whole,
+        seconds=math.inf if seconds is None else seconds,
+        whole=seconds is None,
         keys=place.keys,
     )
 
 
-def _accepted(file: ArrivedFile, claim: ClaimRecord, index: int) -> ClaimRecord:
-    return replace(
-        claim,
-        status="accepted",
-        sha256=file.sha256,
-        bytes=file.bytes,
-        index=index,
-        same_as=file.same_as,
-    )
-
-
 def _claim_of(place: SourcePlace, file: ArrivedFile, entry: SourceEntry) -> ClaimRecord:
-    """Return the claim that a log entry names, for a store that lost it."""
     record = place.new_claim(
         file.claim, file.path, file.bytes, "accepted", entry.accepted_at, sha256=file.sha256
     )
@@ -454,33 +409,25 @@ def _claim_of(place: SourcePlace, file: ArrivedFile, entry: SourceEntry) -> Clai
 
 
 def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = None) -> None:
-    """Check a file against its manifest and its upload.
-
-    Args:
-        promise: The size and digest in a manifest, if one names the file.
-
-    Raises:
-        FileRejectedError: Rule `manifest_mismatch` or `file_changed`.
-    """
+    """Check a file against its upload, and its size and digest in a manifest that names it."""
     if promise is not None and claim.bytes != promise.bytes:
         message = f"the manifest says {promise.bytes} bytes, but the file has {claim.bytes}"
-        raise FileRejectedError(rule="manifest_mismatch", message=message)
+        raise FileRejectedError("manifest_mismatch", message)
     if promise is not None and promise.sha256 and sha256 != promise.sha256:
         message = f"the manifest says SHA-256 {promise.sha256}, but the file has {sha256}"
-        raise FileRejectedError(rule="manifest_mismatch", message=message)
+        raise FileRejectedError("manifest_mismatch", message)
     if claim.sha256 and sha256 != claim.sha256:
         message = (
             f"the file had SHA-256 {claim.sha256} when it was received, but has {sha256} now: it "
             "was damaged, or another program wrote to it in `claimed`. Send the file again"
         )
-        raise FileRejectedError(rule="file_changed", message=message)
+        raise FileRejectedError("file_changed", message)
 
 
 def _reject_manifest(path: Path) -> None:
-    """Raise the reason why a manifest was claimed like a file."""
     read_manifest(path)
     message = (
         "some files of the manifest did not arrive in time; drop all of its files again, with the "
         "manifest"
     )
-    raise FileRejectedError(rule="manifest_mismatch", message=message)
+    raise FileRejectedError("manifest_mismatch", message)

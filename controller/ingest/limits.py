@@ -1,8 +1,6 @@
 """Limits on the cost of a dropped file; a file beyond one is rejected with a clear reason.
 
-Memory is bounded by `line_bytes_max`, `batch_rows` and `row_group_bytes`, whatever the size of
-the file. Disk is bounded by `file_bytes_max` and `decompressed_bytes_max`. The limits of time and
-`memory_bytes_max` hold only in a separate process (`reader_pool`).
+The limits of time and `memory_bytes_max` hold only in a separate process (`reader_pool`).
 """
 
 from __future__ import annotations
@@ -17,33 +15,28 @@ _GIB = 1 << 30
 class IngestLimits:
     """Limits of ingestion; per file, unless stated otherwise.
 
+    Memory is bounded by `line_bytes_max`, `batch_rows` and `row_group_bytes`, whatever the size of
+    the file.
+
     Attributes:
-        file_bytes_max: Size as dropped.
-        decompressed_bytes_max: Size after decompression.
         ratio_max: Decompressed to compressed bytes; checked from `ratio_floor_bytes` on.
         members_max: Concatenated gzip members.
         line_bytes_max: One line of JSON, or one CSV record with its quoted line ends.
-        batch_rows: Rows that are converted at a time.
         fast_block_bytes_min: Smallest number of characters of a block of lines for which Arrow
             parses it, since its start takes 0.1 ms.
         row_group_bytes: Arrow bytes that are collected before they are written.
         part_bytes: Parquet bytes after which an increment begins its next part.
-        claims_per_scan: Maximum number of files of one source that one scan takes in; the others
-            wait.
-        scan_seconds: After this time a scan begins no more files of a source, so that no source
-            delays the next ones for long.
+        claims_per_scan: Maximum number of files of one source that one scan takes in.
+        scan_seconds: After this time a scan begins no more files of a source, for the sake of the
+            next.
         seconds_max: Processor time for a file before any byte is read.
         bytes_per_second_min: Each such number of bytes, read or decoded, adds one second.
-        silent_seconds_shown: After this time without computing or reading, a reader is shown as
-            stuck.
-        silent_seconds_max: Longest time in which a reader neither computes nor reads; after it the
-            device is considered hung.
+        silent_seconds_shown: After this time without computing or reading, a reader is stuck.
+        silent_seconds_max: After this time, its device is considered hung.
         memory_bytes_max: Additional memory that a reader process may take for one file.
-        group_files: Maximum number of small files that are claimed together, and moved away
-            together, unless they become one increment.
-        group_bytes: Maximum number of bytes of such files.
-        sealed_entries: Number of entries of a source's log that are put into one file, once
-            there are as many newer ones.
+        group_files, group_bytes: Of small files that are claimed, and moved away, together.
+        sealed_entries: Number of entries of a source's log that are put into one file, once there
+            are as many newer ones.
     """
 
     file_bytes_max: int = 256 * _GIB
@@ -74,20 +67,16 @@ class FetchLimits:
 
     Attributes:
         slice_seconds: Time after which other sources have their turn.
-        new_max: Largest number of new objects of one listing; the next listing continues after
-            them.
-        block_bytes: Bytes that one request fetches; held in memory.
-        ahead: Number of small objects that are fetched while an earlier one is claimed.
-        ahead_bytes: Size of a small object.
-        noted_together: Number of objects in one record of the index.
+        new_max: Largest number of new objects of one listing.
+        ahead: Number of small objects, of `ahead_bytes`, that are fetched while an earlier one is
+            claimed.
         noted_seconds: Longest time until a claimed object is noted in the index.
         waiting_files: How many files may wait in `claimed`, unless its batch has more.
         waiting_bytes: How many bytes may wait there; the last file may exceed it.
-        failed_in_a_row: Number of unreadable objects in a row after which the rest of a listing
-            is not tried.
+        failed_in_a_row: Number of unreadable objects after which the rest of a listing is not
+            tried.
         index_records: Number of records of the index that are merged into one.
-        index_gone: Number of deleted objects that may stay in the index, in addition to as many
-            as exist.
+        index_gone: Number of deleted objects that may stay in the index, beside as many as exist.
     """
 
     slice_seconds: float = 10.0

@@ -17,11 +17,7 @@ class RequireFollowed(Protocol):
     """Makes sure that the readers of a source can apply that records are taken back."""
 
     def __call__(self, dataflow: str, source: str, /, *, rebuild: bool) -> object:
-        """Raise `ReplaceRefusedError` if a reader cannot.
-
-        Args:
-            rebuild: Whether stages that cannot may wait for a rebuild.
-        """
+        """Raise `ReplaceRefusedError` if a reader cannot, and may not wait for a `rebuild`."""
         ...
 
 
@@ -31,11 +27,7 @@ def allow_all(dataflow: str, source: str, /, *, rebuild: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The environment that the parts of ingestion share.
-
-    Attributes:
-        new_id: Returns a unique number in hexadecimal digits that sorts by time.
-    """
+    """The environment that the parts of ingestion share; ids are hexadecimal, and sort by time."""
 
     store: Store
     files: Files

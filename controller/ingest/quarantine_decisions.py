@@ -4,25 +4,22 @@
     discard   the file is not wanted
     restore   the decision is undone: the file is in quarantine again
 
-The original file is never changed. It moves to `finished` with its reason and the note of the
-decision, and stays there as long as finished files do. Each arrow is durable before the next:
+The original file moves to `finished`, unchanged, with its reason and the note of the decision. Each
+arrow is durable before the next:
 
     readmit:  hidden part -> note in quarantine -> claim of the part -> file, reason, note finished
     discard:                 note in quarantine ---------------------> file, reason, note finished
     restore:                 note in quarantine -> reason, file in quarantine -> both notes removed
 
-The claim of the part admits the file. The note names that claim before it is made, so a note whose
-claim was never made is removed; the part has no claim then, and is removed too. Every other note is
-carried out by the next request or the next recovery. So no request admits the file a second time.
+The note names the claim of the part before it is made, so a note whose claim was never made is
+removed, and the part too. Every other note is carried out by the next request or the next recovery.
 
-Guaranteed (tests/controller/ingest/test_readmission.py, tests/simulation): wherever the
-service is killed, the file is in quarantine, or was admitted once; also if the database is lost.
+Guaranteed (tests/controller/ingest/test_readmission.py, tests/simulation): wherever the service is
+killed, the file is in quarantine, or was admitted once; also if the database is lost.
 
-After the loss of the store (`restore_quarantined`) the folder is the truth: each rejected file is
-there under its claim's id, beside its reason, which was durable before the file was moved there.
-Every rejected file has a claim again; a file that the store already knows is left alone. Not
-restored: claims of files that their producer took away (`file_gone`), since no file records them;
-claims of duplicates; the order relative to accepted files.
+After the loss of the store (`restore_quarantined`) the folder is the truth. Not restored: claims of
+files that their producer took away (`file_gone`), since no file records them; claims of duplicates;
+the order relative to accepted files.
 """
 
 from __future__ import annotations
@@ -84,11 +81,7 @@ that was refused for another reason was never compared with earlier ones: it sti
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The outcome of a decision.
-
-    Attributes:
-        readmitted: The claim of the file that was admitted in its place; `None` if none was.
-    """
+    """The outcome of a decision, with the claim of the file that was admitted in its place."""
 
     claim: ClaimRecord
     readmitted: ClaimRecord | None = None
@@ -97,11 +90,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """A decision, as it is written beside the file.
-
-    Attributes:
-        readmitted_as: Id of the claim of the file in its place; `""` for `discard`.
-    """
+    """A decision, as it is written beside the file; `readmitted_as` is the claim in its place."""
 
     action: Action
     claim: str
@@ -138,7 +127,6 @@ def refusal(claim: ClaimRecord, source: SourceNode) -> str:
 
 
 def _code(claim: ClaimRecord) -> object:
-    """Return the code of the reason for which a file is in quarantine."""
     return (claim.reason or {}).get("code")
 
 
@@ -159,7 +147,7 @@ class QuarantineDecisions:
         *,
         rebuild: bool = False,
     ) -> Decided:
-        """Admit a quarantined file again; durable when it returns. See `DropFolder.readmit`."""
+        """See `DropFolder.readmit`."""
         with self._deciding(place, identity) as claim:
             if claim.status == "readmitted":
                 return self._repeated(claim, mended is None)
@@ -183,12 +171,7 @@ class QuarantineDecisions:
             return Decided(self._carry_out(place, claim, note))
 
     def restore(self, place: SourcePlace, identity: str) -> Decided:
-        """Undo a decision; the file is in quarantine again when this returns.
-
-        Raises:
-            FileDecidedError: The file admitted in its place is applied, or waits to be read.
-            NotFoundError: The file is no longer kept.
-        """
+        """Undo a decision; raises `FileDecidedError` if the file in its place counts, or waits."""
         with self._deciding(place, identity) as claim:
             if claim.status == "quarantined":
                 return Decided(claim, repeated=True)
@@ -205,11 +188,7 @@ class QuarantineDecisions:
             return Decided(self._take_back(place, claim, quarantined))
 
     def finish(self, place: SourcePlace) -> bool:
-        """Complete decisions that a crash interrupted; part of a recovery, and can be repeated.
-
-        Returns:
-            Whether a file without a claim in the store was put back into quarantine.
-        """
+        """Complete decisions that a crash interrupted; whether an unclaimed file came back."""
         came_back = False
         for name in names_in(place.quarantine):
             if name.endswith(DECISION_SUFFIX):
@@ -219,14 +198,11 @@ class QuarantineDecisions:
         return came_back
 
     def _finish(self, place: SourcePlace, path: Path) -> bool:
-        """Carry out one decision; see `finish`."""
         note = _read_note(path)
         if note is None:  # a person may have put anything there
             return False
-        claim, file = (
-            self._find(note.claim),
-            path.with_name(path.name.removesuffix(DECISION_SUFFIX)),
-        )
+        claim = self._find(note.claim)
+        file = path.with_name(path.name.removesuffix(DECISION_SUFFIX))
         if note.action == "restore":
             if claim is None:
                 self._move_back(place, file)
@@ -238,12 +214,11 @@ class QuarantineDecisions:
         elif claim is not None:
             self._carry_out(place, claim, note)
         else:  # the store lost the claim; the files still move, so that nobody decides again
-            self._move_away(place, file)
+            self._move(place.finished, file, reason_path(file), path)
         return False
 
     @contextmanager
     def _deciding(self, place: SourcePlace, identity: str) -> Iterator[ClaimRecord]:
-        """Hold a claim for one decision, after an unfinished one was carried out."""
         claim = self._find(identity)
         if claim is None or (claim.dataflow, claim.source) != (place.dataflow, place.name):
             raise NotFoundError(kind="quarantined file", name=f"{place.name}/{identity}")
@@ -294,22 +269,14 @@ class QuarantineDecisions:
     def _carry_out(self, place: SourcePlace, claim: ClaimRecord, note: _Note) -> ClaimRecord:
         """Move a decided file away and settle its claim; each step can be repeated."""
         file = place.quarantine / kept_name(claim.id, claim.path)
-        for path in (file, reason_path(file)):
-            if os.path.lexists(path):
-                move(path, place.finished / path.name, self._files, self._faults)
+        self._move(place.finished, file, reason_path(file))
         reason = {**(claim.reason or {}), "decision": note.to_json()}
         settled = replace(claim, status=_STATUSES[note.action], reason=reason)
         self._store.update_claim(settled)
-        move(
-            decision_path(file),
-            place.finished / decision_path(file).name,
-            self._files,
-            self._faults,
-        )
+        self._move(place.finished, decision_path(file))
         return settled
 
     def _take_back(self, place: SourcePlace, claim: ClaimRecord, file: Path) -> ClaimRecord:
-        """Move a file back to quarantine, and its claim; each step can be repeated."""
         reason = {name: value for name, value in (claim.reason or {}).items() if name != "decision"}
         again = replace(claim, status="quarantined", reason=reason)
         self._move_back(place, file, lambda: self._store.update_claim(again))
@@ -320,21 +287,18 @@ class QuarantineDecisions:
     ) -> None:
         """Move a file and its reason back; `settle` comes before the note that asks for it goes."""
         finished = place.finished / file.name
-        for path in (reason_path(finished), finished):  # a file has its reason
-            if os.path.lexists(path):
-                move(path, place.quarantine / path.name, self._files, self._faults)
+        self._move(place.quarantine, reason_path(finished), finished)  # a file has its reason
         settle()
         self._files.remove(str(decision_path(finished)), what="decision")
         self._files.sync_dir(str(place.finished))  # before its note is removed
         self._files.remove(str(decision_path(file)), what="decision")
 
-    def _move_away(self, place: SourcePlace, file: Path) -> None:
-        for path in (file, reason_path(file), decision_path(file)):
+    def _move(self, folder: Path, *paths: Path) -> None:
+        for path in paths:
             if os.path.lexists(path):
-                move(path, place.finished / path.name, self._files, self._faults)
+                move(path, folder / path.name, self._files, self._faults)
 
     def _was_made(self, place: SourcePlace, note: _Note, claim: ClaimRecord | None) -> bool:
-        """Return whether the claim of a readmitted file exists, in the store or as a file."""
         if self._find(note.readmitted_as) is not None:
             return True
         moved_on = kept_files(place.finished) | kept_files(place.quarantine)
@@ -345,7 +309,6 @@ class QuarantineDecisions:
         return self._store.find_claims([identity]).get(identity) if identity else None
 
     def _repeated(self, claim: ClaimRecord, as_it_is: bool) -> Decided:
-        """Return the first answer to a request that is repeated; refuse another one."""
         decision = (claim.reason or {}).get("decision") or {}
         other = self._find(str(decision.get("readmitted_as", "")))
         if as_it_is and not decision.get("mended"):
@@ -388,49 +351,37 @@ _REASON_BYTES_MAX = 1 << 20
 _log = structlog.get_logger(__name__)
 
 
-def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> int:
-    """Add the claims that the store lacks; return how many. May be interrupted, and repeated."""
+def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> None:
+    """Add the claims that the store lacks. May be interrupted, and repeated."""
     names = names_in(place.quarantine)
     there = set(names)
     # Skips reasons, markers, and files that a person put there.
-    file_names = [
-        name
+    ids = [
+        (identity, name)
         for name in names
         if reason_path(Path(name)).name in there
-        and not _is_marker(name)
-        and _ID.fullmatch(_claim_id(name))
+        and name != kept_name(identity := name.partition("-")[0], CLOSE_NAME)
+        and _ID.fullmatch(identity)
     ]
-    restored = 0
-    for start in range(0, len(file_names), _ASKED_AT_ONCE):
-        some = {_claim_id(name): name for name in file_names[start : start + _ASKED_AT_ONCE]}
+    for start in range(0, len(ids), _ASKED_AT_ONCE):
+        some = dict(ids[start : start + _ASKED_AT_ONCE])
         known = store.known_claims(list(some))
         for identity, name in some.items():
             if identity not in known:
-                restored += _restore(place, identity, name, store, faults)
-    return restored
+                _restore(place, identity, name, store, faults)
 
 
-def _restore(place: SourcePlace, identity: str, name: str, store: Store, faults: Faults) -> bool:
-    """Restore the claim of one file; a person may have put anything there."""
+def _restore(place: SourcePlace, identity: str, name: str, store: Store, faults: Faults) -> None:
     try:
         claim = _claim_of(place, identity, place.quarantine / name)
     except OSError:
-        return False  # gone, or its name cannot be looked at
+        return  # gone, or its name cannot be looked at
     except Exception:  # whatever failed, it is this file alone
         _log.exception("quarantine.not_restored", source=place.name, file=evidence(name))
-        return False
+        return
     faults("claim.before")
     store.add_claim(claim)
     faults("claim.after")
-    return True
-
-
-def _is_marker(name: str) -> bool:
-    return name == kept_name(_claim_id(name), CLOSE_NAME)
-
-
-def _claim_id(name: str) -> str:
-    return name.partition("-")[0]
 
 
 def _claim_of(place: SourcePlace, identity: str, file: Path) -> ClaimRecord:
@@ -442,7 +393,6 @@ def _claim_of(place: SourcePlace, identity: str, file: Path) -> ClaimRecord:
 
 
 def _reason(identity: str, file: Path) -> Mapping[str, Any]:
-    """Return why a file was rejected, or that its reason is damaged and so unknown."""
     beside = reason_path(file)
     try:
         reason = json.loads(read_regular(beside, bytes_max=_REASON_BYTES_MAX))

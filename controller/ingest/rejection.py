@@ -22,6 +22,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cbp.errors import CbpError
@@ -31,11 +32,7 @@ _SAID_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """One mistake of a file; the attributes are those of `FileRejectedError`.
-
-    Attributes:
-        text: Text of a rejected record of an accepted file, cut to a limit.
-    """
+    """One mistake of a file, as `FileRejectedError`; `text` is that of a record put aside."""
 
     line: int
     column: str | None
@@ -60,19 +57,17 @@ class FileRejectedError(CbpError):
 
     Args:
         line: Line in the decompressed text (row of a Parquet file), from 1.
-        lines: All wrong lines that were found, in order; up to 100.
-        lines_more: Whether there may be more wrong lines.
-        new_columns: Declarations of columns that the schema lacks (`device STRING`), if the
-            file suggests their types.
+        lines: The wrong lines that were found, in order, up to 100; there may be `lines_more`.
+        new_columns: Declarations of columns that the schema lacks (`device STRING`).
     """
 
     code = "file_rejected"
 
     def __init__(
         self,
-        *,
         rule: str,
         message: str,
+        *,
         line: int | None = None,
         column: str | None = None,
         cause: str = "",
@@ -85,9 +80,12 @@ class FileRejectedError(CbpError):
         self.lines, self.lines_more, self.new_columns = lines, lines_more, new_columns
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments that build the same error in another process."""
+        """Return the arguments that build the same error."""
         names = ("rule", "message", "line", "column", "cause", "lines", "lines_more", "new_columns")
         return {name: getattr(self, name) for name in names}
+
+    def __reduce__(self) -> tuple[Any, ...]:  # a reader's process sends it
+        return partial(FileRejectedError, **self.arguments()), ()
 
     def proposing(self, columns: Sequence[str], source: str) -> FileRejectedError:
         """Return the error with the columns that the file suggests for its source."""
@@ -139,11 +137,7 @@ class FileRejectedError(CbpError):
 
 
 def unforeseen(error: Exception) -> FileRejectedError:
-    """Return the rejection for an unexpected error while a file was read.
-
-    No content of a file may ever stop the files after it. So the file goes to quarantine with
-    the error's class and our place in the code.
-    """
+    """Return the rejection for an unexpected error: no file may ever stop the files after it."""
     said = str(error)[:_SAID_MAX]
     cause = f"{type(error).__name__}: {said}" if said else type(error).__name__
     place = place_of(error)
@@ -151,7 +145,7 @@ def unforeseen(error: Exception) -> FileRejectedError:
         f"the service could not read the file because of an unexpected error: {cause} (at "
         f"{place}). No record of the file was taken in. Please report this error with the file"
     )
-    return FileRejectedError(rule="file_unreadable", message=message, cause=f"{cause} at {place}")
+    return FileRejectedError("file_unreadable", message, cause=f"{cause} at {place}")
 
 
 def place_of(error: BaseException) -> str:
@@ -171,4 +165,4 @@ def manifest_refused(file: str, error: FileRejectedError) -> FileRejectedError:
         f"of them was rejected: {error.reason(file=file, claim='')['message'][:_SAID_MAX]}. Fix "
         "that file, then drop all files again with the manifest"
     )
-    return FileRejectedError(rule="manifest_refused", message=message)
+    return FileRejectedError("manifest_refused", message)

@@ -2,18 +2,15 @@
 
     <root>/tables/<dataflow>/rejects/<source>/     a Parquet file per increment that has some
 
-The truth is the source's log: the entry of an increment holds the rejected records, so
-both are there, or neither, whatever is killed. The table is redone from the log: each publication
-carries the number of its increment, as a transaction, and appears once. It is behind the log only
-between the put of an entry and the end of the same pass; after a crash, until the next pass.
-
-Any reader of Delta tables reads it. It is managed as the others are: foreign writers are refused.
+The truth is the source's log: the entry of an increment holds the rejected records. The table is
+redone from the log: each publication carries the number of its increment, as a transaction, and
+appears once. It is behind the log until the end of the same pass; after a crash, until the next.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -53,28 +50,20 @@ class RejectsTables:
         self._files, self._clock, self._store = ports.files, ports.clock, ports.store
         self._published: dict[str, int] = {}
 
-    def publish(self, place: SourcePlace) -> int:
-        """Show the rejected records of all accepted increments; return how many are new.
-
-        Raises:
-            OperatingError: The table cannot be written; the next call continues.
-        """
-        if not place.source.on_bad_records.rejects_rows:
-            return 0
+    def publish(self, place: SourcePlace) -> None:
+        """Show the rejected records of all accepted increments."""
         path = f"{place.folder}/{rejects_table(place.name)}"
         if path not in self._published:
             self._published[path] = self._published_before(path)
-        count, end = 0, self._store.next_index(place.dataflow, place.name)
+        end = self._store.next_index(place.dataflow, place.name)
         if self._published[path] >= end:
-            return 0
+            return
         for entry in SourceLog(place.folder, place.name, self._files).since(self._published[path]):
             if entry.increment.index >= end:
                 break
             if rows := _rows_of(entry):
                 self._publish_entry(path, place, entry, rows)
-                count += len(rows)
             self._published[path] = entry.increment.index + 1
-        return count
 
     def _published_before(self, path: str) -> int:
         try:
@@ -83,11 +72,7 @@ class RejectsTables:
             return 0
 
     def _publish_entry(
-        self,
-        path: str,
-        place: SourcePlace,
-        entry: SourceEntry,
-        rows: Sequence[dict[str, object]],
+        self, path: str, place: SourcePlace, entry: SourceEntry, rows: Sequence[dict[str, object]]
     ) -> None:
         index, now_ms = entry.increment.index, int(self._clock().timestamp() * 1000)
         table = self._table(path, place, now_ms)
@@ -116,12 +101,7 @@ class RejectsTables:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which rejected records to read; `None` chooses all.
-
-    Attributes:
-        increment: The increment that has the other records of their file.
-        since, until: Range of the time at which their file was taken in; `until` is exclusive.
-    """
+    """Which rejected records to read, of files taken in from `since` to `until`; `None`: all."""
 
     code: str | None = None
     increment: int | None = None
@@ -141,21 +121,9 @@ ALL = Chosen()
 
 
 def read_rejects(
-    folder: str,
-    source: str,
-    *,
-    below: tuple[int, int] | None,
-    limit: int,
-    chosen: Chosen = ALL,
+    folder: str, source: str, *, below: tuple[int, int] | None, limit: int, chosen: Chosen = ALL
 ) -> tuple[list[dict[str, object]], tuple[int, int] | None]:
-    """Return rejected records, newest increment first, in the order of the file's lines.
-
-    Args:
-        below: The end of the last page, as returned with it; `None` means from the beginning.
-
-    Returns:
-        The records by column, and the end of the page; `None` if nothing follows.
-    """
+    """Return rejected records, newest increment first, by line; and the place `below` them."""
     path, records = f"{folder}/{rejects_table(source)}", list[dict[str, object]]()
     try:
         live = open_table(path, files_for(path)).snapshot.live
@@ -166,18 +134,15 @@ def read_rejects(
         if (below is not None and index > below[0]) or chosen.increment not in (None, index):
             continue
         first = below[1] if below is not None and index == below[0] else 0
-        for at, row in enumerate(_rows_in(f"{path}/{name}")):
+        with open_parquet(f"{path}/{name}") as file:
+            rows = file.read().to_pylist()
+        for at, row in enumerate(rows):
             if at < first or not chosen.has(row):
                 continue
             if len(records) == limit:
                 return records, (index, at)
             records.append(row)
     return records, None
-
-
-def _rows_in(path: str) -> Iterator[dict[str, object]]:
-    with open_parquet(path) as file:
-        yield from file.read().to_pylist()
 
 
 def _rows_of(entry: SourceEntry) -> list[dict[str, object]]:

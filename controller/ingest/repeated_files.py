@@ -6,17 +6,13 @@
                                                or `replace`
     neither                                    data
 
-A corrected file that is sent again has the name of the earlier one. If it were added, its records
-would count twice, and nobody would notice. So a person decides whether it is an addition
-(`quarantine_decisions`) or replaces the earlier file (`replacement`). After a replacement, files
-are compared with the newest one of their name only: replaced content can come again, under any
-name.
+A corrected file that is sent again has the name of the earlier one, and would count twice. So a
+person decides whether it is an addition (`quarantine_decisions`) or replaces the earlier file
+(`replacement`). After a replacement, files are compared with the newest one of their name only.
 
 Times, inodes and sizes are not compared. A file in quarantine was never accepted, and a file whose
 increment was dropped by a roll-back is no longer accepted: both can come again as new. The known
 files are kept in the source's log, and in the store, its index; so none is forgotten.
-
-Absent on purpose: the key of an upload, which identifies its request (`uploads`).
 """
 
 from __future__ import annotations
@@ -29,10 +25,17 @@ from typing import Any
 from controller.ingest.folder.claims import CORRECTIONS
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.rejection import FileRejectedError
-from controller.ingest.replacement import REPLACED, RETRACTED, replaces
 from controller.store.base import ClaimRecord, Judged, Store
 
 NEW = Judged("accepted")
+
+REPLACED, RETRACTED = "replaced", "retracted"
+
+
+def replaces(same_as: Mapping[str, Any] | None) -> bool:
+    """Return whether a claim replaces, or will replace, an earlier one."""
+    return (same_as or {}).get("by") in (REPLACED, RETRACTED)
+
 
 NOTHING_TO_REPLACE = "nothing_to_replace"
 """The rule of a request to replace or retract a file, if its source has no file of that name."""
@@ -69,11 +72,6 @@ def is_correction(key: str) -> bool:
     return key.startswith((_REPLACEMENT, _RETRACTION))
 
 
-def is_asked_for(claim: ClaimRecord) -> bool:
-    """Return whether a claim is a request to replace or retract the file of its name."""
-    return is_correction(claim.key)
-
-
 def addition_key(claim: str, number: str) -> str:
     """Return the key of an upload that an operator admits as additional data."""
     return f"{_ADDITION}{claim}:{number}"
@@ -83,11 +81,9 @@ def readmitted_key(claim: ClaimRecord, number: str, *, mended: bool, asks: bool 
     """Return the key of an upload that admits a quarantined file, not as an addition.
 
     A request to replace or retract a file stays one, unless the source has no file of this name:
-    then the file is data. A retraction that is given a file replaces.
-
-    Args:
-        asks: Whether a file that was dropped, and refused since a stage cannot apply it
-            (`REPLACE_REFUSED`), becomes such a request.
+    then the file is data. A retraction that is given a file replaces. A dropped file that was
+    refused since a stage cannot apply it (`REPLACE_REFUSED`) becomes a request if the operator
+    `asks`.
     """
     code = (claim.reason or {}).get("code")
     if asks and code == REPLACE_REFUSED:
@@ -95,7 +91,7 @@ def readmitted_key(claim: ClaimRecord, number: str, *, mended: bool, asks: bool 
     if code != NOTHING_TO_REPLACE:
         if is_retraction(claim) and not mended:
             return retraction_key(number)
-        if is_asked_for(claim):
+        if is_correction(claim.key):
             return replacement_key(number)
     return f"readmit:{claim.id}:{number}"
 
@@ -108,13 +104,13 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
         message = (
             "the source has no current file of this name, so there is nothing to replace or retract"
         )
-        return FileRejectedError(rule=NOTHING_TO_REPLACE, message=message)
+        return FileRejectedError(NOTHING_TO_REPLACE, message)
     if earlier.get("by") != "name":
         message = (
             f"the content is the same as that of {file!r} (increment {index}), and the source "
             "declares `duplicates: quarantine`"
         )
-        return FileRejectedError(rule="content_known", message=message)
+        return FileRejectedError("content_known", message)
     message = (
         f"a file of this name, with other content, was already taken in as increment {index}. "
         "This file was not taken in, since its records might count twice. If the file brings "
@@ -123,7 +119,7 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
         "file corrects the earlier one, use `cbp replace`, or declare `same_name: replace` at the "
         "source"
     )
-    return FileRejectedError(rule="same_name", message=message)
+    return FileRejectedError("same_name", message)
 
 
 def manifest_replaces(judged: Judged) -> FileRejectedError:
@@ -134,7 +130,7 @@ def manifest_replaces(judged: Judged) -> FileRejectedError:
         "but a replacement needs a separate one. Readmit the files of the manifest with `cbp "
         "quarantine readmit`, or drop them again without a manifest: each then becomes an increment"
     )
-    return FileRejectedError(rule="manifest_replaces", message=message)
+    return FileRejectedError("manifest_replaces", message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,18 +150,13 @@ class RepeatedFiles:
     store: Store
 
     def judge(
-        self,
-        place: SourcePlace,
-        files: Sequence[ClaimRecord],
-        pending: Sequence[ClaimRecord] = (),
+        self, place: SourcePlace, files: Sequence[ClaimRecord], pending: Sequence[ClaimRecord] = ()
     ) -> list[Judged]:
         """Return whether each of some files is new, given all accepted files.
 
-        Args:
-            files: Claims with digests, in the order of their records. Each accepted file counts
-                as an earlier file for the next ones. Another instance that has become leader
-                may have accepted a claim.
-            pending: Earlier claims that are accepted together with these.
+        They have digests, and are in the order of their records: each accepted file counts as an
+        earlier file for the next ones, as do the `pending` ones. Another instance that has become
+        leader may have accepted a claim.
         """
         stored, newest = self._stored(place, files)
         named: dict[tuple[str, str], ClaimRecord] = {}
@@ -260,7 +251,6 @@ class RepeatedFiles:
     def _first(
         self, place: SourcePlace, file: ClaimRecord | NamedContent, *, waiting: bool
     ) -> ClaimRecord | None:
-        """Return the claim with this name and content, or otherwise one with this content."""
         ask = partial(
             self.store.same_claim, place.dataflow, place.name, file.sha256, waiting=waiting
         )
@@ -269,14 +259,12 @@ class RepeatedFiles:
 
 
 def _is_added(place: SourcePlace, file: ClaimRecord | NamedContent) -> bool:
-    """Return whether a file is data although its name is known."""
-    if file.key.startswith((_REPLACEMENT, _RETRACTION)):
+    if is_correction(file.key):
         return False
     return place.source.same_name == "add" or _is_admitted(file)
 
 
 def _is_admitted(file: ClaimRecord | NamedContent) -> bool:
-    """Return whether an operator admitted a file as additional data."""
     return file.key.startswith(_ADDITION)
 
 
@@ -307,8 +295,7 @@ def _judged(
 def _replaced(
     place: SourcePlace, file: ClaimRecord | NamedContent, same_name: ClaimRecord | None
 ) -> Judged | None:
-    """Judge a file that may take the place of the newest one of its name; `None` if it does not."""
-    asked = file.key.startswith((_REPLACEMENT, _RETRACTION))
+    asked = is_correction(file.key)
     retracted = same_name is not None and (same_name.same_as or {}).get("by") == RETRACTED
     if asked and same_name is None:
         return Judged("quarantined", {"by": "nothing", "file": file.path})

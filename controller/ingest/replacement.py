@@ -7,17 +7,12 @@ The earlier file is what counts under its name now: its records in the increment
 and what replacements of it brought and took back since. Nothing of it is kept beside the
 increments, so what is computed here is the same from the folders alone.
 
-Several files of one name can count: those that an operator admitted beside an earlier one, or that
-came while the source said `same_name: add`. None of them is replaced, since the name does not say
-which one is meant.
-
+If several files of one name count, none of them is replaced: the name does not say which is meant.
 A retraction is a replacement by nothing. Which claim replaces which is kept in `same_as`, and so in
 the source's log: `by` is `replaced` or `retracted`, and `claim` is the one before.
 
 If the readers of a source add up signs, a record that goes is one more record, with its sign turned
-(`cbp.model.dataflow.replacement_obstacles`).
-
-Memory: both files, as Arrow columns.
+(`cbp.model.dataflow.replacement_obstacles`). Memory: both files, as Arrow columns.
 
 Invariant (tests/controller/loop/recovery/test_replacement.py): the records of all increments of a
 name, less those that are gone, are those of the newest file of that name.
@@ -29,7 +24,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,7 +32,6 @@ from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.row_codes import subtract_rows
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.errors import NotFoundError
-from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import DataFile
 from cbp.model.flow.signed_changes import SIGN
 from controller.ingest.errors import shared_name
@@ -46,15 +39,9 @@ from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.ports import Ports
 from controller.ingest.reader.increment_parts import PartWriter, WrittenPart
 from controller.ingest.rejection import FileRejectedError
+from controller.ingest.repeated_files import RETRACTED, replaces
 from controller.ingest.source_log import SourceLog
 from controller.store.base import ClaimRecord
-
-REPLACED, RETRACTED = "replaced", "retracted"
-
-
-def replaces(same_as: Mapping[str, Any] | None) -> bool:
-    """Return whether a claim replaces, or will replace, an earlier one."""
-    return (same_as or {}).get("by") in (REPLACED, RETRACTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +54,7 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The records that a new file adds to the previous file, and those that it lacks.
-
-    Attributes:
-        signed: Whether the readers of the source add up signs.
-    """
+    """The records that a new file adds, and those that it lacks; `signed` as the source's place."""
 
     came: pa.Table
     gone: pa.Table
@@ -90,24 +73,20 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The effects of a replacement.
-
-    Attributes:
-        groups: Stage -> number of its groups with such a record; only for stages that route the
-            source by columns.
-    """
+    """The effects of a replacement; of stages that route by columns, how many groups it touches."""
 
     came: int
     gone: int
     groups: Mapping[str, int]
 
     @classmethod
-    def of(cls, made: Difference, dataflow: Dataflow, source: str) -> Compared:
+    def of(cls, made: Difference, place: SourcePlace) -> Compared:
         """Count a difference."""
         records = pa.concat_tables([made.came, made.gone])
         groups: Counter[str] = Counter()
-        for stage, input_ in dataflow.consumers(source):
-            by = dataflow.stages[stage].translator.input(input_).route_by
+        assert place.graph is not None, "a request names a source of a dataflow"
+        for stage, input_ in place.graph.consumers(place.name):
+            by = place.graph.stages[stage].translator.input(input_).route_by
             if isinstance(by, tuple):
                 groups[stage] += records.group_by(list(by)).aggregate([]).num_rows
         return cls(made.came.num_rows, made.gone.num_rows, dict(groups))
@@ -126,12 +105,7 @@ class Replacements:
         earlier: str,
         waiting: Mapping[str, tuple[ClaimRecord, Brought]],
     ) -> Difference:
-        """Return the records that a new file adds and removes, compared with the earlier file.
-
-        Raises:
-            FileRejectedError: Rule `inputs_not_kept`: the earlier file is no longer kept. Rule
-                `name_shared`: several files of the name count.
-        """
+        """Return the difference of a new and an earlier file; or `name_shared`."""
         schema = arrow_schema(place.source.schema)
         count = pa.concat_tables([schema.empty_table(), *(_table(path, schema) for path in new)])
         before = gone = schema.empty_table()
@@ -168,11 +142,7 @@ class Replacements:
         return parts[0], parts[1]
 
     def sharing(self, newest: ClaimRecord) -> tuple[int, ...]:
-        """Return the increments of two current files of one name; `()` if only one file is current.
-
-        Args:
-            newest: The newest accepted claim of the name.
-        """
+        """Return the increments of two current files of the name of a newest claim; or `()`."""
         claim: ClaimRecord | None = newest
         while claim is not None and replaces(claim.same_as):
             earlier = str((claim.same_as or {})["claim"])
@@ -180,7 +150,6 @@ class Replacements:
         return () if claim is None else self._sharing(claim, ())
 
     def _sharing(self, first: ClaimRecord, waiting: Iterable[ClaimRecord]) -> tuple[int, ...]:
-        """Return the increments of a file that replaced none, and of an earlier one of its name."""
         others = [one for one in waiting if one.path == first.path]
         if stored := self._store.claim_before(first):
             others.append(stored)
@@ -191,16 +160,9 @@ class Replacements:
         return ()
 
     def _history(
-        self,
-        place: SourcePlace,
-        identity: str,
-        waiting: Mapping[str, tuple[ClaimRecord, Brought]],
+        self, place: SourcePlace, identity: str, waiting: Mapping[str, tuple[ClaimRecord, Brought]]
     ) -> Iterator[Brought]:
-        """Yield the increments of the claims of a name, newest first.
-
-        Raises:
-            FileRejectedError: Rule `inputs_not_kept`, or `name_shared`: several files count.
-        """
+        """Yield the increments of the claims of a name, newest first; raises as `difference`."""
         seen = set[str]()
         while identity not in seen:
             seen.add(identity)
@@ -221,11 +183,10 @@ class Replacements:
         claim = self._store.find_claims([identity]).get(identity)
         if claim is None or claim.status != "accepted" or claim.index is None:
             message = "a roll-back removed the original file, but not the file that replaced it"
-            raise FileRejectedError(rule="inputs_not_kept", message=message)
+            raise FileRejectedError("inputs_not_kept", message)
         return claim
 
     def _brought(self, place: SourcePlace, claim: ClaimRecord) -> Brought:
-        """Return a claim's part of an increment, which can have several files."""
         try:
             record = self._store.increment(place.dataflow, place.name, claim.index or 0)
         except NotFoundError as error:
@@ -260,7 +221,6 @@ def _table(path: str, schema: pa.Schema) -> pa.Table:
 
 
 def _slices(files: Sequence[DataFile], start: int, stop: int) -> Iterator[DataFile]:
-    """Yield the slices of files that hold some rows of all of them."""
     at = 0
     for file in files:
         first, last = max(start - at, 0), min(stop - at, file.rows)
@@ -270,14 +230,12 @@ def _slices(files: Sequence[DataFile], start: int, stop: int) -> Iterator[DataFi
 
 
 def _turned(records: pa.Table) -> pa.Table:
-    """Return records with the opposite sign."""
     at = records.schema.get_field_index(SIGN)
     field = records.schema.field(at)
     return records.set_column(at, field, pc.negate(records.column(at)).cast(field.type))
 
 
 def _without_pairs(records: pa.Table) -> pa.Table:
-    """Return signed records without the pairs that cancel out."""
     positive = records.filter(pc.greater(records.column(SIGN), 0))
     negative = records.filter(pc.invert(pc.greater(records.column(SIGN), 0).fill_null(False)))
     more, less = subtract_rows(positive, _turned(negative))
@@ -290,7 +248,7 @@ def _shared(name: str, increments: Sequence[int]) -> FileRejectedError:
         "SOURCE/NUMBER), and then drop this file again. If it brings additional records, drop it "
         "under another name instead"
     )
-    return FileRejectedError(rule="name_shared", message=message)
+    return FileRejectedError("name_shared", message)
 
 
 def _not_kept(claim: ClaimRecord) -> FileRejectedError:
@@ -299,4 +257,4 @@ def _not_kept(claim: ClaimRecord) -> FileRejectedError:
         "records cannot be taken back. To keep future input longer, raise `keep` of the source, "
         "or CBP_KEEP_INPUTS_HOURS"
     )
-    return FileRejectedError(rule="inputs_not_kept", message=message)
+    return FileRejectedError("inputs_not_kept", message)

@@ -1,19 +1,18 @@
 """The log of a source: one immutable entry per accepted increment; it is the truth.
 
-A SQL store is an index over it. Each entry holds the increment, the time, and, for each of its
-files, the claim, the SHA-256, the size, the number of records and the original name. Entries that
-are accepted together are put together, in one file with one line for each:
+A SQL store is an index over it. Entries that are accepted together are put together, in one file
+with one line for each:
 
     _log/<n>.json                     entry n, and those that were put with it: n + 1, ...
     _log/sealed/<start>-<end>.jsonl   a thousand old entries or some more, together
 
 A file is put once, when the files of its increments are durable. It is there whole or not at all,
 so a crash leaves no gap. Its name is the first number that the log lacks; hence two controllers
-cannot both put an entry. Each line of several says how many lines there are (`together`), so that
-a file cut at the end of a line is known as damaged.
+cannot both put an entry. Each line of several says how many lines there are (`together`), so that a
+file cut at the end of a line is known as damaged.
 
-Entries stay for good, since they identify all files that were accepted. A sealed file is put
-once; then the files of its entries are removed one by one. Readers prefer the sealed file: if a
+Entries stay for good, since they identify all files that were accepted. A sealed file is put once;
+then the files of its entries are removed one by one. Readers prefer the sealed file: if a
 controller that was deposed long ago puts a sealed number again, its entry is ignored.
 """
 
@@ -43,13 +42,7 @@ _SEALED_NAME = re.compile(r"(\d{20})-(\d{20})\.jsonl", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ArrivedFile:
-    """One file of an increment.
-
-    Attributes:
-        key: The Idempotency-Key of its upload; `""` if there is none.
-        records: Number of its records, which follow those of the previous file. `None` for the
-            only file of an increment, which has all records.
-    """
+    """One file of an increment; `records` is `None` for the only one, which has all."""
 
     claim: str
     sequence: int
@@ -126,10 +119,7 @@ class SourceEntry:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse.
-
-        An entry of one file is written as earlier versions wrote it.
-        """
+        """Return plain JSON values; an entry of one file is as earlier versions wrote it."""
         value = {
             "increment": self.increment.to_json(),
             "accepted_ms": int(self.accepted_at.timestamp() * 1000),
@@ -157,12 +147,9 @@ class SourceLog:
     def put(self, entries: Sequence[SourceEntry]) -> None:
         """Make entries durable, all or none; succeeds again for the same claims.
 
-        Args:
-            entries: At least one; the first has the lowest index that the log lacks, and each
-                has the next index.
-
-        Raises:
-            LogConflictError: If other claims are already recorded under this index.
+        The first of them, of which there is at least one, has the lowest index that the log lacks,
+        and each has the next index. Raises `LogConflictError` if other claims are already recorded
+        there.
         """
         path = self._path(entries[0].increment.index)
         data = b"\n".join(self._line(entry, len(entries)) for entry in entries)
@@ -180,10 +167,8 @@ class SourceLog:
     def groups_since(self, index: int) -> Iterator[list[SourceEntry]]:
         """Yield the entries of `since`, file by file, as they were put or sealed.
 
-        Raises:
-            FileDamagedError: An entry is damaged.
-            FileLostError: A file of sealed entries is missing between others, or the entries
-                right before `index` are missing.
+        Raises `FileDamagedError`; `FileLostError` if a file of sealed entries is missing between
+        others, or the entries right before `index` are missing.
         """
         sealed_end = 0
         for start, sealed_end, name in self._sealed():
@@ -211,11 +196,7 @@ class SourceLog:
             )
 
     def require_end(self, index: int) -> None:
-        """Check that `index` is the end of the log.
-
-        Raises:
-            FileLostError: If there are later entries, so that this one is lost.
-        """
+        """Raise `FileLostError` if there are entries after `index`, so that this one is lost."""
         later = [number for number in self._singles() if number > index]
         later += [end - 1 for _, end, _ in self._sealed() if end > index]
         if later:
@@ -226,10 +207,7 @@ class SourceLog:
         """Seal entries before `below`, at least `entries` per file; return how many.
 
         Entries that were put together are sealed together. May be interrupted anywhere, and
-        repeated.
-
-        Raises:
-            FileDamagedError: An entry is damaged or missing, so it is not sealed.
+        repeated. Raises `FileDamagedError` if an entry is damaged or missing, which is not sealed.
         """
         sealed = self._sealed()
         start = sealed[-1][1] if sealed else 0
@@ -254,7 +232,6 @@ class SourceLog:
         return digested(data, self._path(entry.increment.index))
 
     def _parsed(self, data: bytes, start: int) -> list[SourceEntry]:
-        """Return the entries of a file that was put at `start`; raises `FileDamagedError`."""
         path = self._path(start)
         entries = list(self._entries(data, path, start))
         promised = json.loads(data.splitlines()[0]).get(_TOGETHER, 1) if entries else 1
@@ -267,7 +244,6 @@ class SourceLog:
             yield parsed(line, path, SourceEntry.from_json, written_to=self._path(index))
 
     def _start_of(self, index: int, sealed_end: int) -> int:
-        """Return the number of the file that holds an entry, or would hold it."""
         if self._files.exists(self._path(index)):
             return index
         names = self._files.list_names(self._folder)
@@ -276,7 +252,6 @@ class SourceLog:
         return max((start for start in starts if least <= start < index), default=least)
 
     def _whole_lines(self, start: int) -> list[bytes]:
-        """Return the entries of a file, checked; once they are sealed the file is gone."""
         path = self._path(start)
         try:
             data = self._files.read(path)
@@ -286,13 +261,11 @@ class SourceLog:
         return data.splitlines()
 
     def _sealed(self) -> list[tuple[int, int, str]]:
-        """Return first entry, end and name of the sealed files, ascending."""
         names = self._files.list_names(f"{self._folder}/{_SEALED}")
         matches = (_SEALED_NAME.fullmatch(name) for name in names)
         return [(int(one[1]), int(one[2]), one[0]) for one in matches if one]
 
     def _singles(self) -> list[int]:
-        """Return the numbers at which the files begin that are not sealed, ascending."""
         return record_numbers(self._files.list_names(self._folder))
 
     def _remove_before(self, end: int) -> None:

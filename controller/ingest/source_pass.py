@@ -8,9 +8,8 @@
                    or read together, if the source says so (`batches`); before them a manifest
                    that is complete now
 
-`drop_folder` says how the steps of a file survive a crash. A pass ends early, between files, when
-its time is over or when the service stops; the next one continues, also with its listing: to list
-200,000 names takes seconds, so a listing that has files left is used again for some time.
+A pass ends early, between files, when its time is over or when the service stops; the next one
+continues, also with its listing: to list 200,000 names takes seconds.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, sealed_na
 from controller.ingest.folder.quarantine_folder import move_to_quarantine
 from controller.ingest.folder.source_place import SourcePlace, kept_name, move
 from controller.ingest.formats.file_bytes import never
-from controller.ingest.intake import Intake, Known, Pending
+from controller.ingest.intake import Claimed, Intake, Known, Pending
 from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports
 from controller.ingest.rejects_table import RejectsTables
@@ -60,32 +59,34 @@ cost a tenth of the time at most, and what comes meanwhile does not wait much lo
 EARLY_SHARE = 4
 """A pass ends after this part of its time if files were renamed into other sources meanwhile."""
 
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
 SETTLE_WITHIN = timedelta(seconds=1)
 """The longest that a read file waits for other files to be settled with."""
 
 
+@dataclass(slots=True)
 class Tally:
-    """The report of one source while its pass runs.
+    """One pass over one source while it runs.
 
     Attributes:
+        claims: Whether files of `incoming` are claimed.
         between: Called from time to time while a folder is listed; others can have their turn.
         early: After this time no file is begun while files wait in other sources of the dataflow.
-        batch: How many files become one increment in this pass.
-        claims: Whether files of `incoming` are claimed.
     """
 
-    def __init__(
-        self,
-        stopping: Callable[[], bool],
-        *,
-        claims: bool = True,
-        others_wait: Callable[[], bool] = never,
-    ) -> None:
-        self.claims, self._others_wait = claims, others_wait
-        self.between: Callable[[], object] = do_nothing
-        self.report, self.stopping = ScanReport(), stopping
-        self.done, self.until = 0, datetime.max.replace(tzinfo=UTC)
-        self.early, self.batch = self.until, ONE_FILE
+    place: SourcePlace
+    stopping: Callable[[], bool]
+    claims: bool = True
+    others_wait: Callable[[], bool] = never
+    between: Callable[[], object] = do_nothing
+    opened: OpenClaims = field(init=False)
+    listed: Listed = field(init=False)
+    report: ScanReport = field(default_factory=ScanReport)
+    done: int = 0
+    until: datetime = _NEVER
+    early: datetime = _NEVER
+    batch: FileBatch = ONE_FILE
 
     def begin(self, now: datetime, seconds: float) -> None:
         """Let the pass take this many seconds from now on."""
@@ -98,13 +99,11 @@ class Tally:
 
     def is_hurried(self, now: datetime) -> bool:
         """Return whether files of other sources wait, and the pass has had its share of time."""
-        return now >= self.early and self._others_wait()
+        return now >= self.early and self.others_wait()
 
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What is left of a listing."""
-
     listed: Listed
     until: datetime
     markers: bool = True
@@ -112,11 +111,7 @@ class _Left:
 
 @dataclass(slots=True)
 class _Group:
-    """Files of one source that were read one by one, and are settled together.
-
-    Attributes:
-        waiting: Each file's claim, its path, and its stamp from before it was read.
-    """
+    """Files of one source that were read one by one, and are settled together."""
 
     pending: list[Pending] = field(default_factory=list)
     known: list[Known] = field(default_factory=list)
@@ -125,12 +120,7 @@ class _Group:
 
 
 class SourcePass:
-    """Makes passes over sources; the caller makes one pass at a time over each source.
-
-    Args:
-        on_close: Closes the open frames of a source, `(dataflow, source, key)`. If `None`,
-            sources cannot be closed.
-    """
+    """Makes passes over sources; the caller makes one pass at a time over each source."""
 
     def __init__(
         self,
@@ -150,7 +140,7 @@ class SourcePass:
         self._batches, self._rejects = Batches(ports, intake), RejectsTables(ports)
         self._watch, self._on_accept, self._on_close = watch, on_accept, on_close
         self._settle_seconds = settle_seconds
-        self._settlers: dict[Path, EligibleFiles] = {}
+        self._listings: dict[Path, EligibleFiles] = {}
         self._left: dict[Path, _Left] = {}
         self._warned: dict[Path, str] = {}
 
@@ -160,9 +150,9 @@ class SourcePass:
         for claim in opened.claims:
             self._claims.bring_copy(place, claim, opened, listed)
 
-    def take_in(self, place: SourcePlace, tally: Tally) -> None:
+    def take_in(self, tally: Tally) -> None:
         """Take in the files of open claims, then claim and take in eligible files."""
-        opened = self._claims.open(place)
+        place, opened = tally.place, self._claims.open(tally.place)
         # Before the listing: a copy that goes back to `incoming` gets a new claim.
         if self._claims.settle_strays(place, opened):
             opened = self._claims.open(place)
@@ -174,22 +164,23 @@ class SourcePass:
             listed = self._look(place, tally.between)
             now = self._clock()
             left = _Left(listed, now + LISTING_SHARE * (now - begun))
-        listed = left.listed
+        tally.opened, tally.listed = opened, (listed := left.listed)
         tally.begin(self._clock(), self._limits.scan_seconds)
         tally.batch = place.source.batch_of(len(opened.claims) + len(listed.eligible))
-        self._take_open(place, opened, listed, tally)
+        self._take_open(tally)
         for manifest in listed.sealed:
-            if tally.claims or self._announced([manifest], opened, listed):
-                self._take_manifest(place, manifest, opened, listed, tally)
+            if tally.claims or _announced([manifest], tally):
+                self._take_manifest(manifest, tally)
         for identity in listed.closes if tally.claims else ():
-            self._close(place, identity, tally)
+            self._close(identity, tally)
         changed = self._finished.look_at_recent(place, tally.stopping)
         tally.report += ScanReport(quarantined=changed)
         if tally.claims:
-            self._claim_listed(place, left, opened, tally)
+            self._claim_listed(left, tally)
         else:
             tally.report += ScanReport(waiting=listed.waiting + len(listed.eligible))
-        self._rejects.publish(place)
+        if place.source.on_bad_records.rejects_rows:
+            self._rejects.publish(place)
 
     def _look(self, place: SourcePlace, between: Callable[[], object] = do_nothing) -> Listed:
         self._watch.follow(place.incoming, place.dataflow)  # it may have been made anew
@@ -200,48 +191,36 @@ class SourcePass:
             self._watch.follow(folder, place.dataflow, place.incoming)
 
         nested = enter if place.source.nested else None
-        listed = self._settler(place).look(place.source.unfinished, nested, between)
+        if (files := self._listings.get(place.root)) is None:
+            files = EligibleFiles(place.incoming, self._clock, self._settle_seconds, self._watch)
+            self._listings[place.root] = files
+        listed = files.look(place.source.unfinished, nested, between)
         self._watch.keep_below(place.incoming, below)
         self._warn(place, listed)
         return listed
 
-    def _take_open(
-        self, place: SourcePlace, opened: OpenClaims, listed: Listed, tally: Tally
-    ) -> None:
-        announced = self._announced(listed.sealed, opened, listed).values()
-        claims = [claim for claim in opened.claims if claim not in announced]
+    def _take_open(self, tally: Tally) -> None:
+        announced = _announced(tally.listed.sealed, tally).values()
+        claims = [claim for claim in tally.opened.claims if claim not in announced]
         for group in groups(claims, self._group_limits(tally.batch)):
             if tally.is_over(self._clock()):
                 tally.report += ScanReport(ready=len(group))
                 continue
-            brought = [(one, self._claims.bring_copy(place, one, opened, listed)) for one in group]
-            claimed = [(claim, path) for claim, path in brought if path is not None]
-            self._take_group(place, claimed, tally)
+            brought = [(claim, self._bring_copy(claim, tally)) for claim in group]
+            self._take_group([(claim, path) for claim, path in brought if path], tally)
 
-    def _announced(
-        self, manifests: Sequence[Manifest], opened: OpenClaims, listed: Listed
-    ) -> dict[str, ClaimRecord]:
-        return announced_claims(manifests, opened.claims, opened.copies, listed.paths)
+    def _bring_copy(self, claim: ClaimRecord, tally: Tally) -> Path | None:
+        return self._claims.bring_copy(tally.place, claim, tally.opened, tally.listed)
 
-    def _take_manifest(
-        self,
-        place: SourcePlace,
-        manifest: Manifest,
-        opened: OpenClaims,
-        listed: Listed,
-        tally: Tally,
-    ) -> None:
-        """Take in the files of a sealed manifest as one increment, or refuse all of them."""
+    def _take_manifest(self, manifest: Manifest, tally: Tally) -> None:
         if tally.is_over(self._clock()):
             tally.report += ScanReport(ready=1)
             return
-        announced = self._announced([manifest], opened, listed)
-        copies = {
-            name: path
-            for name, claim in announced.items()
-            if (path := self._claims.bring_copy(place, claim, opened, listed)) is not None
-        }
-        gathered = gather_files(manifest, {name: announced[name] for name in copies}, listed)
+        place, announced = tally.place, _announced([manifest], tally)
+        brought = {name: self._bring_copy(claim, tally) for name, claim in announced.items()}
+        copies = {name: path for name, path in brought.items() if path is not None}
+        there = {name: announced[name] for name in copies}
+        gathered = gather_files(manifest, there, tally.listed)
         if gathered is None:
             return
         if tally.stopping():
@@ -249,7 +228,7 @@ class SourcePass:
         claims, candidates, missing = gathered
         claimed = [(claim, copies[claim.path]) for claim in claims]
         if candidates:
-            claimed += self._claim_all(place, candidates, opened.reusable)
+            claimed += self._claim_all(candidates, tally)
         if len(claimed) < len(claims) + len(candidates):
             tally.report += ScanReport(waiting=len(claimed), ready=1)
             return  # one was written to since the listing
@@ -261,23 +240,17 @@ class SourcePass:
             if not outcomes:
                 tally.report += ScanReport(ready=1)
                 return
-            self._put_away(place, stamped, outcomes, tally)
+            self._put_away(stamped, outcomes, tally)
             tally.done += len(outcomes)
         file_name = kept_name(self._new_id(), MANIFEST_NAME)
         move(manifest.path, place.finished / file_name, self._files, self._faults)
 
     def _group_limits(self, batch: FileBatch) -> IngestLimits:
-        """Return the limits with those of a group of files."""
         if batch.files == 1:
             return self._limits
         return replace(self._limits, group_files=batch.files, group_bytes=batch.bytes)
 
-    def _take_group(
-        self,
-        place: SourcePlace,
-        claimed: Sequence[tuple[ClaimRecord, Path]],
-        tally: Tally,
-    ) -> None:
+    def _take_group(self, claimed: Sequence[Claimed], tally: Tally) -> None:
         """Take in a group: each file as an increment, or together as few as possible."""
         together = tally.batch.files > 1
         while claimed:
@@ -290,27 +263,22 @@ class SourcePass:
                     raise IntakeStoppedError(str(claimed[0][1]))
                 stamped = [(claim, path, Stamp.of(path)) for claim, path in claimed]
                 outcomes = self._batches.take(
-                    place, claimed, tally.stopping, lambda: tally.is_hurried(self._clock())
+                    tally.place, claimed, tally.stopping, lambda: tally.is_hurried(self._clock())
                 )
-                self._put_away(place, stamped[: len(outcomes)], outcomes, tally)
+                self._put_away(stamped[: len(outcomes)], outcomes, tally)
                 tally.done += len(outcomes)
             if not outcomes:
                 alone = claimed[:1] if together else claimed
-                self._take_all(place, alone, tally)
+                self._take_all(alone, tally)
             claimed = claimed[len(outcomes) or len(alone) :]
 
-    def _take_all(
-        self,
-        place: SourcePlace,
-        claimed: Sequence[tuple[ClaimRecord, Path]],
-        tally: Tally,
-    ) -> None:
+    def _take_all(self, claimed: Sequence[Claimed], tally: Tally) -> None:
         """Read files one by one, settle them together, then move them away together.
 
         When the time of the pass is over, the rest stay claimed; the next pass begins with them.
         Whatever fails: the files that were read before are settled.
         """
-        group = _Group()
+        place, group = tally.place, _Group()
         try:
             for number, (claim, path) in enumerate(claimed):
                 if tally.stopping():
@@ -321,7 +289,7 @@ class SourcePass:
                     break
                 if group.since and now - group.since >= SETTLE_WITHIN:
                     read, group = group, _Group()
-                    self._settle(place, read, tally)
+                    self._settle(read, tally)
                 tally.done += 1
                 before = Stamp.of(path)
                 one = self._intake.read(place, claim, path, tally.stopping, group.pending)
@@ -336,24 +304,21 @@ class SourcePass:
                 group.waiting.append((claim, path, before))
                 group.since = group.since or self._clock()
         except Exception:
-            self._settle(place, group, tally)
+            self._settle(group, tally)
             raise
-        self._settle(place, group, tally)
+        self._settle(group, tally)
 
-    def _settle(self, place: SourcePlace, group: _Group, tally: Tally) -> None:
-        """Settle the files that were read, and move them away."""
-        outcomes = self._intake.settle(place, group.pending, group.known)
-        self._put_away(place, group.waiting, outcomes, tally)
+    def _settle(self, group: _Group, tally: Tally) -> None:
+        outcomes = self._intake.settle(tally.place, group.pending, group.known)
+        self._put_away(group.waiting, outcomes, tally)
 
     def _put_away(
         self,
-        place: SourcePlace,
         waiting: Sequence[tuple[ClaimRecord, Path, Stamp | None]],
         outcomes: Mapping[str, Outcome],
         tally: Tally,
     ) -> None:
-        """Count files that were settled, and move them away."""
-        counts = Counter(outcomes[claim.id] for claim, _, _ in waiting)
+        place, counts = tally.place, Counter(outcomes[claim.id] for claim, _, _ in waiting)
         for claim, _, _ in waiting:
             self._claims.gone.came(place.root, claim.path)
         tally.report += ScanReport(
@@ -369,14 +334,8 @@ class SourcePass:
             if changed := self._finished.finished(place, claim, before, tally.stopping):
                 tally.report += ScanReport(quarantined=changed)
 
-    def _claim_listed(
-        self,
-        place: SourcePlace,
-        left: _Left,
-        opened: OpenClaims,
-        tally: Tally,
-    ) -> None:
-        listed = left.listed
+    def _claim_listed(self, left: _Left, tally: Tally) -> None:
+        place, listed = tally.place, tally.listed
         tally.report += ScanReport(
             waiting=listed.waiting, ignored=listed.ignored, settles_at=listed.settles_at
         )
@@ -385,7 +344,7 @@ class SourcePass:
             target = place.incoming / sealed_name(self._new_id())
             move(listed.to_seal.path, target, self._files, self._faults)
             sealed.append(replace(listed.to_seal, path=target))
-            self._take_manifest(place, sealed[-1], opened, listed, tally)
+            self._take_manifest(sealed[-1], tally)
         announced = {path for one in sealed for path in one.promises}
         ready = listed.eligible
         if announced:
@@ -404,12 +363,11 @@ class SourcePass:
                 identity = self._new_id()
                 target = place.incoming / sealed_close_name(identity)
                 move(place.incoming / CLOSE_NAME, target, self._files, self._faults)
-                self._close(place, identity, tally)
+                self._close(identity, tally)
                 continue
             if tally.stopping():
                 raise IntakeStoppedError(str(place.incoming / group[0].name))
-            claimed = self._claim_all(place, group, opened.reusable)
-            self._take_group(place, claimed, tally)
+            self._take_group(self._claim_all(group, tally), tally)
         left_over = len(ready) - begun
         markers = left.markers and any(one.name == CLOSE_NAME for one in ready)
         if left_over and not sealed and not markers:
@@ -428,8 +386,8 @@ class SourcePass:
         )
         return due if now < due else None
 
-    def _close(self, place: SourcePlace, identity: str, tally: Tally) -> None:
-        """Record the close that a sealed marker requests, then move the marker away."""
+    def _close(self, identity: str, tally: Tally) -> None:
+        place = tally.place
         marker = place.incoming / sealed_close_name(identity)
         file_name = kept_name(identity, CLOSE_NAME)
         try:
@@ -444,13 +402,8 @@ class SourcePass:
         move(marker, place.finished / file_name, self._files, self._faults)
         tally.report += ScanReport(closed=1)
 
-    def _claim_all(
-        self,
-        place: SourcePlace,
-        candidates: Sequence[Candidate],
-        reusable: Mapping[str, ClaimRecord],
-    ) -> list[tuple[ClaimRecord, Path]]:
-        """Claim files; skips files that are gone or were written to since they were listed."""
+    def _claim_all(self, candidates: Sequence[Candidate], tally: Tally) -> list[Claimed]:
+        place, reusable = tally.place, tally.opened.reusable
         require_folders(place, self._files)  # a pass is long: a folder may be another by now
         wanted = list[tuple[Path, ClaimRecord, Candidate]]()
         incoming, folder = place.incoming, place.claimed
@@ -467,7 +420,6 @@ class SourcePass:
         return [(one, folder / place.claimed_name(one.id, one.path)) for one in claimed]
 
     def _warn(self, place: SourcePlace, listed: Listed) -> None:
-        """Log a warning about names that have stayed unclaimed for long, once per change."""
         hint = old_hint(listed.unclaimed, self._clock())
         if hint != self._warned.get(place.root, ""):
             self._warned[place.root] = hint
@@ -475,12 +427,7 @@ class SourcePass:
                 folder = str(place.incoming)
                 _log.warning("incoming.unclaimed", dataflow=place.dataflow, folder=folder, why=hint)
 
-    def _settler(self, place: SourcePlace) -> EligibleFiles:
-        if place.root not in self._settlers:
-            self._settlers[place.root] = EligibleFiles(
-                place.incoming,
-                clock=self._clock,
-                settle_seconds=self._settle_seconds,
-                watch=self._watch,
-            )
-        return self._settlers[place.root]
+
+def _announced(manifests: Sequence[Manifest], tally: Tally) -> dict[str, ClaimRecord]:
+    opened = tally.opened
+    return announced_claims(manifests, opened.claims, opened.copies, tally.listed.paths)

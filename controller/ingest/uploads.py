@@ -4,8 +4,8 @@ r"""Uploads: a stream becomes a claimed file, and the answer says at once what t
                                              \-> known: settled    duplicate, or quarantined
 
 An upload that repeats its Idempotency-Key makes no claim: it gets the claim of the first one. The
-key is kept in the claim and in the source's log. So a restart forgets no key, and the loss of the
-database forgets no key of an accepted file.
+key is kept in the claim and in the source's log: a restart forgets no key, and the loss of the
+database none of an accepted file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cbp.errors import NotFoundError, OperatingError
-from cbp.model.dataflow.dataflow import Dataflow
 from controller.ingest.errors import (
     FileNameSharedError,
     FileRetractedError,
@@ -34,18 +33,19 @@ from controller.ingest.folder.source_place import SourcePlace, evidence
 from controller.ingest.intake import Intake
 from controller.ingest.ports import Ports
 from controller.ingest.repeated_files import (
+    RETRACTED,
     client_key,
     put_aside_reason,
     replacement_key,
     retraction_key,
 )
-from controller.ingest.replacement import RETRACTED, Compared
-from controller.store.base import ClaimRecord, DataflowRecord, Uploaded
+from controller.ingest.replacement import Compared
+from controller.store.base import ClaimRecord, Uploaded
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """The person or token that decides, and the reason; both are kept with the file."""
+    """Who decides, and why; both are kept with the file."""
 
     by: str
     why: str
@@ -67,7 +67,7 @@ class Uploads:
         self.active: set[str] = set()
 
     def receive(self, place: SourcePlace, name: str, stream: BinaryIO, key: str = "") -> Uploaded:
-        """Store a file from a stream; durable when it returns. See `DropFolder.upload`."""
+        """See `DropFolder.upload`."""
         return self.receive_as(place, evidence(name), stream, client_key(key))
 
     def receive_as(
@@ -77,14 +77,13 @@ class Uploads:
         stream: BinaryIO,
         key: str,
         *,
-        before_claim: Callable[[ClaimRecord], object] | None = None,
+        before_claim: Callable[[ClaimRecord], object] = lambda claim: None,
         asked: Mapping[str, str] | None = None,
     ) -> Uploaded:
         """Like `receive`, for a name that is already in the form of `evidence`.
 
-        Args:
-            before_claim: Called with the claim after the file, but before the claim, is durable.
-            asked: Person and reason, if it replaces a file; kept in `same_as`.
+        `before_claim` is called with the claim after the file, but before the claim, is durable. If
+        the file replaces another one, `asked` has the person and the reason.
         """
         identity = upload_id(self._new_id(), key)
         part = place.incoming / upload_name(identity)
@@ -118,14 +117,13 @@ class Uploads:
         place: SourcePlace,
         claim: ClaimRecord,
         part: Path,
-        before_claim: Callable[[ClaimRecord], object] | None,
+        before_claim: Callable[[ClaimRecord], object],
     ) -> Uploaded:
         if claim.key and (first := self.first_of(place, claim.key)) is not None:
             part.unlink()
             same = (first.path, first.sha256) == (claim.path, claim.sha256)
             return Uploaded(first, repeated=True, same_request=same)
-        if before_claim is not None:
-            before_claim(claim)
+        before_claim(claim)
         judged, settled = self._intake.identities.foresee(place, claim)
         if not settled or judged.outcome == "accepted":
             said = {**(claim.same_as or {}), **(judged.same_as or {})}
@@ -143,18 +141,14 @@ class Uploads:
     def first_of(self, place: SourcePlace, key: str) -> ClaimRecord | None:
         """Return the claim of the first upload of a key; `None` if its answer has become untrue."""
         first = self._store.keyed_claim(place.dataflow, place.name, key)
-        return first if first is not None and self._stands(first) else None
-
-    def _stands(self, first: ClaimRecord) -> bool:
-        """Return whether the answer to the first upload of a key is still true."""
-        if (first.reason or {}).get("code") == "file_gone":
-            return False
+        if first is None or (first.reason or {}).get("code") == "file_gone":
+            return None
         known = str((first.same_as or {}).get("claim", ""))
         if first.status not in ("duplicate", "quarantined") or not known:
-            return True
+            return first
         # The claim that it equals may have been dropped by a roll-back since.
         earlier = self._store.find_claims([known]).get(known)
-        return earlier is None or earlier.status != "withdrawn"
+        return None if earlier is not None and earlier.status == "withdrawn" else first
 
     def _give_up(self, identity: str, part: Path) -> None:
         """Remove the part, unless its claim is recorded: then the next pass continues with it."""
@@ -166,7 +160,6 @@ class Uploads:
     def _received(
         self, place: SourcePlace, identity: str, path: str, stream: BinaryIO, key: str
     ) -> ClaimRecord:
-        """Write the part of an upload, durably; return its claim, which is not recorded."""
         require_folders(place, self._files)
         size, digest = 0, hashlib.sha256()
         with open(place.incoming / upload_name(identity), "xb") as file:
@@ -191,40 +184,29 @@ class ReplacementRequests:
         ports: Ports,
         uploads: Uploads,
         intake: Intake,
-        open_place: Callable[[DataflowRecord, Dataflow, str], SourcePlace],
+        require_open: Callable[[SourcePlace], None],
         called: Callable[[SourcePlace, Uploaded], Uploaded],
     ) -> None:
         self._store, self._new_id = ports.store, ports.new_id
         self._uploads, self._intake = uploads, intake
-        self._open_place, self._called = open_place, called
+        self._require_open, self._called = require_open, called
 
     def ask(
         self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        source: str,
+        place: SourcePlace,
         name: str,
         stream: BinaryIO | None,
         author: Author,
         key: str = "",
     ) -> Uploaded:
-        """Receive a file that replaces the file of its name, or retract the file of its name.
+        """Receive a file that replaces the file of its name, or retract that (`stream` is `None`).
 
         The next scan makes an increment of the difference. The caller has made sure that the
-        readers of the source can apply the difference, unless the request is `repeated`.
-
-        Args:
-            name: The file's name as its producer or `cbp claims` has it.
-            stream: The new file, read to its end; `None` retracts the earlier file.
-
-        Raises:
-            NotFoundError: There is no such source, or no current file of this name.
-            FileUnreadError: The first file of this name is not read yet.
-            FileRetractedError: The file of this name was already retracted.
-            FileNameSharedError: Several files of this name count.
-            OperatingError: As for an upload.
+        readers of the source can apply the difference, unless the request is `repeated`. The name
+        is as its producer or `cbp claims` has it. Raises `NotFoundError`, `FileUnreadError`,
+        `FileRetractedError`, `FileNameSharedError`, or as an upload.
         """
-        place = self._open_place(record, dataflow, source)
+        self._require_open(place)
         path = self._path(place, name)
         unique = _unique_key(key or self._new_id(), retracts=stream is None)
         if not key or self._uploads.first_of(place, unique) is None:
@@ -234,40 +216,26 @@ class ReplacementRequests:
         done = self._uploads.receive_as(place, path, content, unique, asked=asked)
         return self._called(place, done)
 
-    def repeated(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, key: str, *, retracts: bool
-    ) -> bool:
+    def repeated(self, place: SourcePlace, key: str, *, retracts: bool) -> bool:
         """Return whether `ask` gives the answer to the first request with this key again.
 
         What was asked for may have been done since, so whether it could be done now does not count.
-
-        Args:
-            key: The Idempotency-Key; `""` is never repeated.
-            retracts: Whether it is a request to retract a file.
-
-        Raises as `ask`.
+        The key `""` is never repeated.
         """
-        place = self._open_place(record, dataflow, source)
+        self._require_open(place)
         unique = _unique_key(key, retracts=retracts)
         return bool(key) and self._uploads.first_of(place, unique) is not None
 
-    def compare(
-        self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        source: str,
-        name: str,
-        stream: BinaryIO | None,
-    ) -> Compared:
+    def compare(self, place: SourcePlace, name: str, stream: BinaryIO | None) -> Compared:
         """Return the effects of `ask`, with the same arguments and errors; changes nothing."""
-        place = self._open_place(record, dataflow, source)
+        self._require_open(place)
         name = self._path(place, name)
         earlier = self._earlier(place, name)
         key = retraction_key("") if stream is None else replacement_key("")
         content = io.BytesIO() if stream is None else stream
         with self._uploads.held(place, name, content, key) as (claim, path):
             made = self._intake.compare(place, claim, path, earlier.id)
-        return Compared.of(made, dataflow, source)
+        return Compared.of(made, place)
 
     def _path(self, place: SourcePlace, name: str) -> str:
         """Return the name of a file as claims have it.
@@ -281,7 +249,6 @@ class ReplacementRequests:
         return name if name in known and path not in known else path
 
     def _earlier(self, place: SourcePlace, path: str) -> ClaimRecord:
-        """Return the claim of the current file of a name, as claims have it; raises as `ask`."""
         # First: one that is accepted meanwhile is found below.
         waiting = self._store.open_claims(place.dataflow, place.name)
         claim = self._store.named_claims(place.dataflow, place.name, [path]).get(path)

@@ -5,11 +5,8 @@
 
 A commit has a transaction of this sink (Delta's `txn` action): its version is the increment. An
 increment whose transaction is in the table is not committed again. A commit is made against the
-version that was looked at, or not at all, so of two writers at one moment one is refused.
-
-A mirror can be replaced as a whole, in one commit, by the view as it is: when it begins, after a
-roll-back, and when its stage started again. Each replacement begins a new name of transactions. A
-table that has more commits of this sink than its note knows of is not believed, either.
+version that was looked at, or not at all. Each replacement of a mirror begins a new name of
+transactions.
 
 Commits of others are found by the log entries after the version that this sink wrote last. What
 only rewrites the layout of files (OPTIMIZE, VACUUM) is let pass.
@@ -34,52 +31,33 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
 from cbp.errors import DiskFullError
 from cbp.model.flow.generation import Generation
 from cbp.model.flow.signed_changes import CHANGE_TYPE
 from controller.sinks.errors import SinkForeignError, SinkTargetError, target_errors
 from controller.sinks.increment_files import is_stale
 from controller.sinks.notes import SinkNote
-from controller.sinks.target import Shipment
+from controller.sinks.target import FolderTarget, Shipment
 
 INCREMENT, GENERATION = "_increment", "_generation"
 LOG = "_delta_log"
 _INDEX_BITS = 40
 _LAYOUT = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END"})
 _OURS = "this sink"
-_SHOWN = 3
 _TEXT_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
-class _DeltaTarget:
-    """The common part of both kinds.
-
-    Attributes:
-        folder: Absolute; was checked against the allowed folders.
-        root: The allowed folder that it is in; it must exist.
-        choice: What an operator chose; one of `accepting` takes commits of others as they are.
-    """
+class _DeltaTarget(FolderTarget):
+    """The common part of both kinds; some choices of operators accept commits of others."""
 
     accepting: ClassVar[tuple[str, ...]] = ("keep",)
 
-    dataflow: str
-    sink: str
-    flow: str
-    folder: str
-    root: str
-    schema: pa.Schema
     choice: str
-    files: Files
-    faults: Faults
 
     def claim(self, note: SinkNote) -> SinkNote:
         """Make the table, or check that it belongs to this sink; see `Target`."""
-        if not os.path.isdir(self.root):
-            why = "the folder is missing; mount or create it, and the sink continues automatically"
-            raise SinkTargetError(self.root, why)
+        self.require_root()
         if not self.files.list_names(f"{self.folder}/{LOG}"):
             return self._make(note)
         with _delta_errors(self.folder):
@@ -93,13 +71,7 @@ class _DeltaTarget:
         if note.claimed:
             why = "the table no longer exists; restore it, or give the sink another path"
             raise SinkTargetError(self.folder, why)
-        others = self.files.list_names(self.folder)
-        if [name for name in others if name != LOG]:
-            why = (
-                f"the folder holds {', '.join(others[:_SHOWN])}, but a sink must begin with an "
-                "empty folder"
-            )
-            raise SinkForeignError(self.folder, why)
+        self.require_empty(LOG)
         self.faults("sink_table.before")
         with _delta_errors(self.folder):
             table = DeltaTable.create(
@@ -110,7 +82,6 @@ class _DeltaTarget:
         return replace(note, claimed=True, version=table.version())
 
     def _seen(self, note: SinkNote, version: int) -> SinkNote:
-        """Return the note as of a version; refuse commits that the sink did not make."""
         ours = 0
         for number in range(note.version + 1, version + 1):
             operation = self._writer(note, number)
@@ -134,7 +105,6 @@ class _DeltaTarget:
             raise SinkForeignError(self.folder, f"{why}; continue by `{command}` with {choices}")
 
     def _writer(self, note: SinkNote, version: int) -> str:
-        """Return the operation by which something else wrote a version, or `_OURS`."""
         operation = "an unknown writer"
         for action in self._actions(version):
             if str(action.get("txn", {}).get("appId", "")).startswith(_app(note, "")):
@@ -152,7 +122,6 @@ class _DeltaTarget:
             return []
 
     def _commit(self, note: SinkNote, number: int, write: Callable[..., object]) -> SinkNote:
-        """Make one commit with the transaction `number`, unless the table has it already."""
         with _delta_errors(self.folder):
             table = DeltaTable(self.folder)
             app = _app(note, note.replacement)
@@ -168,7 +137,6 @@ class _DeltaTarget:
         return replace(note, version=after)
 
     def _sync(self, version: int) -> None:
-        """Make a version durable: its files, its log entry, and their names."""
         adds = (action["add"]["path"] for action in self._actions(version) if "add" in action)
         paths = [f"{self.folder}/{path}" for path in adds]
         paths.append(f"{self.folder}/{LOG}/{version:020d}.json")
@@ -232,7 +200,7 @@ class DeltaAppend(_DeltaTarget):
 
 @dataclass(frozen=True, slots=True)
 class DeltaMirror(_DeltaTarget):
-    """Holds the records of a view; see the module header."""
+    """Holds the records of a view; never stale, since it is replaced as a whole."""
 
     accepting: ClassVar[tuple[str, ...]] = ("keep", "rewrite")
     key: tuple[str, ...]
@@ -272,14 +240,8 @@ class DeltaMirror(_DeltaTarget):
     ) -> SinkNote:
         """Replace all records by those of the view as of an epoch, in one commit.
 
-        After a crash it is repeated, with the view at that time.
-
-        Args:
-            generation, epoch: Position of the records in the view's history; -1 means before
-                the first epoch.
-
-        Returns:
-            The note; the next increment is that after the epoch.
+        After a crash it is repeated, with the view at that time. Epoch -1 is before the first. The
+        next increment of the note is that after the epoch.
         """
 
         def overwrite(table: DeltaTable, properties: CommitProperties) -> None:
@@ -295,14 +257,6 @@ class DeltaMirror(_DeltaTarget):
         anew = replace(note, replacement=uuid.uuid4().hex)
         made = self._commit(anew, _number(generation, epoch), overwrite)
         return replace(made, generation=generation, next=epoch + 1)
-
-    def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
-        """Return nothing: a mirror is never stale, since it is replaced as a whole."""
-        return []
-
-    def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:
-        """Do nothing: a mirror is replaced."""
-        return note
 
 
 def _app(note: SinkNote, replacement: str) -> str:
@@ -330,14 +284,12 @@ def _numbered(
 
 
 def _last(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the net changes of a batch, one per record."""
     left = batch.filter(pc.not_equal(batch.column(CHANGE_TYPE), "update_before"))
     return pa.RecordBatch.from_arrays([left.column(name) for name in schema.names], schema=schema)
 
 
 @contextmanager
 def _delta_errors(folder: str) -> Iterator[None]:
-    """Turn errors of delta-rs about a table into coded errors."""
     with target_errors(folder):
         try:
             yield

@@ -1,17 +1,4 @@
-"""Errors of sinks. None of them stops a dataflow: the sink retries, or waits for a choice.
-
-OperatingError
-|- SinkTargetError        the target cannot be written: device, rights, a lost folder
-|- SinkPlaceError         the settings do not allow the target
-|- SinkForeignError       the target is somebody else's, or was changed by somebody else
-|- SinkRolledBackError    a roll-back undid what is published; an operator chooses
-|- SinkGapError           increments were removed before they were published; an operator chooses
-|- SinkDeliveryError      a webhook did not take a delivery
-|- SinkRefusedError       a webhook refused a delivery for good; an operator chooses
-|- SinkSecretError        the secret of a webhook cannot be read
-|- SinkChoiceError        a choice was given to a sink that does not wait for one
-'- SinkFailedError        an unexpected error
-"""
+"""Errors of sinks. None of them stops a dataflow: the sink retries, or waits for a choice."""
 
 from __future__ import annotations
 

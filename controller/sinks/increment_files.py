@@ -26,16 +26,14 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Exists, Files
+from cbp.engine.storage.files import Exists
 from cbp.model.dataflow.sinks import FILE_SUFFIXES
 from cbp.model.flow.generation import Generation, first_of, home_of_increment
 from controller.sinks.errors import SinkForeignError, SinkTargetError, target_errors
 from controller.sinks.notes import SinkNote
-from controller.sinks.target import Shipment
+from controller.sinks.target import FolderTarget, Shipment
 
 MARKER = "_cbp_sink.json"
-_SHOWN = 3
 _ROWS = 10_000
 
 
@@ -50,9 +48,8 @@ def is_stale(
 ) -> bool:
     """Return whether a roll-back undid a published increment; pure.
 
-    Args:
-        known: Roll-backs up to this generation were taken into account, so their undone
-            increments that an operator kept do not count again.
+    Roll-backs up to the generation `known` were taken into account, so their undone increments that
+    an operator kept do not count again.
     """
     if "." not in flow:
         return False  # roll-backs keep what arrived at a source
@@ -63,44 +60,21 @@ def is_stale(
 
 
 @dataclass(frozen=True, slots=True)
-class IncrementFiles:
-    """Publishes to a folder; see the module header.
+class IncrementFiles(FolderTarget):
+    """Publishes to a folder, in the format `to`: `parquet` or `csv`; see the module header."""
 
-    Attributes:
-        folder: Absolute path, already checked against the allowed folders.
-        root: The allowed folder that contains it; must exist.
-        to: `parquet` or `csv`.
-    """
-
-    dataflow: str
-    sink: str
-    flow: str
-    folder: str
-    root: str
     to: str
-    schema: pa.Schema
-    files: Files
-    faults: Faults
 
     def claim(self, note: SinkNote) -> SinkNote:
         """Put the marker into an empty folder, or check it; see `Target.claim`."""
         marker = f"{self.folder}/{MARKER}"
-        owner = f"{self.dataflow}/{self.sink}"
-        if not os.path.isdir(self.root):
-            why = "the folder is missing; mount or create it, and the sink continues automatically"
-            raise SinkTargetError(self.root, why)
-        if note.claimed and not self.files.exists(marker):
-            why = f"the file {MARKER} is missing; restore it, or give the sink another path"
-            raise SinkTargetError(self.folder, why)
-        if not note.claimed:
-            others = [name for name in self.files.list_names(self.folder) if name != MARKER]
-            if others and not self.files.exists(marker):
-                why = (
-                    f"the folder holds {', '.join(others[:_SHOWN])}, but a sink must begin with "
-                    "an empty folder"
-                )
-                raise SinkForeignError(self.folder, why)
-        value = {"sink": owner, "token": note.token}
+        self.require_root()
+        if not self.files.exists(marker):
+            if note.claimed:
+                why = f"the file {MARKER} is missing; restore it, or give the sink another path"
+                raise SinkTargetError(self.folder, why)
+            self.require_empty(MARKER)
+        value = {"sink": f"{self.dataflow}/{self.sink}", "token": note.token}
         data = json.dumps(value).encode() + b"\n"
         if not note.claimed:
             result = self.files.put_if_absent(marker, data, what="sink_file")
@@ -156,13 +130,7 @@ class IncrementFiles:
         self.files.sync_dir(self.folder)
         return note
 
-    def remove_drafts(self) -> None:
-        """Remove temporary files of a killed writer; called before the sink's first work."""
-        if os.path.isdir(self.folder):
-            self.files.remove_temporaries(self.folder)
-
     def _check(self, path: str, draft: str, batches: Iterable[pa.RecordBatch]) -> None:
-        """Raise `SinkForeignError` unless a file is the increment's."""
         self._write(draft, batches)
         same = filecmp.cmp(path, draft, shallow=False)
         if not (same or (self.to == "parquet" and _same_records(path, draft))):
@@ -184,7 +152,6 @@ class IncrementFiles:
 
 
 def _same_records(path: str, other: str) -> bool:
-    """Return whether two Parquet files have the same records, perhaps of different writers."""
     try:
         with pq.ParquetFile(path) as one, pq.ParquetFile(other) as two:
             if one.metadata.num_rows != two.metadata.num_rows:

@@ -3,12 +3,8 @@
     <tables>/<dataflow>/_sinks/<sink>-<identity>.json
 
 A note is the truth about its sink, as the database may be lost. It is written after each increment
-that was published, so after a crash it can be one increment behind its target. Targets find out:
-they publish an increment of one index and generation once. A note stays when its sink is taken out
-of the document, so the sink continues when it comes back.
-
-`token` is written into the target, too. A target that has another one was filled by another life
-of a dataflow, whose increments have the same numbers.
+that was published, so after a crash it can be one increment behind its target. It stays when its
+sink is taken out of the document, so the sink continues when it comes back.
 
 Guaranteed: a note is whole, and its folder is never made again after the deletion of a dataflow.
 """
@@ -42,13 +38,12 @@ class SinkNote:
     Attributes:
         token: Random; identifies this life of the sink in its target.
         first: The first increment that it published, or will publish.
-        generation, next: See `SinkPosition`.
         life: For a view: the first increment of the life of its changes that the target shows.
         since: For a view: the version of the dataflow in which that life began; 0 for its first.
         claimed: Whether the target is this sink's.
         version: For a Delta table: the version that the sink wrote last; -1 if none.
-        replacement: For a Delta table: part of the name of its transactions. A mirror gets
-            another value each time it is replaced as a whole; at first it is `""`.
+        replacement: For a Delta table: part of the name of its transactions. A mirror gets another
+            value each time it is replaced as a whole; at first it is `""`.
     """
 
     token: str
@@ -99,12 +94,7 @@ class SinkNotes:
             return None
 
     def save(self, folder: str, sink: str, identity: str, note: SinkNote) -> None:
-        """Replace a note durably.
-
-        Raises:
-            OperatingError: The folder is missing, for example because the dataflow was deleted,
-                or cannot be written.
-        """
+        """Replace a note durably; raises `OperatingError`, also if the dataflow was deleted."""
         path = local_path(_path(folder, sink, identity))
         value = {"format": FORMAT, **asdict(note)}
         data = digested(json.dumps(value, separators=(",", ":")).encode(), path)

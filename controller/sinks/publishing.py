@@ -3,13 +3,9 @@
     what is wrong with the position (roll-back, gap)?  -> an operator chooses, or it is set right
     for each increment that was recorded since:        target, then note, then store
 
-The order makes each step a redo of what a crash left: the target publishes an increment once, the
-note says what the target has, and the store is the note's copy for people. Only the leader works;
-every effect passes the fence of its lease. What a slower former leader still writes is the same
-file, or loses the race for a version of a table.
-
-A pass ends after some seconds, so that other sinks get its place. A failure is the sink's own: it
-is stored, shown and tried again with growing pauses.
+The order makes each step a redo of what a crash left (README). Only the leader works; every effect
+passes the fence of its lease. A pass ends after some seconds, so that other sinks get its place. A
+failure is the sink's own: it is stored, shown and tried again with growing pauses.
 
 Invariants (tests/controller/sinks): the records in a target are those of the flow, each once,
 wherever a crash happens; what a sink has not published stays.
@@ -64,63 +60,9 @@ from controller.sinks.notes import SinkNote, SinkNotes, identity_of
 from controller.sinks.sink_standing import CHOOSING, Standing, standing_of
 from controller.sinks.target import Shipment, Target
 from controller.store.base import DataflowRecord, Store
-from controller.store.records import SinkRecord
+from controller.store.records import Desired, SinkRecord
 
 PAGE_RECORDS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Mirrors:
-    """Corrects mirrors; safe to use from several threads."""
-
-    snapshots: Snapshots
-    records: RecordReader
-    descriptions: Descriptions
-
-    def set_right(
-        self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        sink: SinkNode,
-        note: SinkNote,
-        target: DeltaMirror,
-        *,
-        anew: bool,
-    ) -> SinkNote:
-        """Replace the target by the view, if changes alone cannot bring it up to date."""
-        life = self.descriptions.lives(record).get(sink.view, NEW_LIFE)
-        begins = max(life.first, life.signed)
-        same = (note.life, note.since) == (begins, life.version)
-        if note.replacement and same and not anew and target.fits():
-            return note
-        stage, _, view = sink.view.partition(".")
-        table = self.snapshots.take(record.name).tables[state_table(stage, view)]
-        batches = self._batches(record, dataflow, stage, view, table.version, target.schema)
-        made = target.replace(note, record.generation, table.epoch, batches)
-        return replace(made, life=begins, since=life.version)
-
-    def _batches(
-        self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        stage: str,
-        view: str,
-        version: int,
-        schema: pa.Schema,
-    ) -> Iterator[pa.RecordBatch]:
-        reader, place = self.records.versions(record.folder, dataflow.stages[stage]), (0, 0)
-        while True:
-            rows, behind = reader.state_page(view, version, place, PAGE_RECORDS)
-            columns = [{name: row[name] for name in schema.names} for row in rows]
-            yield from pa.Table.from_pylist(columns, schema=schema).to_batches()
-            if behind is None:
-                return
-            place = behind
-
-
-PASS_SECONDS = 5.0
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -134,6 +76,47 @@ class SinkWork:
     note: SinkNote
     target: Target
     generations: Sequence[Generation]
+
+    @property
+    def roll_backs(self) -> Sequence[Generation]:
+        """The roll-backs that concern the flow: arrivals at a source stay."""
+        return () if self.node.reads in self.flows.sources else self.generations
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrors:
+    """Corrects mirrors; safe to use from several threads."""
+
+    snapshots: Snapshots
+    records: RecordReader
+    descriptions: Descriptions
+
+    def set_right(self, work: SinkWork, target: DeltaMirror, *, anew: bool) -> SinkNote:
+        """Replace the target by the view, if changes alone cannot bring it up to date."""
+        record, note = work.record, work.note
+        life = self.descriptions.lives(record).get(work.node.view, NEW_LIFE)
+        begins = max(life.first, life.signed)
+        same = (note.life, note.since) == (begins, life.version)
+        if note.replacement and same and not anew and target.fits():
+            return note
+        stage, _, view = work.node.view.partition(".")
+        table = self.snapshots.take(record.name).tables[state_table(stage, view)]
+        reader = self.records.versions(record.folder, work.flows.stages[stage])
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            place: tuple[int, int] | None = (0, 0)
+            while place is not None:
+                rows, place = reader.state_page(view, table.version, place, PAGE_RECORDS)
+                columns = [{name: row[name] for name in target.schema.names} for row in rows]
+                yield from pa.Table.from_pylist(columns, schema=target.schema).to_batches()
+
+        made = target.replace(note, record.generation, table.epoch, batches())
+        return replace(made, life=begins, since=life.version)
+
+
+PASS_SECONDS = 5.0
+
+_log = structlog.get_logger(__name__)
 
 
 _NEVER: tuple[int, tuple[str, ...]] = (-1, ())
@@ -167,10 +150,7 @@ class SinkPublishing:
         self._turn = ""
 
     def all(self) -> list[tuple[str, str]]:
-        """Return the (dataflow, sink) pairs of all dataflows that can be loaded.
-
-        Rows of sinks that are no longer in any document are removed; their notes stay.
-        """
+        """Return all (dataflow, sink) pairs that can be loaded; forgets sinks that are gone."""
         rows = self.store.sinks()
         return [
             (record.name, sink)
@@ -181,9 +161,8 @@ class SinkPublishing:
     def due(self) -> list[tuple[str, str]]:
         """Return those of `all` with work, so that the cost of a call depends on their number.
 
-        A sink is done with a revision of its dataflow after a pass that had nothing to publish.
-        A failed sink is due at its next attempt. Some of the others have their turn in each
-        call.
+        A sink is done with a revision of its dataflow after a pass that had nothing to publish; a
+        failed one is due at its next attempt. Some of the others have their turn in each call.
         """
         revisions, rows = self.store.revisions(), self.store.sinks()
         if any(self._declared.get(name, _NEVER)[0] != one for name, one in revisions.items()):
@@ -293,13 +272,11 @@ class SinkPublishing:
         """
         note, choice, name = work.note, work.row.choice, work.node.name
         newest = work.record.generation
-        first = note.position.rolled_back_to(work.node.reads, self._undoing(work))
+        first = note.position.rolled_back_to(work.node.reads, work.roll_backs)
         bounds = self._of_flow.bounds(work.record, work.flows, work.node.reads)
         if isinstance(work.target, DeltaMirror):
             anew = first is not None or note.next < bounds.start or choice == "rewrite"
-            mirrored = self.mirrors.set_right(
-                work.record, work.flows, work.node, note, work.target, anew=anew
-            )
+            mirrored = self.mirrors.set_right(work, work.target, anew=anew)
             self._keep(work, replace(mirrored, generation=newest))
             standing = standing_of(work.row)
             self._move(work, standing.mended() if choice else standing)
@@ -340,7 +317,7 @@ class SinkPublishing:
                 return False
             shipment = Shipment(
                 flow,
-                self._home(work, increment.index),
+                home_of_increment(work.roll_backs, flow, increment.index),
                 increment.index,
                 increment.records,
                 self._came(work.record, flow, increment.index),
@@ -359,19 +336,9 @@ class SinkPublishing:
         return reached < end
 
     def _is_current(self, record: DataflowRecord) -> bool:
-        """Return whether a dataflow is unchanged since this pass began."""
         now = self.store.dataflow(record.name)
         same = now.created_at == record.created_at and now.generation == record.generation
         return same and self.open_log(record.folder).generation == record.generation
-
-    def _undoing(self, work: SinkWork) -> Sequence[Generation]:
-        """Return the roll-backs that concern the flow: arrivals at a source stay."""
-        return () if work.node.reads in work.flows.sources else work.generations
-
-    def _home(self, work: SinkWork, index: int) -> int:
-        if work.node.reads in work.flows.sources:
-            return 0
-        return home_of_increment(work.generations, work.node.reads, index)
 
     def _came(self, record: DataflowRecord, flow: str, index: int) -> datetime | None:
         try:
@@ -380,7 +347,6 @@ class SinkPublishing:
             return None
 
     def _row(self, record: DataflowRecord, node: SinkNode) -> SinkRecord | None:
-        """Return the row of a sink; make it, and its note, when the sink is first seen."""
         identity = identity_of(record.name, node)
         rows = {row.sink: row for row in self.store.sinks(record.name)}
         row = rows.get(node.name)
@@ -399,19 +365,9 @@ class SinkPublishing:
                 self.notes.save(record.folder, node.name, identity, note)
                 _log.info("sink.begun", dataflow=record.name, sink=node.name, first=note.next)
             standing = Standing(first=note.first).to_json()
-            self.store.put_sink(
-                SinkRecord(
-                    record.name,
-                    node.name,
-                    identity,
-                    node.reads,
-                    note.generation,
-                    note.next,
-                    "paused" if node.paused else "running",
-                    "",
-                    standing,
-                )
-            )
+            desired: Desired = "paused" if node.paused else "running"
+            begun = (record.name, node.name, identity, node.reads, note.generation, note.next)
+            self.store.put_sink(SinkRecord(*begun, desired, "", standing))
         return next(one for one in self.store.sinks(record.name) if one.sink == node.name)
 
     def _first_note(self, record: DataflowRecord, node: SinkNode) -> SinkNote:
@@ -420,14 +376,12 @@ class SinkPublishing:
         return SinkNote(self.random_hex(16), first, record.generation, first)
 
     def _keep(self, work: SinkWork, note: SinkNote) -> None:
-        """Write the note, unless it is unchanged."""
         if note != work.note:
             name, identity = work.node.name, work.row.identity
             self.notes.save(work.record.folder, name, identity, note)
             work.note = note
 
     def _move(self, work: SinkWork, standing: Standing) -> None:
-        """Store the position of the sink; clear a choice after it was carried out."""
         note = work.note
         moved = replace(
             work.row, generation=note.generation, next=note.next, standing=standing.to_json()
@@ -437,7 +391,6 @@ class SinkPublishing:
             work.row = replace(moved, choice="")
 
     def _rests(self, record: DataflowRecord, row: SinkRecord) -> bool:
-        """Return whether there is no work, or a failed sink is not due for a retry yet."""
         standing = standing_of(row)
         if standing.error is not None:
             return int(self.clock().timestamp() * 1000) < standing.retry_ms
@@ -445,7 +398,6 @@ class SinkPublishing:
         return same and row.end <= row.next and standing.increments > 0
 
     def _fail(self, dataflow: str, sink: str, error: CbpError) -> None:
-        """Store a failure with the time of the next attempt, so that it is shown."""
         row = next((one for one in self.store.sinks(dataflow) if one.sink == sink), None)
         if row is None:
             return

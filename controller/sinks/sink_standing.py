@@ -36,12 +36,8 @@ CHOOSING = frozenset(
 class Standing:
     """Figures of a sink since it was registered, and its last error.
 
-    Attributes:
-        first: The first increment that it published, or will publish.
-        dead: Number of refused deliveries that an operator skipped.
-        published_ms: When it last published; 0 means never.
-        error: The output of `CbpError.as_dict`; `None` if the last attempt did not fail.
-        retry_ms: Time of the next attempt; 0 means at once.
+    The error is the output of `CbpError.as_dict`; an operator skipped `dead` refused deliveries.
+    Times of 0 mean never, and that a retry is due at once.
     """
 
     first: int = 0
@@ -113,12 +109,7 @@ def trouble_of(record: SinkRecord) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SinkReport:
-    """One sink, with its target, its progress, and its error.
-
-    Attributes:
-        begun: Whether the service has started the sink; otherwise all figures are initial values.
-        lag_seconds: Age of the oldest waiting increment; `None` if none waits, or it is unknown.
-    """
+    """One sink, with its target, progress and error; figures are initial until it has `begun`."""
 
     node: SinkNode
     record: SinkRecord

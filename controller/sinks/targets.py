@@ -1,12 +1,9 @@
 """Makes the target of a sink, after checking that its place is allowed.
 
-`SinkPlaces` has the folders and hosts to which the operator allows sinks to write.
-
     CBP_SINK_ROOTS    folders below which sinks write; by default `<root>/sinks`
     CBP_SINK_SECRETS  folder of the secrets that sign webhooks; by default `<root>/secrets`
 
-`controller.allowed_folders` judges paths. Addresses of webhooks are judged when they are dialled
-(`controller.outbound`).
+Addresses of webhooks are judged when they are dialled (`controller.outbound`).
 """
 
 from __future__ import annotations
@@ -42,12 +39,7 @@ _SECRET_BYTES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class SinkPlaces:
-    """The allowed targets.
-
-    Attributes:
-        roots: Folders, absolute; relative paths begin at the first one.
-        taken: Folders of the service itself, to which no sink writes.
-    """
+    """The allowed targets; relative paths begin at the first root; `taken` are ours."""
 
     roots: tuple[Path, ...]
     secrets: Path
@@ -60,11 +52,7 @@ class SinkPlaces:
                 yield Mistake("sink_place_refused", f"sinks.{sink.name}.path", why)
 
     def folder(self, sink: SinkNode) -> tuple[str, str]:
-        """Return the folder of a sink and its root, after following links.
-
-        Raises:
-            SinkPlaceError: If the folder is not allowed.
-        """
+        """Return the folder of a sink and its root, links followed; raises `SinkPlaceError`."""
         allowed = self._allowed
         if why := allowed.refusal(sink.path):
             raise SinkPlaceError(sink.path, why)
@@ -72,11 +60,7 @@ class SinkPlaces:
         return folder, allowed.root_of(folder)
 
     def secret(self, sink: SinkNode) -> bytes | None:
-        """Return the secret that signs a webhook's requests; `None` if they are not signed.
-
-        Raises:
-            SinkSecretError: If the secret cannot be read, or if other users can read it.
-        """
+        """Return a webhook's secret, if any; raises `SinkSecretError` if others can read it."""
         if not sink.secret:
             return None
         path = self.secrets / sink.secret
@@ -100,11 +84,7 @@ class SinkPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Makes targets; safe to use from several threads.
-
-    Attributes:
-        cleaned: Folders from which this process has removed the drafts of killed writers.
-    """
+    """Makes targets; thread-safe. `cleaned` have no drafts of killed writers any more."""
 
     places: SinkPlaces
     files: Files
@@ -119,30 +99,28 @@ class Targets:
         self, record: DataflowRecord, dataflow: Dataflow, sink: SinkNode, choice: str
     ) -> Target:
         """Return the target of a sink; raises `SinkPlaceError` or `SinkSecretError`."""
+        names = (record.name, sink.name, self.faults)
         if sink.to == "webhook":
             secret = self.places.secret(sink)
-            given = (record.name, sink.name, sink.url, secret, self.service_url, self._client())
-            return Webhook(*given, self.faults)
-        folder, root = self.places.folder(sink)
-        names = (record.name, sink.name, sink.reads, folder, root)
+            return Webhook(*names, sink.url, secret, self.service_url, self._client())
+        place = (sink.reads, *self.places.folder(sink))
         if sink.view:
             schema, key = _view(dataflow, sink.view)
-            return DeltaMirror(*names, schema, choice, self.files, self.faults, key)
+            return DeltaMirror(*names, *place, schema, self.files, choice, key)
         schema = column_schema(dataflow.flows()[sink.flow])
         if sink.to == "delta":
             for name in (INCREMENT, GENERATION):
                 schema = schema.append(pa.field(name, pa.int64()))
-            return DeltaAppend(*names, schema, choice, self.files, self.faults)
-        target = IncrementFiles(*names, sink.to, schema, self.files, self.faults)
+            return DeltaAppend(*names, *place, schema, self.files, choice)
+        target = IncrementFiles(*names, *place, schema, self.files, sink.to)
         with self.lock:
-            first = folder not in self.cleaned
-            self.cleaned.add(folder)
-        if first:
-            target.remove_drafts()
+            first = target.folder not in self.cleaned
+            self.cleaned.add(target.folder)
+        if first and os.path.isdir(target.folder):  # drafts of a killed writer
+            self.files.remove_temporaries(target.folder)
         return target
 
     def _client(self) -> httpx.Client:
-        """Return the client of all webhooks; it is made when the first one is at work."""
         with self.lock:
             if not self.http:
                 self.http.append(outbound_client(self.rules))
@@ -150,7 +128,6 @@ class Targets:
 
 
 def _view(dataflow: Dataflow, name: str) -> tuple[pa.Schema, tuple[str, ...]]:
-    """Return the columns of a view, and those that name a record."""
     translator, spec = dataflow.tables()[name]
     key = dict.fromkeys((*translator.key_of(spec).names, *spec.second_key))
     return column_schema(spec.schema), tuple(key)

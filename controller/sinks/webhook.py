@@ -22,19 +22,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from urllib.parse import quote, urlsplit
 
 import httpx
 import pyarrow as pa
 
-from cbp.engine.storage.failpoints import Faults
-from cbp.model.flow.generation import Generation
 from controller.outbound.addresses import AddressRefusedError, OutboundFailedError
 from controller.sinks.errors import SinkDeliveryError, SinkPlaceError, SinkRefusedError
 from controller.sinks.notes import SinkNote
-from controller.sinks.target import Shipment
+from controller.sinks.target import Shipment, Target
 
 SIGNATURE = "X-CBP-Signature"
 _TOKEN_DIGITS = 16
@@ -71,20 +69,13 @@ def delivery_body(
 
 
 @dataclass(frozen=True, slots=True)
-class Webhook:
-    """Posts to an address; see the module header.
+class Webhook(Target):
+    """Posts to an address; deliveries cannot be taken back. Without a `secret` none is signed."""
 
-    Attributes:
-        secret: Signs the bodies; `None` means that they are not signed.
-    """
-
-    dataflow: str
-    sink: str
     url: str
     secret: bytes | None
     service_url: str
     http: httpx.Client
-    faults: Faults
 
     def claim(self, note: SinkNote) -> SinkNote:
         """Do nothing: receivers have no owner."""
@@ -116,12 +107,4 @@ class Webhook:
         if not 200 <= status < 300:
             raise SinkDeliveryError(self.sink, delivery, f"the receiver answered {status}")
         self.faults("sink_request.after")
-        return note
-
-    def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
-        """Return nothing: deliveries cannot be taken back, and are sent again."""
-        return []
-
-    def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:
-        """Do nothing; see `stale`."""
         return note

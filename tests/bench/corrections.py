@@ -138,8 +138,8 @@ class Corrected:
         """Add a file."""
         name, rows = f"file-{len(self.counts):05d}", self.rows(records)
         self.counts[name] = rows
-        named, lines = self.shelf.named(), self.lines(rows)
-        return self.timed(lambda: self.shelf.drop_folder.upload(*named, "a", name, lines))
+        place, lines = self.shelf.place("a"), self.lines(rows)
+        return self.timed(lambda: self.shelf.drop_folder.upload(place, name, lines))
 
     def replace(self, share: float) -> Times:
         """Replace one of the first files by one in which a share of the records differs."""
@@ -148,9 +148,9 @@ class Corrected:
         pairs = zip(self.rows(differ), self.counts[name], strict=True)
         keys, numbers = (np.concatenate([new, old[differ:]]) for new, old in pairs)
         self.counts[name] = keys, numbers
-        named, lines = self.shelf.named(), self.lines(self.counts[name])
+        place, lines = self.shelf.place("a"), self.lines(self.counts[name])
         ask, author = self.shelf.drop_folder.replacements.ask, Author("me", "corrected")
-        return self.timed(lambda: ask(*named, "a", name, lines, author))
+        return self.timed(lambda: ask(place, name, lines, author))
 
     def require_right(self) -> None:
         """The table is what a computation from what counts gives."""

@@ -26,6 +26,7 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
+from cbp.model.dataflow.nodes import SourceNode
 from cbp.model.flow.schema import Schema
 from controller.ingest.formats.file_bytes import ClaimedContent
 from controller.ingest.limits import IngestLimits
@@ -88,10 +89,7 @@ def seconds_of(path: Path, kind: str, target: Path) -> dict[str, float]:
     """Return what each part takes for one file."""
     request = ReadRequest(
         files=(ClaimedFile(str(path), path.stat().st_size, "c", path.name),),
-        source="s",
-        format=path.suffix[1:],
-        schema=Schema.parse(SCHEMAS[kind]),
-        options={},
+        source=SourceNode("s", Schema.parse(SCHEMAS[kind]), path.suffix[1:], {}),
         folder=str(target),
         index=0,
         limits=IngestLimits(),

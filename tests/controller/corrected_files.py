@@ -19,6 +19,7 @@ import pyarrow as pa
 from cbp import Input, Translate, TranslateArrow, View
 from cbp.engine.direct import LocalEngine
 from controller.ingest.drop_folder import DropFolder
+from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.replacement import Compared
 from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord
@@ -157,9 +158,13 @@ class Shelf:
         name = self.document["name"]
         return self.world.store.dataflow(name), self.world.controller.dataflow(name)
 
+    def place(self, source: str) -> SourcePlace:
+        """Return the place of a source."""
+        return self.drop_folder.place(*self.named(), source)
+
     def put(self, name: str, *rows: Row) -> ClaimRecord:
         """Add a file, as a producer does."""
-        return self.drop_folder.upload(*self.named(), "a", name, _lines(rows)).claim
+        return self.drop_folder.upload(self.place("a"), name, _lines(rows)).claim
 
     def replace(self, name: str, *rows: Row, key: str = "", rebuild: bool = False) -> ClaimRecord:
         """Replace a file; `rebuild`: stages that cannot follow wait."""
@@ -174,14 +179,12 @@ class Shelf:
     ) -> ClaimRecord:
         self.world.controller.retained.check(self.document["name"], "a", rebuild=rebuild)
         author = Author("me", "a bad clock")
-        record, dataflow = self.named()
-        return self.drop_folder.replacements.ask(
-            record, dataflow, "a", name, stream, author, key
-        ).claim
+        replacements = self.drop_folder.replacements
+        return replacements.ask(self.place("a"), name, stream, author, key).claim
 
     def compare(self, name: str, *rows: Row) -> Compared:
         """Return what a replacement would change."""
-        return self.drop_folder.replacements.compare(*self.named(), "a", name, _lines(rows))
+        return self.drop_folder.replacements.compare(self.place("a"), name, _lines(rows))
 
     def scan(self) -> None:
         """Take in what waits, and run nothing."""

@@ -75,7 +75,9 @@ class Damaged:
         record, dataflow = service.store.dataflow(name), service.controller.dataflow(name)
         data = "".join(json.dumps({"url": url}) + "\n" for url in urls_of(number)).encode()
         file = io.BytesIO(data)
-        service.drop_folder.upload(record, dataflow, SOURCE, f"{number}.jsonl", file)
+        service.drop_folder.upload(
+            service.drop_folder.place(record, dataflow, SOURCE), f"{number}.jsonl", file
+        )
 
     def step(self, service: Service, *, runs: bool = True) -> None:
         """Read what is in the drop folders, then run until nothing starts."""

@@ -36,6 +36,7 @@ from controller.allowed_folders import AllowedFolders
 from controller.ingest.drop_folder import DropFolder
 from controller.ingest.folder.eligible_files import CLOSE_NAME
 from controller.ingest.folder.folder_report import ScanReport
+from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.quarantine_decisions import Decided
 from controller.ingest.source_log import ArrivedFile
 from controller.ingest.uploads import Author
@@ -284,12 +285,15 @@ class World:
     def _close_marked(self, dataflow: str, source: str, key: str) -> None:
         self.controller.close(dataflow, source, key=key, reason="marker")
 
+    def _place(self, source: str) -> SourcePlace:
+        record, dataflow = self.store.dataflow(NAME), self.controller.dataflow(NAME)
+        return self.drop_folder.place(record, dataflow, source)
+
     def upload(self, source: str, file: int) -> None:
         """Bring a file over the API; what it returns for is durable."""
         self.deliveries.bring(source, f"u{file}", file, certain=False)
-        record, dataflow = self.store.dataflow(NAME), self.controller.dataflow(NAME)
         stream = io.BytesIO(self.plan.files[file])
-        self.drop_folder.upload(record, dataflow, source, f"u{file}", stream)
+        self.drop_folder.upload(self._place(source), f"u{file}", stream)
         self.deliveries.bring(source, f"u{file}", file, certain=True)
 
     def overwrite(self, name: str, file: int) -> None:
@@ -305,8 +309,7 @@ class World:
 
     def _bring_replaced(self, name: str, file: int, bring: Any, *more: Any) -> None:
         self.deliveries.bring(REPLACED_SOURCE, name, file, certain=False)
-        record, dataflow = self.store.dataflow(NAME), self.controller.dataflow(NAME)
-        bring(record, dataflow, REPLACED_SOURCE, name, *more)
+        bring(self._place(REPLACED_SOURCE), name, *more)
         self.deliveries.bring(REPLACED_SOURCE, name, file, certain=True)
 
     def rows(self, source: str, file: ArrivedFile) -> list[Record]:
@@ -317,8 +320,7 @@ class World:
 
     def decide(self, verb: str, source: str, claim: str, mended: int | None) -> Decided:
         """Decide about a quarantined file; `verb` is one of `decisions`."""
-        record, dataflow = self.store.dataflow(NAME), self.controller.dataflow(NAME)
-        given, author = (record, dataflow, source, claim), Author("o", "wrong")
+        given, author = (self._place(source), claim), Author("o", "wrong")
         if verb == "discard":
             return self.drop_folder.discard(*given, author)
         if verb == "restore":

@@ -34,6 +34,7 @@ from controller.api.routing.scope_check import require_granted, require_touchabl
 from controller.api.security.exchange import Exchange, exchange_of
 from controller.events import EventFeed
 from controller.ingest.drop_folder import DropFolder
+from controller.ingest.folder.source_place import SourcePlace
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Collector
 from controller.loop.housekeeping.scrubbing import Scrubs
@@ -97,9 +98,9 @@ class Deliveries:
         """Return a dataflow in the form that the drop folder needs."""
         return self.store.dataflow(name), self.controller.dataflow(name)
 
-    def place(self, name: str, source: str) -> tuple[DataflowRecord, Dataflow, str]:
-        """Return the dataflow and the source of a file in the form that the drop folder needs."""
-        return *self.of(name), source
+    def place(self, name: str, source: str) -> SourcePlace:
+        """Return the place of a source; raises `NotFoundError`."""
+        return self.folder.place(*self.of(name), source)
 
     def require(self, name: str, source: str) -> None:
         """Refuse a name that is not a source of the dataflow; raises `NotFoundError`."""

@@ -2,14 +2,10 @@
 
     listed -> new by its ETag? -> fetched into a hidden part -> claimed, as an upload -> noted
 
-A location is listed once per interval; after a failure as `SourceTroubles` says, sooner at first
-and with growing pauses. This is apart from the passes over drop folders: a service that hangs keeps
-no file of the same source waiting, and one that is full keeps no bucket waiting.
-
-What becomes of a claimed object is decided as for every file: it is an increment, a duplicate or a
-case of quarantine. An object that was rewritten under its key is new, and its content decides
-(`repeated_files`). Objects are claimed in the order of their keys in a listing; nothing in the
-bucket is changed. There is no settle time: S3 shows an object only when it is whole.
+A location is listed once per interval; after a failure as `SourceTroubles` says. This is apart from
+the passes over drop folders: a service that hangs keeps no file of the same source waiting. Objects
+are claimed in the order of their keys in a listing. There is no settle time: S3 shows an object
+only when it is whole.
 
 A claim carries a key made of what the listing showed. So an object that was claimed and not noted
 (`ObjectIndex`), since a crash came between, is known by it, also if a roll-back dropped it since:
@@ -31,7 +27,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 from cbp.clock import MACHINE
 from cbp.errors import LogConflictError, NotFoundError
@@ -69,22 +65,13 @@ Hold = Callable[[], AbstractContextManager[object]]
 """Returns a lock under which the dataflow stays registered, or raises `NotFoundError`."""
 
 
-class Receive(Protocol):
-    """Stores a file from a stream and claims it, as an upload; `Uploads.receive_as`."""
-
-    def __call__(self, place: SourcePlace, path: str, stream: BinaryIO, key: str) -> object:
-        """Return the outcome of the file, which is then durable."""
+Receive = Callable[[SourcePlace, str, BinaryIO, str], object]
+"""Stores a file from a stream and claims it, durably: place, name, stream and key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Access to buckets.
-
-    Attributes:
-        make_store: Makes the reader of buckets; called when the first source needs it.
-        seconds: Time between two listings of a location.
-        executor: Fetches small objects ahead, each in a thread; `None` fetches none ahead.
-    """
+    """Access to buckets; a location is listed every `seconds`, and an `executor` fetches ahead."""
 
     allowed: AllowedLocations = field(default_factory=AllowedLocations)
     make_store: Callable[[], ObjectStore] = S3Store
@@ -95,15 +82,7 @@ class Buckets:
 
 
 class BucketFeed:
-    """Lists locations and claims objects; one call of `fetch` at a time for each source.
-
-    Args:
-        drop_root: Holds the drop folders of the sources.
-        on_claim: Called with the dataflow after objects were fetched, which then wait to be read.
-
-    Attributes:
-        troubles: Sources whose location cannot be read now, by their folder.
-    """
+    """Lists locations and claims objects; one call of `fetch` at a time for each source."""
 
     def __init__(
         self,
@@ -147,18 +126,10 @@ class BucketFeed:
         hold: Hold,
         stopping: Callable[[], bool],
     ) -> None:
-        """Claim new objects of a source for some seconds, if it is due.
+        """Claim new objects of a source for some seconds, if it is `due`; a failure is recorded.
 
-        A failure is recorded, and does not affect other sources.
-
-        Args:
-            source: One of the sources that `due` returned.
-            stopping: Called often; returns whether to stop.
-
-        Raises:
-            LogConflictError: Another controller takes in files, so this one must stop.
-            IntakeStoppedError: `stopping` returned true; the next call continues.
-            NotFoundError: The dataflow was deleted meanwhile.
+        Raises `LogConflictError`, `IntakeStoppedError` once `stopping` returned true, or
+        `NotFoundError` if the dataflow was deleted meanwhile.
         """
         if source not in self.due(record, dataflow):
             return
@@ -199,11 +170,6 @@ class BucketFeed:
         return unknown if known is None else known
 
     def _claim_some(self, place: SourcePlace, hold: Hold, stopping: Callable[[], bool]) -> bool:
-        """Claim objects, after a listing if nothing is left of the last one.
-
-        Returns:
-            Whether objects are left that can be claimed soon.
-        """
         location = BucketPrefix.parse(place.source.location)
         if why := self.buckets.allowed.refusal(location):
             raise LocationRefusedError(place.name, why)
@@ -231,7 +197,6 @@ class BucketFeed:
         hold: Hold,
         stopping: Callable[[], bool],
     ) -> BucketListing:
-        """List a location; make many records of the index one."""
         limits, unreadable = self.buckets.limits, self._unreadable.get(place.root, set())
         listing = list_location(
             location,
@@ -263,7 +228,7 @@ class BucketFeed:
                 "allowed, so it was not fetched. Split it into several objects, or raise "
                 "CBP_FILE_BYTES_MAX and restart the service, which then fetches the object"
             )
-            rejection = FileRejectedError(rule="file_too_large", message=message)
+            rejection = FileRejectedError("file_too_large", message)
             reason = rejection.reason(file=path, claim=identity)
             claim = place.new_claim(
                 identity, path, one.size, "quarantined", self._clock(), reason=reason, key=key
@@ -272,6 +237,7 @@ class BucketFeed:
         self._too_large.add((place.root, key))
 
 
+@dataclass(slots=True)
 class _Slice:
     """Claims the new objects of a listing for some seconds; `run` does it, once.
 
@@ -279,74 +245,68 @@ class _Slice:
     unnoted is known by its claim in the next listing.
     """
 
-    def __init__(
-        self,
-        feed: BucketFeed,
-        place: SourcePlace,
-        listing: BucketListing,
-        objects: ObjectStore,
-        hold: Hold,
-        stopping: Callable[[], bool],
-        unreadable: set[str],
-    ) -> None:
-        self._feed, self._place, self._listing, self._objects = feed, place, listing, objects
-        self._hold, self._stopping, self._unreadable = hold, stopping, unreadable
-        self._limits, self._now = feed.buckets.limits, feed.buckets.monotonic
-        self._claimed: list[tuple[str, StoredObject]] = []
-        self._ahead: dict[str, Future[bytes]] = {}
+    feed: BucketFeed
+    place: SourcePlace
+    listing: BucketListing
+    objects: ObjectStore
+    hold: Hold
+    stopping: Callable[[], bool]
+    unreadable: set[str]
+    claimed: list[tuple[str, StoredObject]] = field(default_factory=list)
+    ahead: dict[str, Future[bytes]] = field(default_factory=dict)
 
     def run(self, waiting: list[ClaimRecord]) -> None:
-        """Claim objects until none is left, time is over, or enough wait to be read."""
-        limits, new = self._limits, self._listing.new
-        count = max(limits.waiting_files, self._place.source.batch.files) - len(waiting)
+        limits, new, now = self.feed.buckets.limits, self.listing.new, self.feed.buckets.monotonic
+        count = max(limits.waiting_files, self.place.source.batch.files) - len(waiting)
         size = limits.waiting_bytes - sum(claim.bytes for claim in waiting)
-        begun = noted_at = self._now()
+        begun = noted_at = now()
         try:
             while new and count > 0 and size > 0:
-                if self._stopping():
-                    raise IntakeStoppedError(str(self._listing.location))
-                if self._now() - begun >= limits.slice_seconds:
+                if self.stopping():
+                    raise IntakeStoppedError(str(self.listing.location))
+                if now() - begun >= limits.slice_seconds:
                     break
                 name, one = new[0]
                 if self._is_claimed(name, one):
-                    self._claimed.append((name, one))
+                    self.claimed.append((name, one))
                     count, size = count - 1, size - one.size
                 new.popleft()
-                if self._listing.failed >= limits.failed_in_a_row:
+                if self.listing.failed >= limits.failed_in_a_row:
                     new.clear()
-                late = self._now() - noted_at >= limits.noted_seconds
-                if late or len(self._claimed) >= limits.noted_together:
+                late = now() - noted_at >= limits.noted_seconds
+                if late or len(self.claimed) >= limits.noted_together:
                     self._note()
-                    noted_at = self._now()
+                    noted_at = now()
         except Exception:
             self._note()
             raise
         self._note()
 
     def _is_claimed(self, name: str, one: StoredObject) -> bool:
-        """Claim an object; return whether it is claimed now."""
-        first, listing = self._first(), self._listing
+        listing = self.listing
         try:
-            claimed = self._claim(name, one, first)
+            claimed = self._claim(name, one)
         except (ObjectGoneError, ObjectChangedError):
             return False  # the next listing shows what is there
         except (BucketDeniedError, BucketFailedError, ObjectSlowError) as error:
             listing.failure = listing.failure or error
             listing.failed += 1
-            self._unreadable.add(name)
+            self.unreadable.add(name)
             return False
         listing.failed = 0
-        self._unreadable.discard(name)
+        self.unreadable.discard(name)
         return claimed
 
-    def _claim(self, name: str, one: StoredObject, first: Future[bytes] | None) -> bool:
+    def _claim(self, name: str, one: StoredObject) -> bool:
         """Fetch and claim an object, unless it is claimed already; durable when it returns.
 
         One that is too large is not claimed so: it has a claim of its own, and after the limit was
         raised the object comes by itself.
         """
-        feed, place, location = self._feed, self._place, self._listing.location
-        key = _key_of(location, one)
+        feed, place, location = self.feed, self.place, self.listing.location
+        first = self._first()
+        identity = [location.bucket, one.key, one.etag, one.size, one.modified.timestamp()]
+        key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_KEY_CHARACTERS]
         if one.size > feed.limits.file_bytes_max:
             feed.refuse(place, name, one, f"too-large:{key}")
             return False
@@ -355,43 +315,35 @@ class _Slice:
         if known is not None and (known.reason or {}).get("code") != "file_gone":
             return True
         stream = _ObjectStream(
-            self._objects, location.bucket, one, feed, stopping=self._stopping, first=first
+            self.objects, location.bucket, one, feed, stopping=self.stopping, first=first
         )
         feed.receive(place, file_name(name), cast(BinaryIO, stream), key)
         return True
 
     def _first(self) -> Future[bytes] | None:
         """Return the content of the next object, if it is small; begin to fetch those after it."""
-        executor, new = self._feed.buckets.executor, self._listing.new
+        executor, limits = self.feed.buckets.executor, self.feed.buckets.limits
         if executor is None:
             return None
-        bucket, read = self._listing.location.bucket, self._objects.read
-        for _, one in islice(new, self._limits.ahead):
-            if one.size <= self._limits.ahead_bytes and one.key not in self._ahead:
-                self._ahead[one.key] = executor.submit(read, bucket, one, 0, one.size)
-        return self._ahead.pop(new[0][1].key, None)
+        bucket, new = self.listing.location.bucket, self.listing.new
+        for _, one in islice(new, limits.ahead):
+            if one.size <= limits.ahead_bytes and one.key not in self.ahead:
+                self.ahead[one.key] = executor.submit(self.objects.read, bucket, one, 0, one.size)
+        return self.ahead.pop(new[0][1].key, None)
 
     def _note(self) -> None:
         """Put claimed objects into the index; if that fails, it is not retried."""
-        claimed, self._claimed = self._claimed, []
+        claimed, self.claimed = self.claimed, []
         if claimed:
-            with self._hold():
-                self._listing.index.put(claimed)
-
-
-def _key_of(location: BucketPrefix, one: StoredObject) -> str:
-    """Return an identifier of an object as listed, short enough for any store."""
-    identity = [location.bucket, one.key, one.etag, one.size, one.modified.timestamp()]
-    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_KEY_CHARACTERS]
+            with self.hold():
+                self.listing.index.put(claimed)
 
 
 class _ObjectStream:
     """Reads one object once, block by block, each with a time limit and retries.
 
-    No error here is an `OSError`, which would be taken for one of the drop folder's disk.
-
-    Args:
-        first: The first block, if somebody is fetching it already.
+    No error here is an `OSError`, which would be taken for one of the drop folder's disk. `first`
+    is the first block, if somebody is fetching it already.
     """
 
     def __init__(
@@ -413,13 +365,7 @@ class _ObjectStream:
         self._left, self._fetched, self._begun = memoryview(b""), 0, False
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes; `b""` at the end.
-
-        Raises:
-            ObjectGoneError, ObjectChangedError: It is no longer what was listed.
-            ObjectSlowError, BucketDeniedError, BucketFailedError: See the errors.
-            IntakeStoppedError: `stopping` returned true.
-        """
+        """Return up to `size` bytes; raises as `ObjectStore.read`, or `ObjectSlowError`."""
         if not self._left and (self._fetched < self._one.size or not self._begun):
             self._left = memoryview(self._block())
         data, self._left = bytes(self._left[:size]), self._left[size:]

@@ -8,24 +8,16 @@ Which objects are data, and what their files are called:
     orders/_temporary/0/a.jsonl     left out: it is renamed when it is whole
     orders/a.jsonl.part             left out, as in a drop folder
 
-A name is evidence and part of the identity of a file, and never becomes a path. It is short enough
-to fit into the name of a claimed copy, which alone has it while the database is lost. So a longer
-one is cut, and begins with a digest of the key.
-
 Which objects were claimed (`ObjectIndex`); beside the source's increments, as small records:
 
     _objects/<n>.json    objects that were claimed together, or all of those before ("whole")
 
 An object whose key, ETag and size are in the index is not fetched again. A record is put after the
-claims of its objects are durable. After a crash in between, and after a loss of the index, the
-objects are known by the keys of their claims. So the index decides nothing about data: it spares
-the database a question for each object and listing. If the database is lost with it, every object
-is fetched once more, the accepted ones are known from the source's log, and the others come to
-quarantine anew.
+claims of its objects are durable; otherwise objects are known by the keys of their claims. So the
+index decides nothing about data: it spares the database a question for each object and listing.
 
 Each record is put under the first number that is free, so two controllers cannot both put it. After
-many records one that is whole takes their place; it leaves out objects that are gone. Records of
-another location are not believed.
+many records one that is whole takes their place. Records of another location are not believed.
 
 A document is written by someone who may register dataflows, not by the operator of the service. So
 a location outside of the allowed prefixes (`AllowedLocations`) is refused at registration, and
@@ -57,11 +49,7 @@ from controller.ingest.limits import FetchLimits
 
 @dataclass(frozen=True, slots=True)
 class AllowedLocations:
-    """Prefixes below which documents may name locations; none by default.
-
-    Attributes:
-        prefixes: Prefixes, as returned by `BucketPrefix.parse`.
-    """
+    """Prefixes below which documents may name locations, as `BucketPrefix.parse` returns them."""
 
     prefixes: tuple[str, ...] = ()
 
@@ -106,12 +94,7 @@ def file_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """One file of the index.
-
-    Attributes:
-        whole: Whether it replaces all records before it.
-        objects: Key relative to the location, ETag and size of each object.
-    """
+    """One file of the index: objects by relative key, ETag and size; if `whole`, all of them."""
 
     location: str
     whole: bool
@@ -119,22 +102,16 @@ class _Record:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> _Record:
-        """Read the output of `ObjectIndex`."""
         objects = tuple((str(k), str(e), int(n)) for k, e, n in value["objects"])
         return cls(value["location"], bool(value["whole"]), objects)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
         return {"location": self.location, "whole": self.whole, "objects": self.objects}
 
 
 @dataclass(slots=True)
 class ObjectIndex:
-    """The index of one source at one location, as read by `load`.
-
-    Attributes:
-        numbers: The numbers of its valid records, ascending.
-    """
+    """The index of one source at one location; `numbers` are those of its valid records."""
 
     folder: str
     location: str
@@ -145,12 +122,7 @@ class ObjectIndex:
 
     @classmethod
     def load(cls, increments: str, location: str, files: Files) -> ObjectIndex:
-        """Read the index of a source, by the folder of its increments.
-
-        Raises:
-            FileDamagedError: A record is damaged.
-            FileLostError: A record between others is missing.
-        """
+        """Read the index of a source; raises `FileDamagedError` or `FileLostError`."""
         made = cls(f"{increments}/_objects", location, files)
         numbers = sorted(record_numbers(files.list_names(made.folder)))
         made.next = numbers[-1] + 1 if numbers else 0
@@ -160,8 +132,9 @@ class ObjectIndex:
             if records[number].whole:
                 break
         made.numbers = sorted(records)
-        made._require_all(records)
         for number in made.numbers:
+            if not records[number].whole and number - 1 not in records:
+                raise FileLostError(made._path(number - 1), f"record {number} exists")
             if records[number].location == location:
                 made._seen.update((k, (e, n)) for k, e, n in records[number].objects)
         return made
@@ -174,11 +147,7 @@ class ObjectIndex:
         return self._seen.get(name) == (one.etag, one.size)
 
     def put(self, claimed: Iterable[tuple[str, StoredObject]]) -> None:
-        """Note that objects were claimed; durable when it returns. Raises `LogConflictError`.
-
-        Args:
-            claimed: At least one; each with its key relative to the location.
-        """
+        """Note claimed objects, durably, by their keys in the location; or `LogConflictError`."""
         objects = tuple((name, one.etag, one.size) for name, one in claimed)
         self._put(_Record(self.location, not self.numbers, objects))
         self._seen.update((name, (etag, size)) for name, etag, size in objects)
@@ -189,13 +158,7 @@ class ObjectIndex:
         return len(self.numbers) > limits.index_records or gone > max(limits.index_gone, there)
 
     def renew(self, there: Iterable[str]) -> None:
-        """Replace all records by one, with the objects that still exist.
-
-        May be interrupted anywhere: records before a complete one are no longer read.
-
-        Raises:
-            LogConflictError: As for `put`.
-        """
+        """Replace all records by one, with the objects that still exist; can be interrupted."""
         seen = {name: self._seen[name] for name in there if name in self._seen}
         objects = tuple((name, etag, size) for name, (etag, size) in seen.items())
         self._put(_Record(self.location, True, objects))
@@ -212,22 +175,16 @@ class ObjectIndex:
         self.numbers = [self.next] if record.whole else [*self.numbers, self.next]
         self.next += 1
 
-    def _require_all(self, records: Mapping[int, _Record]) -> None:
-        for number in self.numbers:
-            if not records[number].whole and number - 1 not in records:
-                raise FileLostError(self._path(number - 1), f"record {number} exists")
-
     def _path(self, number: int) -> str:
         return f"{self.folder}/{number:020d}.json"
 
 
 @dataclass(slots=True)
 class BucketListing:
-    """One listing of a location.
+    """One listing of a location; objects have their keys relative to it.
 
     Attributes:
-        new: The objects to be claimed, by key, each with its key relative to the location.
-        known: Names of the objects that the index has in their present version.
+        new, known: The objects to be claimed, by key, and those that the index has.
         complete: Whether the whole location was listed.
         failed: Number of objects in a row that could not be read.
     """
@@ -267,21 +224,7 @@ def list_location(
     stopping: Callable[[], bool],
     unfinished: Sequence[str] = UNFINISHED,
 ) -> BucketListing:
-    """List a location; reads names, ETags and sizes only.
-
-    Args:
-        increments: Folder of the source's increments.
-        now: The time, for people.
-        new_max: See `FetchLimits`.
-        last: Names of objects to claim after all others.
-        stopping: Called for each page; returns whether to stop.
-        unfinished: Endings of the names of incomplete objects.
-
-    Raises:
-        BucketGoneError, BucketDeniedError, BucketFailedError: See the errors.
-        FileDamagedError, FileLostError: The index cannot be read.
-        IntakeStoppedError: `stopping` returned true.
-    """
+    """List a location, without content; objects with names in `last` are claimed after others."""
     made = BucketListing(location, now, ObjectIndex.load(increments, str(location), files))
     new, left_out = list[tuple[str, StoredObject]](), list[Unclaimed]()
     for page in store.pages(location.bucket, location.prefix):
@@ -302,10 +245,7 @@ def list_location(
             made.complete = False
             break
     made.left_out = UnclaimedFiles.of(left_out)
-    made.new.extend(sorted(new, key=lambda each: (each[0] in last, _turn(each[0]))))
+    made.new.extend(
+        sorted(new, key=lambda each: (each[0] in last, each[0].encode("utf-8", "surrogatepass")))
+    )
     return made
-
-
-def _turn(name: str) -> bytes:
-    """Return the sort key of an object: the order of S3."""
-    return name.encode("utf-8", "surrogatepass")

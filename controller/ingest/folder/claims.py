@@ -1,10 +1,8 @@
 """Claims: the store's record of an intention, and the one rename that carries it out.
 
-A claim is recorded first, and its file is renamed second, for a group of files at a time. Each of
-these steps costs one or two syncs of the disk, whatever the number of files. A large file takes
-long, so it is claimed only when its turn comes. Groups are small, so that a file that fails keeps
-few others claimed. After a crash in between, the claim is found open, and its file may be in any of
-these places:
+A claim is recorded first, and its file is renamed second, for a group of files at a time. A large
+file is claimed only when its turn comes. After a crash in between, the claim is found open, and its
+file may be in any of these places:
 
     claimed/<id>         continue
     incoming (upload)    the upload was complete: rename, continue
@@ -50,8 +48,6 @@ from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord
 
-NONE: frozenset[str] = frozenset()
-
 CORRECTIONS = {"r": "replacement:", "t": "retraction:"}
 """The beginning of the key of a request to replace or retract a file, by the last letter of its id.
 
@@ -71,7 +67,6 @@ _log = structlog.get_logger(__name__)
 
 
 def _is_copy(place: SourcePlace, claim: ClaimRecord) -> bool:
-    """Return whether a settled claim's file may be in `claimed`: it is this source's, and read."""
     mine = (claim.dataflow, claim.source) == (place.dataflow, place.name)
     return mine and claim.status in ("accepted", "duplicate", "withdrawn")
 
@@ -100,26 +95,21 @@ class PathLocks:
         self._guard = threading.Lock()
         self._locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
 
-    @contextmanager
-    def hold(self, path: Path) -> Iterator[None]:
-        """Hold the lock of one folder."""
-        with self._lock_of(path):
-            yield
+    def hold(self, path: Path) -> threading.Lock:
+        """Return the lock of one folder."""
+        with self._guard:
+            return self._locks[path]
 
     @contextmanager
     def attempt(self, path: Path) -> Iterator[bool]:
         """Hold the lock of one folder if it is free; yield whether it was."""
-        lock = self._lock_of(path)
+        lock = self.hold(path)
         is_free = lock.acquire(blocking=False)
         try:
             yield is_free
         finally:
             if is_free:
                 lock.release()
-
-    def _lock_of(self, path: Path) -> threading.Lock:
-        with self._guard:
-            return self._locks[path]
 
 
 @dataclass(slots=True)
@@ -139,11 +129,7 @@ class OpenClaims:
     _moved_on: dict[str, Path] | None = None
 
     def moved_on(self, place: SourcePlace) -> dict[str, Path]:
-        """Return the files in `quarantine` and `finished`, by the id of their claim.
-
-        Both folders are listed once, at the first call, since they may hold very many names. Later
-        calls return that listing.
-        """
+        """Return the files in `quarantine` and `finished`, by claim; both are listed only once."""
         if self._moved_on is None:
             self._moved_on = kept_files(place.quarantine) | kept_files(place.finished)
         return self._moved_on
@@ -155,11 +141,7 @@ class OpenClaims:
 
 
 class Claims:
-    """Makes claims and finds their files; methods can be called from several threads.
-
-    Attributes:
-        gone: Remembers claimed files that are in none of the source's folders.
-    """
+    """Makes claims and finds their files; methods can be called from several threads."""
 
     def __init__(self, ports: Ports) -> None:
         self._store, self._files, self._clock = ports.store, ports.files, ports.clock
@@ -181,16 +163,7 @@ class Claims:
             return OpenClaims(copies, claims, foreign)
 
     def make(self, place: SourcePlace, source: Path, claim: ClaimRecord) -> ClaimRecord:
-        """Claim a file.
-
-        Args:
-            claim: In status `claiming`; it gets its sequence. If the file has another size when
-                it is read, a program wrote to it.
-
-        Raises:
-            FileNotFoundError: The producer removed the file. The claim stays open, and the next
-                pass settles it.
-        """
+        """Claim a file by a claim in status `claiming`; raises `FileNotFoundError`."""
         made = self.make_all(place, [(source, claim, None)])
         if not made:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
@@ -200,18 +173,13 @@ class Claims:
         self,
         place: SourcePlace,
         files: Sequence[tuple[Path, ClaimRecord, Candidate | None]],
-        known: Set[str] = NONE,
+        known: Set[str] = frozenset(),
     ) -> list[ClaimRecord]:
         """Claim files together: each step runs for all files and is durable before the next step.
 
-        Args:
-            files: Each with its current path, its claim in status `claiming`, and its listing
-                entry. A file that changed since it was listed is skipped.
-            known: Ids of claims that were recorded before; the others get their sequence.
-
-        Returns:
-            The claims whose files existed, in order. The others stay open: a later pass uses
-                them again or settles them.
+        A file that changed since it was listed is skipped. Claims in status `claiming` that are not
+        `known` get their sequence. The claims whose files existed are returned, in order. The
+        others stay open: a later pass uses them again or settles them.
         """
         with self._locks.hold(place.root):
             new = [claim for _, claim, _ in files if claim.id not in known]
@@ -246,9 +214,8 @@ class Claims:
     ) -> Path | None:
         """Move the file of an open claim to `claimed` if it is elsewhere; return its path there.
 
-        The module header lists where the file may be. `None` if there is no such file: it is
-        either still in `incoming`, and the claim is now in `opened.reusable`; or it is missing,
-        and the claim is now settled as `file_gone`.
+        `None` if there is no such file: it is either still in `incoming`, and the claim is now in
+        `opened.reusable`; or it is missing, and the claim is now settled as `file_gone`.
         """
         if claim.id in opened.copies:
             return place.claimed / opened.copies[claim.id]
@@ -261,10 +228,10 @@ class Claims:
         if claim.path in listed.paths and claim.path not in opened.reusable:
             opened.reusable[claim.path] = claim
             return None
-        missed_at = self._clock()
-        reason = gone_reason(claim, missed_at)
-        self._store.update_claim(replace(claim, status="quarantined", reason=reason))
-        self.gone.note(place.root, claim, missed_at)
+        reason = gone_reason(claim, self._clock())
+        settled = replace(claim, status="quarantined", reason=reason)
+        self._store.update_claim(settled)
+        self.gone.note(place.root, settled)
         _log.warning("file.gone", dataflow=place.dataflow, source=place.name, reason=reason)
         return None
 
@@ -285,7 +252,9 @@ class Claims:
             path, original = place.claimed / name, claimed_of(name)[1]
             claim = known.get(identity)
             if claim is None and self._is_id(identity) and (original or lost_key(identity)):
-                adopted = self._adopted(place, identity, path, original)
+                at, size = claimed_at(path.name) or self._clock(), path.lstat().st_size
+                key = lost_key(identity)
+                adopted = place.new_claim(identity, original, size, "claimed", at, key=key)
                 if not original:
                     adopted = self._put_aside(place, adopted, path)
                 with self._locks.hold(place.root):
@@ -301,7 +270,6 @@ class Claims:
         return bool(strays or opened.foreign)
 
     def _put_aside(self, place: SourcePlace, claim: ClaimRecord, path: Path) -> ClaimRecord:
-        """Put a correction into quarantine whose copy does not name the file that it corrects."""
         claim = replace(claim, path=f"correction-{claim.id}")
         message = (
             "the database was lost before this correction was read. The name of the file to "
@@ -309,7 +277,7 @@ class Claims:
             "the correction's copy. The correction was not taken in: discard it, and send it again "
             "with `cbp replace` or `cbp retract`"
         )
-        error = FileRejectedError(rule=CORRECTION_UNNAMED, message=message)
+        error = FileRejectedError(CORRECTION_UNNAMED, message)
         reason = error.reason(file=claim.path, claim=claim.id)
         target = place.quarantine / kept_name(claim.id, claim.path)
         move_to_quarantine(path, target, reason, self._files, self._faults)
@@ -321,7 +289,6 @@ class Claims:
         return made is not None and made <= self._clock() + _CLOCK_SET_BACK_MOST
 
     def _give_back(self, place: SourcePlace, name: str) -> None:
-        """Move a file of `claimed` to `incoming`, under a name that is free there."""
         target = place.incoming / f"recovered-{name}"
         if len(os.fsencode(target.name)) > _NAME_BYTES_MAX or os.path.lexists(target):
             target = place.incoming / f"recovered-{secrets.token_hex(8)}"
@@ -343,10 +310,6 @@ class Claims:
                     with suppress(OSError):  # a folder of this name is somebody else's, and stays
                         (place.incoming / name).unlink()
 
-    def _adopted(self, place: SourcePlace, identity: str, path: Path, original: str) -> ClaimRecord:
-        at, size = claimed_at(path.name) or self._clock(), path.lstat().st_size
-        return place.new_claim(identity, original, size, "claimed", at, key=lost_key(identity))
-
     def _add(self, claims: Sequence[ClaimRecord]) -> list[ClaimRecord]:
         self._faults("claim.before")
         added = self._store.add_claims(claims)
@@ -358,23 +321,15 @@ _F = TypeVar("_F", Candidate, ClaimRecord)
 
 
 def groups(files: Sequence[_F], limits: IngestLimits) -> Iterator[list[_F]]:
-    """Yield files in order, in groups within `group_files` and `group_bytes`."""
-    group, total = list[_F](), 0
+    """Yield files in order, in groups within the limits; markers and long names by themselves."""
+    group, total, before = list[_F](), 0, False
     for file in files:
-        alone = _is_alone(file)
+        alone = file.path == CLOSE_NAME or not name_fits_copy(file.path)
         full = len(group) == limits.group_files or total + file.bytes > limits.group_bytes
-        if group and (alone or full):
+        if group and (alone or before or full):
             yield group
             group, total = [], 0
         group.append(file)
-        total += file.bytes
-        if alone:
-            yield group
-            group, total = [], 0
+        total, before = total + file.bytes, alone
     if group:
         yield group
-
-
-def _is_alone(file: Candidate | ClaimRecord) -> bool:
-    """Return whether a file needs its own group: it is a marker, or its name is very long."""
-    return file.path == CLOSE_NAME or not name_fits_copy(file.path)

@@ -13,12 +13,10 @@ In addition one of these holds:
 Producers' file times are only compared for equality, and used to order the files of one listing.
 Clocks of two hosts are never compared.
 
-Every other name stays where its producer put it, since only the producer knows what it is for. It
-is shown with its reason (`unclaimed`), and causes a warning once it is old. Its age counts from the
-last change of status (`ctime`), which a producer cannot set; a write changes it too. On a network
-file system that is the server's clock. A sealed manifest that cannot be read is claimed like a
-file, and then rejected. So nothing in a folder stops a listing. Only regular files are ever opened
-or obeyed, also under the service's own names.
+Every other name stays where its producer put it, and is shown with its reason (`unclaimed`). Its
+age counts from the last change of status (`ctime`), which a producer cannot set. A sealed manifest
+that cannot be read is claimed like a file, and then rejected. So nothing in a folder stops a
+listing. Only regular files are ever opened or obeyed, also under the service's own names.
 
 A file named `_CLOSE` is a marker: it closes the flow's open frames after all files that are older
 than it. It takes its turn among them, and newer files wait for it. A recorded marker is durable
@@ -26,10 +24,6 @@ once it was sealed (renamed to a hidden name) and its close was put.
 
 The files of a manifest become one increment, or none. A crash can leave some of them in `claimed`
 and others in `incoming`, so they are gathered from both before any of them is read.
-
-If a producer stalls for longer than `settle_seconds` in the middle of a file, the first part is
-taken in; what it writes later is noticed and reported (`late_writes`). Such a producer should write
-under a `.part` name, or use a manifest.
 """
 
 from __future__ import annotations
@@ -80,12 +74,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
-    """One name that stays in `incoming`.
-
-    Attributes:
-        why: The kind of entry, and what its producer can do.
-        since: When it was last changed, aware and in UTC; `None` if it is unknown.
-    """
+    """One name that stays in `incoming`, and what its producer can do; `since` its last change."""
 
     name: str
     why: str
@@ -93,17 +82,13 @@ class Unclaimed:
 
     @classmethod
     def of(cls, name: str, why: str, ctime: float | None) -> Unclaimed:
-        """Return the entry for a name, from its `ctime` as `lstat` returns it."""
+        """Return the entry for a name, from its `ctime`."""
         return cls(evidence(name), why, None if ctime is None else time_of(ctime))
 
 
 @dataclass(frozen=True, slots=True)
 class UnclaimedFiles:
-    """All names that stay in one `incoming`.
-
-    Attributes:
-        oldest: The oldest names, at most `SHOWN_MAX`.
-    """
+    """All names that stay in one `incoming`; `oldest` has at most `SHOWN_MAX`."""
 
     count: int = 0
     oldest: tuple[Unclaimed, ...] = ()
@@ -165,14 +150,12 @@ class Listed:
     """The result of one listing.
 
     Attributes:
-        eligible: Files to claim, in order.
         waiting: Number of files that may become eligible.
         settles_at: When the first of them has settled, if nothing is written to it.
-        ignored: Number of names that are not regular files.
         paths: Name, as text, of every file that may be claimed.
         sealed: Manifests whose files are being taken.
         closes: Ids of sealed markers, oldest first; they come before all eligible files.
-        seen: When each file was first listed in its present version, by its name below `incoming`.
+        seen: When each file was first listed in its present version, by its name.
     """
 
     eligible: Sequence[Candidate]
@@ -207,17 +190,11 @@ class Scanned:
 
 
 class EligibleFiles:
-    """Remembers the listings of one folder, and says which files may be claimed.
-
-    Args:
-        settle_seconds: Time without a write after which a file is complete; 0 if producers only
-            rename complete files into place.
-    """
+    """Remembers the listings of one folder, and says which files may be claimed."""
 
     def __init__(
         self,
         folder: Path,
-        *,
         clock: Callable[[], datetime],
         settle_seconds: float,
         watch: IncomingWatch,
@@ -242,7 +219,11 @@ class EligibleFiles:
         by_name = {one.name: one for one in files}  # not by file, since there may be very many
         gone = [one for name, one in renamed.items() if by_name.get(name) != one]
         self._watch.forget(self._folder, gone)
-        self._seen = {name: self._first_seen(one, now) for name, one in by_name.items()}
+        # If the clock was set back, the wait restarts; otherwise a file could wait for long.
+        self._seen = {
+            name: min(self._seen[name], now) if self._last.get(name) == one else now
+            for name, one in by_name.items()
+        }
         self._last = by_name
         ready = {
             name: one
@@ -265,22 +246,13 @@ class EligibleFiles:
             self._seen,
         )
 
-    def _first_seen(self, one: Candidate, now: datetime) -> datetime:
-        """Return when a file was listed first as it is.
-
-        If the clock was set back, the wait restarts; otherwise a file could wait for long.
-        """
-        return min(self._seen[one.name], now) if self._last.get(one.name) == one else now
-
     def _settled(self, one: Candidate, now: datetime) -> bool:
-        """Return whether a file stayed unchanged for long enough, over two listings or more."""
         seen = self._seen[one.name]
         return not self._settle or (now - seen >= self._settle and seen < now)
 
     def _settles_at(
         self, files: Sequence[Candidate], ready: dict[str, Candidate], manifests: _Manifests
     ) -> datetime | None:
-        """Return when the first file settles that waits for nothing else."""
         unsettled = [
             self._seen[one.name]
             for one in files
@@ -291,7 +263,6 @@ class EligibleFiles:
     def _manifests(
         self, scanned: Scanned, ready: dict[str, Candidate], unfinished: Sequence[str]
     ) -> _Manifests:
-        """Read the manifests; an unreadable one is claimed, and then rejected."""
         made = _Manifests()
         for one in sorted(scanned.sealed, key=lambda one: one.name)[:_SEALED_MAX]:
             try:
@@ -317,7 +288,6 @@ class EligibleFiles:
         return made
 
     def _manifest(self, one: Candidate, unfinished: Sequence[str]) -> Manifest:
-        """Read a manifest, unless it was read and has not changed since."""
         if one not in self._read:
             self._read[one] = read_manifest(self._folder / one.name, unfinished)
         return self._read[one]
@@ -351,12 +321,9 @@ def scan_folder(
 ) -> Scanned:
     """List every name in a folder; opens no file. Raises `OSError`.
 
-    Args:
-        unfinished: Endings of names of incomplete files.
-        enter: Called with each nested folder before that is listed, so that a watch misses
-            nothing; `None` if nested folders are not listed.
-        between: Called after each `LOOKED_AT_TOGETHER` names of the folder itself, since very many
-            take seconds.
+    Each nested folder is given to `enter` before that is listed, so that a watch misses nothing;
+    without it none is listed. `between` is called after each `LOOKED_AT_TOGETHER` names, since very
+    many take seconds.
     """
     scanned = Scanned()
     with os.scandir(folder) as entries:
@@ -368,14 +335,7 @@ def scan_folder(
 
 
 def count_files(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> int:
-    """Return how many files of a folder are listed, or are sealed manifests; raises `OSError`.
-
-    It reads names and kinds, and looks at no file, since that takes seconds where very many wait.
-    Folders below it are left out.
-
-    Args:
-        unfinished: Ends of names that are not whole yet.
-    """
+    """Return how many files of a folder, and not below it, are listed; looks at no file."""
     with os.scandir(folder) as entries:
         return sum(
             is_sealed(one.name) or not is_unfinished(one.name, unfinished)
@@ -401,7 +361,6 @@ def _scan(
     *,
     nested: bool,
 ) -> list[str]:
-    """Classify the names of one folder; return the folders in it if they are to be listed."""
     below = list[str]()
     for entry in entries:
         name = f"{prefix}{entry.name}"
@@ -422,7 +381,6 @@ def _scan(
 def _scan_below(
     root: Path, names: list[str], scanned: Scanned, unfinished: Sequence[str], enter: Enter
 ) -> None:
-    """Look at every name in folders below `incoming`, and in those below them."""
     device = os.lstat(root).st_dev
     while names:
         name = names.pop()
@@ -465,12 +423,16 @@ def _not_looked_at(error: OSError) -> str:
 
 
 def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Sequence[str]) -> None:
-    """Classify one name of the folder."""
     why = why_not_regular(status.st_mode)
     if why:
         scanned.ignored += not is_unfinished(name, unfinished)
     elif "/" in name:
-        why = why_left_out(name, unfinished) or _why_too_long(name)
+        why = why_left_out(name, unfinished)
+        if not why and len(os.fsencode(name)) > _PATH_BYTES_MAX:
+            why = (
+                f"its path below `incoming` is longer than {_PATH_BYTES_MAX} bytes; use shorter "
+                "names"
+            )
         if not why:
             scanned.candidates.append(Candidate.of(name, status))
             return
@@ -495,12 +457,6 @@ def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Seque
             "its name marks it as incomplete; its producer must rename the file when it is complete"
         )
     scanned.unclaimed.append(Unclaimed.of(name, why, status.st_ctime))
-
-
-def _why_too_long(path: str) -> str:
-    if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
-        return ""
-    return f"its path below `incoming` is longer than {_PATH_BYTES_MAX} bytes; use shorter names"
 
 
 def _up_to_marker(
@@ -528,10 +484,8 @@ def announced_claims(
 ) -> dict[str, ClaimRecord]:
     """Return the open claims that belong to manifests, by the file's name.
 
-    Args:
-        copies: Ids of the claims whose file is in `claimed`.
-        listed_paths: Names of the files in `incoming`. If a name is also there, the claimed
-            copy of that name is an older file.
+    `copies` are the ids of claims whose file is in `claimed`: that is an older file if its name is
+    also in `incoming`.
     """
     promised = {path: file.bytes for one in manifests for path, file in one.promises.items()}
     return {
@@ -547,12 +501,8 @@ def gather_files(
 ) -> tuple[list[ClaimRecord], list[Candidate], list[str]] | None:
     """Return where the files of a manifest are; `None` if one of them is still being written.
 
-    Args:
-        claimed: Open claims whose files are in `claimed`, by the file's name.
-
-    Returns:
-        The claims of its files; the files in `incoming` to claim, in the manifest's order; and
-        the names of missing files, which were settled before a crash, or removed.
+    These are the claims of files that are in `claimed`; the files in `incoming` to claim, in the
+    manifest's order; and the names of missing files, which were settled before a crash, or removed.
     """
     eligible = {one.path: one for one in listed.eligible}
     claims, candidates, missing = list[ClaimRecord](), list[Candidate](), list[str]()

@@ -19,31 +19,16 @@ from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord
 
 CONTENT_BYTES_MAX = 64 * 1024
-
-
 SCANNED_BYTES_MAX = 64 * 1024 * 1024
-
-
 LINES_MAX = 60
-
-
 LINE_CHARACTERS_MAX = 1_000
-
-
 _AROUND = 3
-
-
 _FIRST_LINES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class ExcerptLine:
-    """One line of a file.
-
-    Attributes:
-        text: The line without its end, cut at `LINE_CHARACTERS_MAX`.
-        mistakes: Its known mistakes.
-    """
+    """One line of a file without its end, cut at `LINE_CHARACTERS_MAX`, with its known mistakes."""
 
     number: int
     text: str
@@ -56,9 +41,7 @@ class QuarantinedFile:
 
     Attributes:
         bytes: Its size; `None` if the file is missing.
-        lines: Lines around its mistakes, or its first lines.
-        content: The whole text of a small text file, to be corrected; `None` for a large file,
-            or one that is not text.
+        content: The whole text of a small text file, to be corrected; otherwise `None`.
         hint: Why no lines are shown; `""` if there are lines.
     """
 
@@ -70,12 +53,7 @@ class QuarantinedFile:
 
 
 def open_kept(place: SourcePlace, claim: ClaimRecord) -> tuple[str, BinaryIO]:
-    """Open the file of a quarantined or decided claim; also return its path.
-
-    Raises:
-        FileNotFoundError: The file is missing.
-        FileRejectedError: It is not a regular file, or cannot be read.
-    """
+    """Open the file of a quarantined or decided claim, with its path; raises as `open_regular`."""
     name = kept_name(claim.id, claim.path)
     for folder in (place.quarantine, place.finished):
         try:
@@ -116,7 +94,6 @@ def _text(data: bytes) -> str | None:
 
 
 def _mistakes(reason: Mapping[str, Any]) -> dict[int, tuple[str, ...]]:
-    """Return a mapping of lines to their mistakes."""
     mistakes: dict[int, tuple[str, ...]] = {}
     lines = reason.get("lines") or [reason]
     for one in lines:

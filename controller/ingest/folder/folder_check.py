@@ -1,15 +1,14 @@
 """Checks that the folders of a source are real folders on one device.
 
 Someone may replace a folder while the service runs. A link in place of `incoming` would hand over
-the files of its target, and a link in place of `finished` would have files there removed. A link in
-place of a source's own folder, or of its dataflow's, would let two sources take each other's files.
-So every pass, every group of files and every upload checks all of them before it moves a file. A
-missing folder is made again while the source's own folder is there. If that one is missing as well,
-a disk may not be mounted: nothing is made on what is below.
+the files of its target, and a link in place of `finished` would have files there removed. So every
+pass, every group of files and every upload checks all of them before it moves a file. A missing
+folder is made again while the source's own folder is there. If that one is missing as well, a disk
+may not be mounted: nothing is made on what is below.
 
 Two paths may lead to one folder without any link, as where it is mounted twice or where the file
-system takes `Orders` and `orders` for one name. Two sources would then take each other's files. So
-one real folder belongs to one source: to the one that was looked at first, while it stays there.
+system takes `Orders` and `orders` for one name. So one real folder belongs to one source: to the
+one that was looked at first, while it stays there.
 """
 
 from __future__ import annotations
@@ -33,12 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 def prepare_source(place: SourcePlace, files: Files) -> None:
-    """Create the folders and check that moves between them are atomic and durable.
-
-    Raises:
-        DropFolderError: Says which folder cannot be used, and why.
-        DiskFullError: No space is left.
-    """
+    """Create the folders and try moves between them; or `DropFolderError`, `DiskFullError`."""
     require_real(place)
     files.make_dirs(*map(str, place.folders), f"{place.increments}/_log")
     require_folders(place, files)
@@ -52,12 +46,7 @@ def remove_temporaries(place: SourcePlace, files: Files) -> None:
 
 
 def require_folders(place: SourcePlace, files: Files) -> None:
-    """Check the folders of a source; make those that are missing.
-
-    Raises:
-        DropFolderError: Says which folder cannot be used, and why.
-        DiskFullError: No space is left for a missing folder.
-    """
+    """Check the folders of a source; make those that are missing. Raises as `prepare_source`."""
     missing = require_real(place)
     if not missing:
         return
@@ -74,11 +63,7 @@ def require_folders(place: SourcePlace, files: Files) -> None:
 
 
 def require_real(place: SourcePlace) -> list[Path]:
-    """Check the existing folders of a source; return the missing ones.
-
-    Raises:
-        DropFolderError: One is a link or not a folder, or they are on several devices.
-    """
+    """Check the existing folders of a source; return the missing ones. Raises `DropFolderError`."""
     missing, devices = list[Path](), set[int]()
     for parent in (place.root.parent, place.root):
         _real_status(parent)
@@ -95,7 +80,6 @@ def require_real(place: SourcePlace) -> list[Path]:
 
 
 def _real_status(folder: Path) -> os.stat_result | None:
-    """Return the status of a folder; `None` if it is missing. Raises `DropFolderError`."""
     with device_errors(str(folder)), suppress(FileNotFoundError):
         status = os.lstat(folder)
         if stat.S_ISLNK(status.st_mode):
@@ -138,11 +122,7 @@ class FolderOwners:
         self._owners: dict[tuple[int, int], Path] = {}
 
     def require(self, place: SourcePlace) -> None:
-        """Note the folders of a source as its own; missing ones are left out.
-
-        Raises:
-            DropFolderError: One of them is a folder of another source.
-        """
+        """Note the folders of a source as its own; raises `DropFolderError` if another has them."""
         for folder in place.folders:
             identity = _identity(folder)
             if identity is None:

@@ -9,18 +9,13 @@ Files that went away after they were claimed (`GoneFiles`):
                                     unless it is dropped again
 
 Each such file keeps its claim for good (`cbp claims`, code `file_gone`). The newest of each source
-are shown for a day after they were missed, however long ago they were claimed, or until a file of
-the same name is taken in. The readiness report (`ready`) also names the acknowledged ones. After a
-start, the list is restored from the newest claims.
+are shown for a day after they were missed, or until a file of the same name is taken in; the
+readiness report (`ready`) names the acknowledged ones. After a start, the list is restored from the
+newest claims.
 
 Failures of sources (`SourceTroubles`): what stopped the pass of one source, while others continue.
-
-    works --failed--> resting until `retry_at` --tried again--> works, or failed once more
-
 After each of the first two failures the next try follows at once. Every further failure is followed
-by a pause, which doubles up to `MOST_SECONDS`. A device that is full or away is shown and tried
-again in the same way as an unexpected error of ours. The source's files stay where they are
-meanwhile.
+by a pause, which doubles up to `MOST_SECONDS`.
 """
 
 from __future__ import annotations
@@ -69,40 +64,23 @@ _RULE = "file_gone"
 
 def gone_reason(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
     """Return the reason for settling an open claim without its file, as JSON values."""
-    lost = _acknowledged(claim)
+    lost = claim.status == "claimed" or bool(claim.sha256)  # it was moved, or uploaded
     message = "the file was removed while it was being claimed"
     if lost:
         message = (
             "the file was removed after the service had claimed it, but before it was read, so its "
             "content was NOT taken in. The producer must drop the file again"
         )
-    rejection = FileRejectedError(rule=_RULE, message=message)
+    rejection = FileRejectedError(_RULE, message)
     reason = rejection.reason(file=claim.path, claim=claim.id)
     return {**reason, "lost": lost, "missed_at": missed_at.isoformat()}
 
 
-def _missed_at(claim: ClaimRecord) -> datetime:
-    """Return when the file of a settled claim was missed.
-
-    Claims that an earlier version settled have no such time; theirs is when they were made.
-    """
-    text = (claim.reason or {}).get("missed_at")
-    return datetime.fromisoformat(text) if isinstance(text, str) else claim.created_at
-
-
-def _acknowledged(claim: ClaimRecord) -> bool:
-    """Return whether the producer had a confirmation: the file was moved, or uploaded."""
-    return claim.status == "claimed" or bool(claim.sha256)
-
-
 @dataclass(frozen=True, slots=True)
 class GoneFile:
-    """One file that disappeared.
+    """One file that disappeared: `since` it was claimed, `missed_at` it was found to be missing.
 
-    Attributes:
-        since: When it was claimed; aware, in UTC.
-        lost: Whether it had been acknowledged.
-        missed_at: When it was found to be missing; aware, in UTC.
+    `lost` means that it had been acknowledged. Times are in UTC.
     """
 
     name: str
@@ -110,6 +88,14 @@ class GoneFile:
     since: datetime
     lost: bool
     missed_at: datetime
+
+    @classmethod
+    def of(cls, claim: ClaimRecord) -> GoneFile:
+        """Return the file of a settled claim; earlier versions noted no time in its reason."""
+        reason = claim.reason or {}
+        missed_at = reason.get("missed_at") or claim.created_at.isoformat()
+        lost, at = bool(reason.get("lost")), datetime.fromisoformat(missed_at)
+        return cls(claim.path, claim.id, claim.created_at, lost, at)
 
 
 class GoneFiles:
@@ -119,10 +105,9 @@ class GoneFiles:
         self._lock = threading.Lock()
         self._files: dict[Path, dict[str, GoneFile]] = {}
 
-    def note(self, root: Path, claim: ClaimRecord, missed_at: datetime) -> None:
-        """Remember the file of an open claim, by the folder of its source."""
-        lost = _acknowledged(claim)
-        self._add(root, GoneFile(claim.path, claim.id, claim.created_at, lost, missed_at))
+    def note(self, root: Path, claim: ClaimRecord) -> None:
+        """Remember the file of a settled claim, by the folder of its source."""
+        self._add(root, GoneFile.of(claim))
 
     def restore(self, root: Path, newest: Iterable[ClaimRecord]) -> None:
         """Restore a source's gone files from its claims, newest first, if none is known yet."""
@@ -132,13 +117,10 @@ class GoneFiles:
             self._files[root] = {}
         came, gone = set[str](), list[GoneFile]()
         for claim in newest:
-            reason = claim.reason or {}
-            if reason.get("code") != _RULE:
+            if (claim.reason or {}).get("code") != _RULE:
                 came.add(claim.path)
             elif claim.path not in came:
-                lost = bool(reason.get("lost"))
-                missed_at = _missed_at(claim)
-                gone.append(GoneFile(claim.path, claim.id, claim.created_at, lost, missed_at))
+                gone.append(GoneFile.of(claim))
         for file in reversed(gone):
             self._add(root, file)
 
@@ -197,11 +179,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SourceTrouble:
-    """Why a source takes in nothing at present.
-
-    Attributes:
-        since: Time of the first failure in a row.
-    """
+    """Why a source takes in nothing at present, `since` its first failure in a row."""
 
     error: OperatingError
     since: datetime
@@ -281,13 +259,11 @@ class ScanReport:
     Attributes:
         waiting: Files that are not taken in yet.
         settles_at: When the first of them has settled; the next pass is due then.
-        ignored: Names in `incoming` that are not regular files.
         ready: Waiting files that could be taken in now; the next pass is due at once.
         closed: Markers that closed the open frames of a source.
-        failures: Errors that stopped the pass of a source; the next pass retries.
         again_at: When a pass is due for another reason.
-        polled: Whether files can arrive at a source without an event, so that only listings
-            find them.
+        polled: Whether files can arrive at a source without an event, so that only listings find
+            them.
         new_columns: Files whose columns are to be added to the schemas of their sources.
     """
 
@@ -305,19 +281,12 @@ class ScanReport:
     new_columns: tuple[NewColumnsError, ...] = field(default=(), compare=False)
 
     def __add__(self, other: ScanReport) -> ScanReport:
+        summed = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
         return ScanReport(
-            self.accepted + other.accepted,
-            self.quarantined + other.quarantined,
-            self.duplicates + other.duplicates,
-            self.waiting + other.waiting,
-            self.ignored + other.ignored,
-            self.closed + other.closed,
-            self.failures + other.failures,
-            self.ready + other.ready,
-            _first(self.settles_at, other.settles_at),
-            _first(self.again_at, other.again_at),
-            self.polled or other.polled,
-            self.new_columns + other.new_columns,
+            **summed,
+            settles_at=_first(self.settles_at, other.settles_at),
+            again_at=_first(self.again_at, other.again_at),
+            polled=self.polled or other.polled,
         )
 
     @property
@@ -329,6 +298,12 @@ class ScanReport:
     def next_at(self) -> datetime | None:
         """When the next pass is due without an event; `None` if none is."""
         return _first(self.settles_at, self.again_at)
+
+
+_SUMMED = (
+    *("accepted", "quarantined", "duplicates", "waiting", "ignored", "closed", "failures"),
+    *("ready", "new_columns"),
+)
 
 
 def _first(*times: datetime | None) -> datetime | None:
@@ -399,13 +374,7 @@ def report_folder(
     bucket: dict[str, Any] | None,
     notes: Sequence[str],
 ) -> dict[str, Any]:
-    """Report on one source's folder as JSON values; reads only names, sizes and times.
-
-    Args:
-        gone: Files that disappeared after they were claimed, newest first, as JSON values.
-        bucket: Known facts about its location; `None` if it has none.
-        notes: Further sentences of the warning; empty ones are left out.
-    """
+    """Report on a source's folder as JSON values; `notes` are further sentences of its warning."""
     scanned, failure = Scanned(), ""
     try:
         require_real(place)

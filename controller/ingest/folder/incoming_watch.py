@@ -33,11 +33,7 @@ from controller.ingest.folder.source_place import evidence
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A name in a listing. Two are equal if the file was not written to in between.
-
-    Attributes:
-        name: Path below `incoming`; has a `/` if the file is in a folder there.
-    """
+    """A file in a listing, by its path below `incoming`; equal if nobody wrote to it in between."""
 
     name: str
     bytes: int
@@ -107,11 +103,7 @@ class IncomingWatch:
         self._wake(frozenset([dataflow]))
 
     def follow(self, folder: Path, dataflow: str, root: Path | None = None) -> None:
-        """Watch a folder from now on; may be called again, also after the folder was recreated.
-
-        Args:
-            root: For a folder below an `incoming` folder: that `incoming` folder.
-        """
+        """Watch a folder, which may be made anew; `root` is the `incoming` that it is below."""
         with self._lock:
             self._dataflows[folder] = dataflow
             if root is not None:
@@ -178,10 +170,7 @@ class IncomingWatch:
         )
 
     def run(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
-        """Watch until `stop` is set; see `_run`.
-
-        The error that ends the watch is kept for `problem`.
-        """
+        """Watch until `stop` is set; see `_run`. `problem` shows the error that ends the watch."""
         try:
             self._run(stop, wake)
         except Exception as error:
@@ -190,10 +179,7 @@ class IncomingWatch:
             raise
 
     def _run(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
-        """Call `wake` with the dataflows whose folders changed, until `stop` is set; blocks.
-
-        On a system without inotify only `call` calls it. Raises `OSError`.
-        """
+        """Call `wake` with the dataflows whose folders changed; `call` does without inotify."""
         self._wake = wake
         if not sys.platform.startswith("linux"):
             stop.wait()
@@ -242,7 +228,6 @@ class IncomingWatch:
                 self._folders[watch] = folder
 
     def _note(self, events: Iterable[Any]) -> frozenset[str]:
-        """Remember files that were renamed into a folder; return the dataflows to list."""
         from inotify_simple import flags
 
         woken, renamed = set[str](), list[Path]()
@@ -274,15 +259,10 @@ class IncomingWatch:
 
 
 def has_every_event(folder: Path, mounts: Path = _MOUNTS) -> bool:
-    """Return whether the kernel reports every file that arrives in a folder.
+    """Return whether the kernel reports every file that arrives in a folder, links followed.
 
-    On a network file system, in a folder shared by a virtual machine's host, or in a file
-    system in user space, others can write without this kernel. The answer is false for file
-    systems that are not known to be local, and on systems other than Linux.
-
-    Args:
-        folder: The folder; links on the way to it are followed.
-        mounts: In the format of Linux's `mountinfo`.
+    That is, whether its file system is known to be local (by Linux's `mountinfo`): others can write
+    to a network file system without this kernel.
     """
     try:
         lines = mounts.read_bytes().splitlines()

@@ -1,33 +1,23 @@
 """Late writes: a file that its producer changes after it was taken in; and how long files are kept.
 
-A file is taken in as it was at one moment. A producer that stalls for longer than the settle time
-and then continues writes into the file in `finished`, which nobody would ever read again.
-
     before it is read   stamp: inode, size, time of last write
     once it is moved    compared with the stamp, then stamped again
     each pass           the next 1,000 files that were finished in the last ten minutes
-                        (`RECENT_SECONDS`) are compared again, in turn: of N files each is compared
-                        in every N / 1,000-th pass; without events a pass comes after a second
-                        at first, and after a minute in the end (`next_look`)
+                        (`RECENT_SECONDS`) are compared again, in turn; without events a pass comes
+                        after a second at first, and after a minute in the end (`next_look`)
     each cleaning       every finished file, before any is removed: with the stamp, or, after a
                         restart, with the size in its claim and with its own times
     if it differs       hashed up to the bytes that were taken in, and compared with the claim
 
-A file that differs is moved to `quarantine` with a reason (`file_grew`, `file_rewritten`). The
-reason says what was taken in, what was not, and what to do. The moved file gets a claim of its
-own; its id is the id of the first claim followed by `g`. What was accepted stays accepted.
+A file that differs is moved to `quarantine` with a reason (`file_grew`, `file_rewritten`), which
+says what was taken in, what was not, and what to do. The moved file gets a claim of its own; its id
+is the id of the first claim followed by `g`. What was accepted stays accepted.
 
 Guaranteed (tests/controller/ingest/folder/test_growth.py):
-- Whatever a producer writes into its file until the file is removed from `finished` is reported,
-  or is part of the increment. A change of size or of the last write's time is always noticed.
-- Each change is reported once, wherever the service is killed.
-Not guaranteed: after a restart, a change is not noticed if it keeps the size and sets the time of
-the last write back to before the file was taken in. If a text file ended with a cut record and was
-taken in so, that record is not taken back: the reason says that it may be there.
 
-The oldest files are removed first. The age of a file counts from its claim, whose id begins the
-file's name and holds the time; the file's own times are its producer's. A file whose claim is still
-open stays. No increment needs its finished file.
+The oldest files are removed first, by the time of their claims, which begins their names; the
+file's own times are its producer's. A file whose claim is still open stays. No increment needs its
+finished file.
 """
 
 from __future__ import annotations
@@ -90,20 +80,12 @@ class Stamp:
 
     def same_content(self, other: Stamp) -> bool:
         """Return whether the content is unchanged since `other`; a rename is not a change."""
-        return (self.inode, self.bytes, self.mtime_ns) == (
-            other.inode,
-            other.bytes,
-            other.mtime_ns,
-        )
+        return (self.inode, self.bytes, self.mtime_ns) == (other.inode, other.bytes, other.mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class _Recent:
-    """A file that passes compare; there are up to `_RECENT_MAX` of a source.
-
-    Attributes:
-        stamp: Hash of its stamp, which takes a tenth of the memory.
-    """
+    """A file that passes compare, with the hash of its stamp, which takes a tenth of the memory."""
 
     name: str
     at: datetime
@@ -112,11 +94,10 @@ class _Recent:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """The current content of a file that changed.
+    """The present content of a file that changed.
 
-    Attributes:
-        grew: Whether the bytes that were taken in are still at its beginning.
-        whole: Whether those bytes end with the end of a line.
+    It `grew` if it still begins with the bytes that were taken in; `whole` if these end with a line
+    end.
     """
 
     bytes: int
@@ -142,14 +123,7 @@ class LateWrites:
         before: Stamp | None,
         stopping: Callable[[], bool],
     ) -> int:
-        """Compare a file that was just moved with its stamp from before it was read.
-
-        Returns:
-            How many files changed: 0 or 1.
-
-        Raises:
-            IntakeStoppedError: `stopping` returned true while the file was read again.
-        """
+        """Compare a file that was moved with its stamp from before; return whether it changed."""
         name = kept_name(claim.id, claim.path)
         now = Stamp.of(place.finished / name)
         if now is None:  # not moved: the next pass moves it, and a cleaning compares it
@@ -164,13 +138,10 @@ class LateWrites:
         return 0
 
     def look_at_recent(self, place: SourcePlace, stopping: Callable[[], bool]) -> int:
-        """Compare the recent files whose turn it is; return how many changed.
+        """Compare the recent files whose turn it is; return how many changed; raises as `finished`.
 
-        The file that was compared longest ago comes first. So the cost of a pass does not
-        depend on the number of files, and each has its turn.
-
-        Raises:
-            IntakeStoppedError: As `finished`.
+        The file that was compared longest ago comes first. So the cost of a pass does not depend on
+        the number of files, and each has its turn.
         """
         since = self._clock() - timedelta(seconds=RECENT_SECONDS)
         recent, changed = self._recent.get(place.root, deque()), list[str]()
@@ -199,11 +170,9 @@ class LateWrites:
 
     def look_at_all(self, place: SourcePlace, stopping: Callable[[], bool]) -> int:
         """Compare every finished file; return how many changed; raises as `finished`."""
-        suspects = [name for name, stamp in _stamped(place) if not self._is_as_it_was(name, stamp)]
+        stamped = _stamped(place)
+        suspects = [name for name, stamp in stamped if self._stamps.get(name) != hash(stamp)]
         return self._settle(place, suspects, stopping)
-
-    def _is_as_it_was(self, name: str, stamp: Stamp) -> bool:
-        return self._stamps.get(name) == hash(stamp)
 
     def _remember(self, name: str, stamp: Stamp) -> None:
         with self._lock:
@@ -212,7 +181,6 @@ class LateWrites:
                 self._stamps.popitem(last=False)
 
     def _settle(self, place: SourcePlace, names: list[str], stopping: Callable[[], bool]) -> int:
-        """Quarantine the files whose content differs from their claims; return how many."""
         settled = 0
         for start in range(0, len(names), _ASKED_AT_ONCE):
             some = {name.partition("-")[0]: name for name in names[start : start + _ASKED_AT_ONCE]}
@@ -244,7 +212,6 @@ class LateWrites:
     def _quarantine(
         self, place: SourcePlace, claim: ClaimRecord, path: Path, comparison: _Comparison
     ) -> None:
-        """Move a changed file into quarantine with its reason, then record its claim."""
         identity = f"{claim.id}g"
         target = place.quarantine / kept_name(identity, claim.path)
         reason = _reason(claim, identity, comparison, target, place)
@@ -335,7 +302,6 @@ def _reason(
 
 
 def _rest(claim: ClaimRecord, comparison: _Comparison, target: Path, place: SourcePlace) -> str:
-    """Return how to take in the rest of a file that grew."""
     if place.source.format in (*BINARY_FORMATS, "xml"):
         return f"Drop the later content as a separate file, in the format {place.source.format}"
     header = ", with the header line in front" if place.source.format == "csv" else ""
@@ -355,15 +321,14 @@ _EVERYTHING = 1 << 62
 
 
 def plan_finished(
-    place: SourcePlace,
-    *,
-    open_claims: Collection[str],
-    retention: FlowRetention,
-    now: datetime,
+    place: SourcePlace, *, open_claims: Collection[str], retention: FlowRetention, now: datetime
 ) -> Expiry:
     """Return which finished files of a source are to be removed; reads only."""
-    finished = sorted(_finished(place), key=lambda file: file[0])
-    held = [held for number, file in enumerate(finished) if (held := _held(number, *file, now))]
+    held = [
+        Held(number, size, min(arrived, now), (name,))
+        for number, (name, size) in enumerate(sorted(_finished(place)))
+        if (arrived := claimed_at(name)) is not None
+    ]
     return expire(
         held,
         total_bytes=sum(one.bytes for one in held),
@@ -382,18 +347,9 @@ def remove_finished(place: SourcePlace, files: Files, plan: Expiry) -> None:
 
 
 def _finished(place: SourcePlace) -> Iterator[tuple[str, int]]:
-    """Yield name and size of the entries of `finished`; follows no link."""
     with suppress(FileNotFoundError), os.scandir(place.finished) as entries:
         for entry in entries:
             with suppress(OSError):  # only this name fails: it stays
                 status = entry.stat(follow_symlinks=False)
                 if not stat.S_ISDIR(status.st_mode):
                     yield entry.name, status.st_size
-
-
-def _held(number: int, name: str, size: int, now: datetime) -> Held | None:
-    """Return a finished file; `None` if the service did not name it."""
-    arrived = claimed_at(name)
-    if arrived is None:
-        return None
-    return Held(number, size, min(arrived, now), (name,))

@@ -5,10 +5,8 @@
 Files that a manifest names wait until all of them are there with their sizes. They then become one
 increment, in the manifest's order, or none. `sha256` is optional and checked when given. A complete
 manifest is sealed (renamed to a hidden name) before the first of its files is claimed, and moved
-away when all of them are settled. So a crash in between loses neither the set, nor its order, nor
-its checksums.
-
-Names are only compared with names in the listing; none is ever joined to a path.
+away when all of them are settled. Names are only compared with names in the listing; none is ever
+joined to a path.
 """
 
 from __future__ import annotations
@@ -76,16 +74,10 @@ def is_sealed(name: str) -> bool:
 
 
 def read_manifest(path: Path, unfinished: Sequence[str] = UNFINISHED) -> Manifest:
-    """Read a manifest.
+    """Read a manifest, which cannot announce files with the endings `unfinished`.
 
-    Args:
-        unfinished: Endings of names that are never taken in, so that a manifest cannot announce
-            them.
-
-    Raises:
-        FileRejectedError: `manifest_mismatch`, or a rule of `read_regular`; names the files that
-            the manifest seems to name, as far as they can be read.
-        OSError: The file is missing, or the machine has no memory or no file descriptor left.
+    Raises `FileRejectedError` as `manifest_mismatch`, naming the files that the manifest seems to
+    name, or as `read_regular`.
     """
     data = read_regular(path, bytes_max=MANIFEST_BYTES_MAX)
     try:
@@ -93,7 +85,7 @@ def read_manifest(path: Path, unfinished: Sequence[str] = UNFINISHED) -> Manifes
     except (ValueError, RecursionError) as exc:
         cause = "nested too deeply" if isinstance(exc, RecursionError) else str(exc)
         message = f"not a manifest: {cause}{_named_files(data)}"
-        raise FileRejectedError(rule="manifest_mismatch", message=message, cause=cause) from exc
+        raise FileRejectedError("manifest_mismatch", message, cause=cause) from exc
 
 
 def _parsed(path: Path, data: bytes, unfinished: Sequence[str]) -> Manifest:
@@ -110,7 +102,6 @@ def _parsed(path: Path, data: bytes, unfinished: Sequence[str]) -> Manifest:
 
 
 def _named_files(data: bytes) -> str:
-    """Return the treatment of files that a damaged manifest seems to name, in words."""
     text = data[:_NAMES_BYTES_MAX].decode(errors="replace")
     names = [excerpt(match[1]) for match in islice(_NAMED.finditer(text), _NAMES_SHOWN_MAX)]
     if not names:

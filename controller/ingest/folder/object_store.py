@@ -25,12 +25,10 @@ from controller.ingest.errors import (
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object, as a listing shows it.
+    """One object, as a listing shows it, by its whole name in the bucket (`key`).
 
-    Attributes:
-        key: Its whole name in the bucket.
-        etag: Usually changes when the object is rewritten, but only the content decides.
-        modified: When it was written, by the clock of the store; only compared for equality.
+    The `etag` usually changes when the object is rewritten, but only the content decides;
+    `modified` is by the clock of the store, and only compared for equality.
     """
 
     key: str
@@ -40,23 +38,15 @@ class StoredObject:
 
 
 class ObjectStore(Protocol):
-    """A service that has buckets; methods can be called from several threads.
-
-    Every method raises the errors of `controller.ingest.errors`, and no others.
-    """
+    """A service that has buckets; thread-safe. Raises only errors of `controller.ingest.errors`."""
 
     def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[StoredObject]]:
         """Yield the objects whose keys begin with a prefix, a page at a time."""
 
     def read(self, bucket: str, one: StoredObject, offset: int, size: int) -> bytes:
-        """Return `size` bytes of an object; fewer only if the connection was interrupted.
+        """Return `size` bytes of an object, 0 of an empty one; fewer if the connection was cut.
 
-        Args:
-            size: 0 for an empty object.
-
-        Raises:
-            ObjectGoneError, ObjectChangedError: The object was deleted or rewritten since it
-                was listed.
+        Raises `ObjectGoneError` or `ObjectChangedError` if it is no longer what was listed.
         """
 
 
@@ -85,15 +75,10 @@ _NO_KEY = frozenset({"NoCredentialsError", "PartialCredentialsError", "Credentia
 
 
 class S3Store:
-    """An `ObjectStore` on S3.
+    """An `ObjectStore` on S3; raises `BucketPackagesError` if s3fs is not installed.
 
-    Args:
-        endpoint: Address of the service; `""` means AWS.
-        key: Id of the access key; `None` lets botocore find one.
-        page: How many objects a request lists; a service may list fewer.
-
-    Raises:
-        BucketPackagesError: s3fs is not installed.
+    The endpoint `""` means AWS; without a key botocore finds one; a request lists `page` objects at
+    most.
     """
 
     def __init__(
@@ -178,12 +163,9 @@ class S3Store:
 
 
 def _session_class() -> type[Any]:
-    """Return aiobotocore's HTTP session without redirections, which could lead anywhere."""
     from aiobotocore.httpsession import AIOHTTPSession
 
     class Straight:
-        """An aiohttp session that follows no redirection; botocore gets it as the answer."""
-
         def __init__(self, session: Any) -> None:
             self._session = session
 
@@ -198,7 +180,6 @@ def _session_class() -> type[Any]:
 
 
 def _failure(error: Exception, bucket: str, key: str | None) -> Exception:
-    """Return the error for an operator, with the object and the reason."""
     what = f"s3://{bucket}/{key or ''}"
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
     answer = response.get("Error", {}) if isinstance(response, dict) else {}

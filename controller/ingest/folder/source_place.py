@@ -5,9 +5,8 @@
                                     quarantine   rejected, each with its .reason.json
                                     finished     accepted, or a duplicate of an accepted file
 
-All four are on one device, so that every move is one atomic rename. A move is durable when it
-returns. Producers' names are kept as evidence and never become part of a path unchanged: the
-service builds names from ids and an escaped or sanitised form of the producer's name.
+All four are on one device, so that every move is one atomic rename; it is durable when it returns.
+Producers' names are kept as evidence and never become part of a path unchanged.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -100,6 +99,7 @@ class SourcePlace:
         root: The source's part of the drop folder.
         table: For a `delta` source: the folder of its table, once it is known to be allowed.
         signed: Whether its readers add up signs (`cbp.model.dataflow.replacement_obstacles`).
+    takes_in: Whether its dataflow is not drained.
     """
 
     dataflow: str
@@ -108,6 +108,7 @@ class SourcePlace:
     root: Path
     table: str = ""
     signed: bool = False
+    takes_in: bool = True
     graph: Dataflow | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -122,6 +123,7 @@ class SourcePlace:
             local_path(record.folder),
             root,
             signed=is_signed(source, dataflow.stages),
+            takes_in=record.takes_in,
             graph=dataflow,
         )
 
@@ -141,9 +143,10 @@ class SourcePlace:
         return self.source.name
 
     @property
-    def options(self) -> dict[str, str]:
-        """The source's options, in the form that readers need."""
-        return {**self.source.options, **({"table": self.table} if self.table else {})}
+    def as_read(self) -> SourceNode:
+        """The source with the options that readers need; can be sent to a process."""
+        table = {"table": self.table} if self.table else {}
+        return replace(self.source, options={**self.source.options, **table})
 
     @property
     def incoming(self) -> Path:
@@ -184,20 +187,15 @@ class SourcePlace:
     def claimed_name(self, claim: str, path: str) -> str:
         """Return the name of a claimed copy.
 
-        It holds the original name, in case the store is lost before the file is accepted: without
-        the name a retry of the file could not be recognised. A name that is too long is left out.
+        It holds the original name, unless that is too long: without it, a retry of the file could
+        not be recognised if the store is lost before the file is accepted.
         """
         name = f"{claim}-{quote(path, safe='')}"
         return name if len(name) <= _NAME_BYTES_MAX else claim
 
 
 def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
-    """Move a file durably; both folders are on one device.
-
-    Raises:
-        DropFolderError: The target's folder is missing; the file was not moved.
-        OSError: The rename failed; the file was not moved.
-    """
+    """Move a file durably; or raise `OSError`, or `DropFolderError` if the folder is missing."""
     faults("rename.before")
     try:
         os.rename(path, target)
@@ -210,19 +208,9 @@ def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
 
 
 def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -> set[Path]:
-    """Move files durably into one folder, with one sync of each folder.
+    """Move files durably into one folder, with one sync of each; return the new paths.
 
-    Args:
-        moves: Each file with its new path; consumed one at a time.
-        files: Makes names durable.
-        faults: Called with `rename.before` for each file, and with `rename.after` once at the end.
-
-    Returns:
-        The new paths of the existing files; missing files are left out.
-
-    Raises:
-        DropFolderError: The target's folder is missing; as for `OSError`.
-        OSError: A rename failed; this file and the later ones were not moved.
+    Missing files are left out. After an error (as of `move`) the later files were not moved.
     """
     moved = list[tuple[Path, Path]]()
     for path, target in moves:
@@ -242,7 +230,6 @@ def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -
 
 
 def _require_folder(folder: Path, cause: OSError) -> None:
-    """Raise `DropFolderError` if a folder is missing; otherwise the file itself is missing."""
     if not os.path.lexists(folder):
         raise DropFolderError(str(folder), "is missing; the next pass creates it again") from cause
 

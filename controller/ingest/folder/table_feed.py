@@ -3,18 +3,15 @@
     all rows of the newest version      when the source begins
     the versions after it, in order    each by itself, or as many as the source's `batch` says
 
-A group is claimed like an upload: a small file that names the versions (`ChangeGroup`) is read by
-the reader process, and becomes an increment or goes to quarantine. The next group is claimed only
-when the one before is settled: versions are never taken in out of order. While one is in
-quarantine the source waits for an operator's decision, since the versions after it may undo what
-it says.
+A group is claimed like an upload: a small file names the versions (`ChangeGroup`). The next group
+is claimed only when the one before is settled; while one is in quarantine, the source waits.
 
 How far a source has come (`FeedPosition`) is a record beside its increments. It is written before a
 group is claimed, and once more afterwards (`claimed`). After a crash in between, the same group is
 claimed under the same key, name and content, by which it is known again.
 
-Guaranteed: each version is in one increment, in the order of versions, over crashes, restarts and
-a lost database. Not guaranteed: an increment for a version that changed no row, such as one of
+Guaranteed: each version is in one increment, in the order of versions, over crashes, restarts and a
+lost database. Not guaranteed: an increment for a version that changed no row, such as one of
 OPTIMIZE.
 """
 
@@ -69,12 +66,11 @@ _FILE = "_feed.json"
 
 @dataclass(frozen=True, slots=True)
 class FeedPosition:
-    """The newest group of versions.
+    """The newest group of versions; all earlier versions were taken in.
 
     Attributes:
-        group: Its versions; all earlier versions were taken in.
-        digest: SHA-256 of the log entry of its last version, in hex; it differs for another
-            table in the same folder.
+        digest: SHA-256 of the log entry of its last version, in hex; it differs for another table
+            in the same folder.
         claimed: Whether the group was claimed, or has no changes to claim.
     """
 
@@ -89,11 +85,7 @@ class FeedPosition:
 
 
 def load_position(folder: str, files: Files) -> FeedPosition | None:
-    """Return the position of a source, by its folder of increments; `None` before the first group.
-
-    Raises:
-        FileDamagedError: The file of the position is damaged.
-    """
+    """Return the position of a source, by its folder of increments; `None` before the first."""
     try:
         return read_record(files, f"{folder}/{_FILE}", FeedPosition.from_json)
     except NotFoundError:
@@ -135,28 +127,14 @@ class TableFeeds:
     allowed: AllowedFolders
 
     def locate(self, place: SourcePlace) -> SourcePlace:
-        """Return the place of a `delta` source with its table's folder; other places unchanged.
-
-        Raises:
-            TablePlaceError: The settings do not allow the folder.
-        """
-        if place.source.format != "delta":
-            return place
+        """Add the table's folder to the place of a `delta` source; raises `TablePlaceError`."""
         path = place.source.options["table"]
         if why := self.allowed.refusal(path):
             raise TablePlaceError(place.name, why)
         return replace(place, table=self.allowed.locate(path))
 
     def claim_next(self, place: SourcePlace) -> bool:
-        """Claim the next versions, if there are any and no others are being taken in.
-
-        Returns:
-            Whether versions were claimed, now or before, which are to be taken in now.
-
-        Raises:
-            OperatingError: An error of `controller.ingest.errors`, or as `Uploads.receive`.
-            FileDamagedError: The position, or an entry of the table's log, cannot be read.
-        """
+        """Claim the next versions; return whether claimed ones are to be taken in."""
         if self._waits(place):
             return False
         position = load_position(place.increments, self.ports.files)
@@ -194,18 +172,14 @@ class TableFeeds:
 
 
 class _Log:
-    """The log of a source's table, as far as it decides the next version."""
-
     def __init__(self, source: str, table: str, files: Files) -> None:
         self._source, self._table, self._files = source, table, files
         self._log = DeltaLog(table, files)
 
     def at(self, group: ChangeGroup) -> FeedPosition:
-        """Return the position of a group that is known by its last version."""
         return FeedPosition(group, self._digest(group.last))
 
     def begin(self) -> FeedPosition:
-        """Return the group of all rows of the newest version."""
         newest = self._newest()
         try:
             snapshot = self._log.snapshot(newest)
@@ -246,11 +220,6 @@ class _Log:
         return FeedPosition(made, digest, claimed=not changes)
 
     def _require_next(self, position: FeedPosition) -> bool:
-        """Return whether the version after a position is there, of the same table.
-
-        Raises:
-            TableGoneError, TableReplacedError, TableVersionGoneError: See the errors.
-        """
         last, table = position.group.last, position.group.table
         has_next, digest = self._has(last + 1), self._digest(last)
         if digest and digest != position.digest:
@@ -270,13 +239,8 @@ class _Log:
         return has_next
 
     def _require_readable(
-        self,
-        before: ChangeGroup,
-        version: int,
-        actions: list[Action],
-        partitions: tuple[str, ...],
+        self, before: ChangeGroup, version: int, actions: list[Action], partitions: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Check a version that changes the table's settings; return its partition columns."""
         protocol = next((one for one in actions if isinstance(one, Protocol)), None)
         metadata = next((one for one in actions if isinstance(one, Metadata)), None)
         if metadata is None:
@@ -306,7 +270,6 @@ class _Log:
             return None
 
     def _digest(self, version: int) -> str:
-        """Return the SHA-256 of an entry; `""` if it was removed."""
         data = self._entry(version)
         return "" if data is None else hashlib.sha256(data).hexdigest()
 
@@ -321,7 +284,6 @@ class _Log:
 
 
 def _changed_bytes(actions: list[Action]) -> Iterator[int]:
-    """Yield the size of each file that records changes of a version, at least 1."""
     for action in actions:
         if isinstance(action, ChangeFile) or (
             isinstance(action, AddFile | RemoveFile) and action.data_change

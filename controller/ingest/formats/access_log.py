@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -56,13 +57,7 @@ Row = Sequence[str]
 
 
 def read_access_log(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a log in order, up to the first wrong line.
-
-    Wrong lines go to `bad`: `access_log_invalid`, `value_type`, `value_missing`.
-
-    Raises:
-        FileRejectedError: `line_end`: the last line has no end.
-    """
+    """Yield the records of a log in order, up to the first wrong line, which `bad` has."""
     options, bad = reading.options, reading.bad
     layout = _Layout(combined=options.combined)
     origin = OriginColumns(reading.schema, options.lines, reading.file)
@@ -81,8 +76,6 @@ def read_access_log(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[p
 
 
 class _Layout:
-    """Splits lines of one layout into their parts."""
-
     def __init__(self, *, combined: bool) -> None:
         self._name, other = ("combined", "common") if combined else ("common", "combined")
         self._parts, self._line = _PARTS[combined], _LINES[combined]
@@ -90,7 +83,6 @@ class _Layout:
         self._hint = f", but of the {other} layout; declare options: {{layout: {other}}}"
 
     def rows(self, lines: list[str], first: int, bad: BadLines) -> tuple[list[Row], list[int]]:
-        """Return the parts of each line and its number; wrong lines go to `bad`."""
         rows, numbers = list[Row](), list[int]()
         fullmatch = self._line.fullmatch
         for number, raw in enumerate(lines, first):
@@ -116,16 +108,13 @@ class _Layout:
 
 
 class _Column:
-    """Builds the arrays of one declared column."""
-
     def __init__(self, field: Field) -> None:
         self.name = field.name
         self._field, self._type = field, arrow_type(field.type)
         self._text = ColumnBuilder(field, text=True) if field.name != "time" else None
-        self._times: dict[str, datetime | None] = {}
+        self._time = lru_cache(_TIMES_MAX)(_moment)  # many lines have the same
 
     def array(self, rows: Sequence[Row], numbers: Sequence[int], bad: BadLines) -> pa.Array | None:
-        """Return the column's values; `None` if one is wrong, which `bad` then has."""
         if self._text is not None:
             return self._text.array(self._texts(rows), numbers, bad)
         at = _NAMES.index("time")
@@ -147,16 +136,9 @@ class _Column:
         at = _NAMES.index(self.name)
         return [None if row[at] == "-" else row[at] for row in rows]
 
-    def _time(self, text: str) -> datetime | None:
-        """Return a moment in UTC, or `None` if there is none; many lines have the same."""
-        if text not in self._times:
-            if len(self._times) >= _TIMES_MAX:
-                self._times.clear()
-            self._times[text] = _moment(text)
-        return self._times[text]
-
 
 def _moment(text: str) -> datetime | None:
+    """Return a moment in UTC, or `None` if there is none."""
     try:
         sign = -1 if text[21] == "-" else 1
         if int(text[24:26]) > 59:

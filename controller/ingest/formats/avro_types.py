@@ -22,12 +22,7 @@ from controller.value_conversion import excerpt
 
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """Return the 64-bit number that begins at `at`, and the position of its end.
-
-    Raises:
-        IndexError: The data ends before the number does.
-        ValueError: The number has more than 64 bits.
-    """
+    """Return the 64-bit number that begins at `at`, and where it ends; raises as `Decode`."""
     byte = data[at]
     at += 1
     value = byte & 127
@@ -45,12 +40,12 @@ def read_long(data: bytes, at: int) -> tuple[int, int]:
 
 def damaged(message: str) -> NoReturn:
     """Refuse a file as `avro_damaged`."""
-    raise FileRejectedError(rule="avro_damaged", message=message)
+    raise FileRejectedError("avro_damaged", message)
 
 
 def limited(message: str) -> NoReturn:
     """Refuse a file as `avro_limits`."""
-    raise FileRejectedError(rule="avro_limits", message=message)
+    raise FileRejectedError("avro_limits", message)
 
 
 Decode = Callable[[bytes, int], tuple[Any, int]]
@@ -58,17 +53,9 @@ Decode = Callable[[bytes, int], tuple[Any, int]]
 
 Raises `IndexError` where the data ends too early, and `ValueError` where it is no such value.
 """
-
-
 _INT = 1 << 31
-
-
 _PRECISION_MAX = 38
-
-
 _DIGITS_MAX = 1000
-
-
 _EXACT = decimal.Context(prec=80)
 
 
@@ -84,10 +71,6 @@ class AvroType:
 
 def _wrong(message: str) -> NoReturn:
     raise ValueError(message)
-
-
-def _null(_data: bytes, at: int) -> tuple[None, int]:
-    return None, at
 
 
 def _boolean(data: bytes, at: int) -> tuple[bool, int]:
@@ -118,6 +101,10 @@ def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
     size, at = read_long(data, at)
     if size < 0:
         _wrong(f"a value with the length {size}")
+    return _take(data, at, size)
+
+
+def _take(data: bytes, at: int, size: int) -> tuple[bytes, int]:
     if at + size > len(data):
         raise IndexError
     return data[at : at + size], at + size
@@ -130,7 +117,7 @@ def _string(data: bytes, at: int) -> tuple[str, int]:
 
 PRIMITIVES: Mapping[str, AvroType] = MappingProxyType(
     {
-        "null": AvroType(_null, pa.null(), 0, "null"),
+        "null": AvroType(lambda _, at: (None, at), pa.null(), 0, "null"),
         "boolean": AvroType(_boolean, pa.bool_(), 1, "boolean"),
         "int": AvroType(_int, pa.int32(), 1, "int"),
         "long": AvroType(read_long, pa.int64(), 1, "long"),
@@ -286,33 +273,19 @@ def enum_type(symbols: Sequence[str]) -> AvroType:
 
 def fixed_type(size: int) -> AvroType:
     """Return a type of exactly `size` bytes."""
-
-    def decode(data: bytes, at: int) -> tuple[bytes, int]:
-        if at + size > len(data):
-            raise IndexError
-        return data[at : at + size], at + size
-
-    return AvroType(decode, pa.binary(), size, "fixed")
+    return AvroType(lambda data, at: _take(data, at, size), pa.binary(), size, "fixed")
 
 
 DEPTH_MAX = 32
-
-
 FIELDS_MAX = 1 << 14
-
-
 FIXED_BYTES_MAX = 1 << 20
 
 
 def record_fields(schema: Any) -> list[tuple[str, AvroType]]:
-    """Return the fields of a file's records, by name.
-
-    Raises:
-        FileRejectedError: `avro_damaged`, `avro_limits` or `column_type`.
-    """
+    """Return the fields of a file's records, by name; raises `avro_damaged`, `column_type`."""
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
         message = "the file's schema is not a record; only Avro records have named columns"
-        raise FileRejectedError(rule="column_type", message=message)
+        raise FileRejectedError("column_type", message)
     fields = _Schema().fields(schema)
     if sum(type_.bytes_min for _, type_ in fields) == 0:
         limited("records whose fields all take no bytes are not supported; add a field")
@@ -320,8 +293,6 @@ def record_fields(schema: Any) -> list[tuple[str, AvroType]]:
 
 
 class _Schema:
-    """Reads one schema; remembers its named types."""
-
     def __init__(self) -> None:
         self._named: dict[str, AvroType | None] = {}
         self._count = 0
@@ -363,7 +334,11 @@ class _Schema:
             return make(schema, namespace, depth)
         if kind == "array":
             items = self._type(schema.get("items"), namespace, depth + 1)
-            return array_type(_sized(items, "an array"))
+            if items.bytes_min == 0:
+                limited(
+                    "an array whose items take no bytes is not supported; use another item type"
+                )
+            return array_type(items)
         if kind == "map":
             return map_type(self._type(schema.get("values"), namespace, depth + 1))
         return logical_type(schema, self._type(kind, namespace, depth + 1))
@@ -375,12 +350,11 @@ class _Schema:
                 type_ = self._named[one]
                 if type_ is None:
                     message = f"type {excerpt(name)} contains itself, which is not supported"
-                    raise FileRejectedError(rule="column_type", message=message)
+                    raise FileRejectedError("column_type", message)
                 return type_
         damaged(f"the schema has no type {excerpt(name)}")
 
     def _begin(self, schema: Mapping[str, Any], namespace: str) -> tuple[str, str]:
-        """Note a named type that is being read; return its full name, and its namespace."""
         name = schema.get("name", "")
         space = schema.get("namespace", namespace)
         if not isinstance(name, str) or not isinstance(space, str):
@@ -414,9 +388,3 @@ class _Schema:
             damaged(f"the size of fixed {excerpt(name)} must be from 0 to {FIXED_BYTES_MAX}")
         self._named[name] = type_ = logical_type(schema, fixed_type(size))
         return type_
-
-
-def _sized(type_: AvroType, what: str) -> AvroType:
-    if type_.bytes_min == 0:
-        limited(f"{what} whose items take no bytes is not supported; use another item type")
-    return type_

@@ -1,12 +1,8 @@
 """Notes about a file that is read: its wrong lines, remarks, on which line each record begins.
 
-A reader notes a wrong line and continues, so that the producer can repair all wrong lines at
-once. By default the file is rejected as a whole: after the first wrong line no more records are
-yielded. At most 100 lines are reported, the first ones. The reader continues for a bounded number
-of lines; `lines_more` says that later lines may be wrong too.
-
-A source can also have wrong records put aside (`cbp.model.source.bad_records`). Then the others
-are yielded, and those that were put aside are kept with their text, up to the source's limits.
+A reader notes a wrong line and continues, for a bounded number of lines, so that the producer can
+repair all wrong lines at once; after the first one no more records are yielded. A source can also
+have wrong records put aside (`cbp.model.source.bad_records`): then the others are yielded.
 """
 
 from __future__ import annotations
@@ -90,23 +86,16 @@ class Notes:
 
     def to_json(self) -> dict[str, Any]:
         """Return the remarks as JSON values; usual values are left out."""
-        noted: dict[str, Any] = {}
-        if self._extra:
-            noted["ignored_columns"] = sorted(
-                n.encode(errors="replace").decode() for n in self._extra
-            )
-        if self.missing:
-            noted["missing_columns"] = list(self.missing)
-        if self.compression != "none":
-            noted["compression"] = self.compression
-        if self.last_line_open:
-            noted["last_line_open"] = True
-        if self.lines:
-            noted["lines"] = [list(pair) for pair in self.lines]
-        if self.rejected:
-            noted["rejected_rows"] = len(self.rejected)
-            noted[REJECTED] = [row.to_json() for row in self.rejected]
-        return noted
+        noted: dict[str, Any] = {
+            "ignored_columns": sorted(n.encode(errors="replace").decode() for n in self._extra),
+            "missing_columns": list(self.missing),
+            "compression": self.compression if self.compression != "none" else "",
+            "last_line_open": self.last_line_open,
+            "lines": [list(pair) for pair in self.lines],
+            "rejected_rows": len(self.rejected),
+            REJECTED: [row.to_json() for row in self.rejected],
+        }
+        return {name: value for name, value in noted.items() if value}
 
 
 LINES_MAX = 100
@@ -119,12 +108,7 @@ _Row = TypeVar("_Row")
 
 
 class BadLines:
-    """Collects the wrong lines of one file.
-
-    Attributes:
-        rejects_rows: Whether wrong records are rejected one by one, and the others yielded.
-        lines: The lines on which the yielded records begin.
-    """
+    """Collects the wrong lines of one file; if it `rejects_rows`, the others are yielded."""
 
     def __init__(self, policy: BadRecords = QUARANTINE_FILE) -> None:
         self._policy, self.rejects_rows = policy, policy.rejects_rows
@@ -156,11 +140,7 @@ class BadLines:
     def add(
         self, rule: str, message: str, *, line: int, column: str | None = None, cause: str = ""
     ) -> None:
-        """Note a mistake; the arguments are those of `FileRejectedError`.
-
-        Raises:
-            FileRejectedError: `bad_records`: more records are wrong than the source allows.
-        """
+        """Note a mistake; raises `bad_records` if more records are wrong than the source allows."""
         if self.wants(line):
             short = message if len(message) <= _MESSAGE_MAX else message[:_MESSAGE_MAX] + "..."
             bad_line = BadLine(line, column, rule, short, cause[:_MESSAGE_MAX])
@@ -183,12 +163,7 @@ class BadLines:
                 raise self.error(more=True)
 
     def end(self, records: int = 0) -> tuple[BadLine, ...]:
-        """Return the rejected records, by line, at the end of the file.
-
-        Raises:
-            FileRejectedError: There are mistakes, and the source rejects whole files; or
-                `bad_records`.
-        """
+        """Return the rejected records, by line; or raise the mistakes, or `bad_records`."""
         if self._lines:
             raise self.error(more=self._dropped)
         count, share = len(self._rejected), self._policy.share
@@ -211,8 +186,7 @@ class BadLines:
     ) -> pa.RecordBatch | None:
         """Build a batch of rows; without wrong rows, if the source rejects single records.
 
-        Args:
-            build: Returns a batch; `None` after it has noted a mistake in at least one row.
+        `build` returns `None` after it has noted a mistake in at least one row.
         """
         while rows:
             if self._rejected:
@@ -241,16 +215,8 @@ class BadLines:
 
     def _too_many(self, how_many: str) -> FileRejectedError:
         lines = [self._rejected[line] for line in sorted(self._rejected)[:LINES_MAX]]
-        first = lines[0]
-        return FileRejectedError(
-            rule="bad_records",
-            message=f"{how_many}. The first mistake: {first.message}",
-            line=first.line,
-            column=first.column,
-            cause=first.cause,
-            lines=tuple(lines),
-            lines_more=True,
-        )
+        message = f"{how_many}. The first mistake: {lines[0].message}"
+        return _error_of(lines, more=True, rule="bad_records", message=message)
 
     def joined(self, last: FileRejectedError) -> FileRejectedError:
         """Return the mistakes so far together with `last`, the error that ended the reading."""
@@ -266,15 +232,16 @@ class BadLines:
     def error(self, *, more: bool) -> FileRejectedError:
         """Return the error of the earliest line; it lists all others."""
         first = self._lines[0]
-        return FileRejectedError(
-            rule=first.rule,
-            message=first.message,
-            line=first.line,
-            column=first.column,
-            cause=first.cause,
-            lines=tuple(self._lines),
-            lines_more=more,
-        )
+        return _error_of(self._lines, more=more, rule=first.rule, message=first.message)
+
+
+def _error_of(
+    lines: Sequence[BadLine], *, more: bool, rule: str, message: str
+) -> FileRejectedError:
+    line, column, cause = lines[0].line, lines[0].column, lines[0].cause
+    return FileRejectedError(
+        rule, message, line=line, column=column, cause=cause, lines=tuple(lines), lines_more=more
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,11 @@
 """The columns of a source's schema, from text, from parsed JSON, and from files with types.
 
 Text and JSON (`ColumnBuilder`) are converted in bulk where that is certainly exact, and one by one
-otherwise. The bulk conversion accepts nothing that `value_conversion` would reject, and gives the
-same result (tests/controller/ingest/formats/test_column_builder.py compares them).
+otherwise, with the same result (tests/controller/ingest/formats/test_column_builder.py).
 
 Arrow columns (`ArrowColumns`) are cast only where no value can change. Accepted: the declared type,
-other widths of the same kind when every value fits, and dictionaries of it. A timestamp without a
-zone is accepted if the source names a zone. A column that the file lacks is null. A column that the
-schema lacks is rejected unless the source ignores these. Anything else is rejected, with the column
-and the row.
+other widths of the same kind when every value fits, and dictionaries of it; a timestamp without a
+zone, if the source names a zone. A column that the file lacks is null.
 """
 
 from __future__ import annotations
@@ -61,19 +58,11 @@ _CHARACTERS = {
 }
 _DAY = "[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}"
 _MOMENT = rf"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?"
-_TEXT_PATTERNS = {
-    "BOOLEAN": "(true|false)",
-    "DATE": _DAY,
-    "TIMESTAMP": f"{_MOMENT}Z",
-}
+_TEXT_PATTERNS = {"BOOLEAN": "(true|false)", "DATE": _DAY, "TIMESTAMP": f"{_MOMENT}Z"}
 
 
 class ColumnBuilder:
-    """Builds the arrays of one column.
-
-    Args:
-        text: Whether values are CSV cells; otherwise they are parsed JSON.
-    """
+    """Builds the arrays of one column, of CSV cells (`text`) or of parsed JSON."""
 
     def __init__(self, field: Field, rules: ValueRules = STRICT, *, text: bool) -> None:
         self.field, self._rules = field, rules
@@ -85,11 +74,7 @@ class ColumnBuilder:
         )
 
     def array(self, values: Sequence[Any], lines: Sequence[int], bad: BadLines) -> pa.Array | None:
-        """Return the values as one array; null where a value is `None`.
-
-        Returns `None` if a value is wrong; `bad` then has the lines, as `value_type` or
-        `value_missing`.
-        """
+        """Return the values as one array; `None` if one is wrong, whose lines `bad` then has."""
         try:
             array = self._bulk(values)
         except MemoryError:
@@ -137,18 +122,17 @@ class ColumnBuilder:
         if self._kind == "STRING":
             return text
         if characters := _CHARACTERS.get(self._kind):
-            return None if _bytes(text).translate(None, characters) else self._number(text)
+            if _bytes(text).translate(None, characters):
+                return None
+            is_real = self._kind in ("DOUBLE", "FLOAT")
+            return self.of_numbers(text.cast(pa.float64())) if is_real else text.cast(self.type)
         if self._kind == "TIMESTAMP" and self._rules.zone is UTC and _are(text, _MOMENT):
             return text.cast(pa.timestamp("us")).cast(self.type)
         pattern = _TEXT_PATTERNS.get(self._kind)
         return text.cast(self.type) if pattern and _are(text, pattern) else None
 
     def of_sound_text(self, text: pa.Array) -> pa.Array:
-        """Return strings as one array.
-
-        Raises:
-            pa.ArrowException, ValueError: A value may be wrong; `array` finds out which.
-        """
+        """Return strings as one array; raises if a value may be wrong: `array` finds out which."""
         try:
             array = self.of_text(text)
         except pa.ArrowException:
@@ -163,14 +147,8 @@ class ColumnBuilder:
         array = numbers.cast(self.type, safe=False)
         return array if _all(pc.is_finite(array)) else None
 
-    def _number(self, text: pa.Array) -> pa.Array | None:
-        if self._kind in ("DOUBLE", "FLOAT"):
-            return self.of_numbers(text.cast(pa.float64()))
-        return text.cast(self.type)
-
 
 def _bytes(text: pa.Array) -> bytes:
-    """Return the characters of all strings of an array, one string after the other."""
     _, ends, data = text.buffers()
     if not len(text) or data is None:
         return b""
@@ -204,9 +182,10 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
     """Return the message for a key or column that the schema lacks."""
     near = get_close_matches(name[:50].lower(), [column.lower() for column in columns[:200]], 1)
     meant = next((f"; is it {c!r}?" for c in columns if near and c.lower() == near[0]), "")
+    spelled = name if _COLUMN.fullmatch(name) else "NAME"
     return (
         f"{excerpt(name)} is not a column of the schema, which has {_listed(columns)}{meant}. To "
-        f"take in this column, add `{_spelled(name)} TYPE` to the source's schema and register "
+        f"take in this column, add `{spelled} TYPE` to the source's schema and register "
         "the new version (`cbp infer FILE` prints the type). To ignore columns that the schema "
         'lacks, declare options: {unknown: "ignore"} in the source; with {unknown: "add"} the '
         "service adds such columns to the schema"
@@ -214,23 +193,13 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
 
 
 def refuse_column(name: str, line: int, reading: Reading) -> None:
-    """Note that the record of a line has a column that the schema lacks.
-
-    Raises:
-        FileRejectedError: The source adds such columns, so the record is not rejected; or as
-            `BadLines.add`.
-    """
+    """Note a column that the schema lacks; raise `column_unknown` if the source adds such ones."""
     bad = reading.bad
     if bad.rejects_rows and reading.options.rules.add_unknown:
         message = unknown_column(name, reading.schema.names)
-        raise FileRejectedError(rule="column_unknown", message=message, line=line)
+        raise FileRejectedError("column_unknown", message, line=line)
     if bad.wants(line):
         bad.add("column_unknown", unknown_column(name, reading.schema.names), line=line)
-
-
-def _spelled(name: str) -> str:
-    """Return a column's name as a schema has it, or a placeholder."""
-    return name if _COLUMN.fullmatch(name) else "NAME"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -248,11 +217,7 @@ class BatchBuilder:
     def batch(
         self, values: Sequence[Sequence[Any]], lines: Sequence[int], bad: BadLines
     ) -> pa.RecordBatch | None:
-        """Return one batch, or `None` if a row is wrong; `bad` then has the lines.
-
-        Args:
-            values: The values of each column of the schema, in its order.
-        """
+        """Return a batch of each column's values; `None` if a row is wrong, which `bad` has."""
         arrays = [
             column.array(column_values, lines, bad)
             for column, column_values in zip(self.columns, values, strict=True)
@@ -263,11 +228,7 @@ class BatchBuilder:
 
 
 class OriginColumns:
-    r"""Columns for the origin of a record; the options `file_name` and `line_number` name them.
-
-    Args:
-        file: Name of the file as it was dropped; bytes that are not UTF-8 become `\xff`.
-    """
+    r"""Columns for the origin of a record; the options `file_name` and `line_number` name them."""
 
     def __init__(self, schema: Schema, options: LineOptions, file: str) -> None:
         self._file_name, self._line_number = options.file_name, options.line_number
@@ -289,14 +250,7 @@ class OriginColumns:
         schema: pa.Schema,
         bad: BadLines,
     ) -> pa.RecordBatch | None:
-        """Return a batch of `arrays` and of these columns.
-
-        Args:
-            arrays: One for each of `others`; `None` for a column with a wrong value.
-
-        Returns:
-            `None` if a row is wrong.
-        """
+        """Return a batch of these columns and of arrays for `others`; `None` if a row is wrong."""
         if self._file_name:
             names = pa.repeat(pa.scalar(self._file, pa.string()), len(numbers))
             arrays[self._file_name] = names
@@ -321,11 +275,7 @@ class ArrowColumns:
         self._target = arrow_schema(reading.schema)
 
     def present(self, actual: pa.Schema) -> list[str]:
-        """Check a file's columns; return the declared columns that it has.
-
-        Raises:
-            FileRejectedError: `column_missing`, `column_unknown` or `column_type`.
-        """
+        """Return the declared columns that a file has; raises a `column_...` rule."""
         _check_columns(self._schema, actual, self._rules)
         names = self._schema.names
         self._notes.extra_columns(set(actual.names) - set(names))
@@ -333,17 +283,7 @@ class ArrowColumns:
         return [name for name in names if name in actual.names]
 
     def batch(self, part: pa.RecordBatch, lines: Sequence[int]) -> pa.RecordBatch | None:
-        """Return a batch; `None` if there is nothing to yield.
-
-        Wrong rows are reported: `value_range`, `value_missing`, `encoding`.
-
-        Args:
-            part: Columns that `present` returned.
-            lines: Number of each row, without gaps.
-
-        Raises:
-            FileRejectedError: `column_type`.
-        """
+        """Return a batch of the columns of `present`; `None` if all its rows are wrong."""
 
         def build(rows: Sequence[int], numbers: Sequence[int]) -> pa.RecordBatch | None:
             some = part if len(rows) == part.num_rows else part.take(pa.array(rows, pa.int64()))
@@ -369,7 +309,7 @@ class ArrowColumns:
             array = _converted(values, target, self._rules)
         except pa.ArrowNotImplementedError as exc:
             message = f"expected {field.type}, got {values.type}"
-            raise FileRejectedError(rule="column_type", message=message, column=field.name) from exc
+            raise FileRejectedError("column_type", message, column=field.name) from exc
         except pa.ArrowInvalid:
             # A cast of a map looks at all entries in memory, those of rows that were cut off too.
             values = values.take(pa.array(range(len(values)), pa.int64()))
@@ -383,7 +323,6 @@ class ArrowColumns:
     def _note_texts(
         self, values: pa.Array, field: Field, target: pa.DataType, lines: Sequence[int]
     ) -> None:
-        """Report the rows that hold a text which is not UTF-8."""
         noted = 0
         for at, line in enumerate(lines):
             # In the declared type, as a dictionary holds the texts of other rows, too.
@@ -401,7 +340,6 @@ class ArrowColumns:
         lines: Sequence[int],
         error: Exception,
     ) -> None:
-        """Report the rows that do not fit; if each row fits alone, report the first one."""
         cause, noted = excerpt(str(error)), 0
         for at, line in enumerate(lines):
             one = actual.take(pa.array([at], pa.int64()))
@@ -425,8 +363,7 @@ class ArrowColumns:
 def _is_all_text(values: pa.Array) -> bool:
     """Return whether all texts are UTF-8, however deep: most formats of columns do not check it.
 
-    Raises:
-        ArrowInvalid: If the column is damaged otherwise.
+    Raises `ArrowInvalid` if the column is damaged otherwise.
     """
     try:
         values.validate(full=True)
@@ -438,7 +375,6 @@ def _is_all_text(values: pa.Array) -> bool:
 
 
 def _text_of(row: pa.RecordBatch) -> str:
-    """Return a row as one JSON object, for people."""
     try:
         values = row.to_pylist()[0]
     except (OverflowError, ValueError):  # a time that Python has not
@@ -448,7 +384,6 @@ def _text_of(row: pa.RecordBatch) -> str:
 
 
 def _text_of_value(one: pa.Array) -> str:
-    """Return the only value of an array for people, as Arrow shows it if Python cannot."""
     try:
         return str(one[0])
     except (OverflowError, ValueError):
@@ -484,27 +419,27 @@ def _check_columns(schema: Schema, actual: pa.Schema, rules: ValueRules) -> None
             f"the file has none of the declared columns {excerpt(', '.join(schema.names))}; it "
             f"has the columns {has}"
         )
-        raise FileRejectedError(rule="column_missing", message=message)
+        raise FileRejectedError("column_missing", message)
     unknown = next((name for name in actual.names if name not in known), None)
     if unknown is not None and not rules.ignore_unknown:
         message = unknown_column(unknown, schema.names)
-        raise FileRejectedError(rule="column_unknown", message=message, column=unknown[:100])
+        raise FileRejectedError("column_unknown", message, column=unknown[:100])
     for field in schema.fields:
         if names[field.name] > 1:
             message = "the file has this column more than once"
-            raise FileRejectedError(rule="column_type", message=message, column=field.name)
+            raise FileRejectedError("column_type", message, column=field.name)
         if field.name not in names:
             if not field.nullable:
                 message = (
                     f"the file lacks this column, which is NOT NULL; the file has the columns {has}"
                 )
-                raise FileRejectedError(rule="column_missing", message=message, column=field.name)
+                raise FileRejectedError("column_missing", message, column=field.name)
         else:
             type_ = actual.field(field.name).type
             if not _fits(field.type, type_, rules):
                 shown = str(type_)[:200]
                 message = f"expected {field.type}, got {shown}{_hint(field.type, type_, rules)}"
-                raise FileRejectedError(rule="column_type", message=message, column=field.name)
+                raise FileRejectedError("column_type", message, column=field.name)
 
 
 def _hint(declared: DataType, actual: pa.DataType, rules: ValueRules) -> str:
@@ -517,8 +452,6 @@ def _hint(declared: DataType, actual: pa.DataType, rules: ValueRules) -> str:
 
 
 def _fits(declared: DataType, actual: pa.DataType, rules: ValueRules, *, top: bool = True) -> bool:
-    """Return whether a column of this Arrow type may hold values of the declared type."""
-
     def inner(declared: DataType, actual: pa.DataType) -> bool:
         return _fits(declared, actual, rules, top=False)
 
@@ -551,25 +484,17 @@ def _fits(declared: DataType, actual: pa.DataType, rules: ValueRules, *, top: bo
     return _SAME_KIND[declared.kind](actual)
 
 
-def _is_text(actual: pa.DataType) -> bool:
-    return bool(pt.is_string(actual) or pt.is_large_string(actual) or pt.is_string_view(actual))
-
-
-def _is_bytes(actual: pa.DataType) -> bool:
-    kinds = (pt.is_binary, pt.is_large_binary, pt.is_fixed_size_binary, pt.is_binary_view)
-    return any(kind(actual) for kind in kinds)
+def _any_of(*kinds: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    return lambda actual: any(kind(actual) for kind in kinds)
 
 
 _SAME_KIND: dict[str, Callable[[pa.DataType], bool]] = {
-    "STRING": _is_text,
-    "BIGINT": pt.is_integer,
-    "INT": pt.is_integer,
-    "SMALLINT": pt.is_integer,
-    "TINYINT": pt.is_integer,
+    "STRING": _any_of(pt.is_string, pt.is_large_string, pt.is_string_view),
+    **dict.fromkeys(INTEGER_BITS, pt.is_integer),
     "DOUBLE": pt.is_floating,
-    "FLOAT": lambda actual: bool(pt.is_float32(actual) or pt.is_float16(actual)),
+    "FLOAT": _any_of(pt.is_float32, pt.is_float16),
     "BOOLEAN": pt.is_boolean,
-    "BINARY": _is_bytes,
+    "BINARY": _any_of(pt.is_binary, pt.is_large_binary, pt.is_fixed_size_binary, pt.is_binary_view),
     "DATE": pt.is_date32,
     "TIMESTAMP": pt.is_timestamp,
     "DECIMAL": pt.is_decimal,

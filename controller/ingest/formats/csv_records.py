@@ -46,11 +46,7 @@ _LF, _CR = b"\n\r"
 
 
 class CsvColumns:
-    """Parses blocks of one file.
-
-    Args:
-        places: Position of each declared column in the file; `None` for a missing column.
-    """
+    """Parses blocks of a file that has the declared columns at `places`; `None`: it lacks one."""
 
     def __init__(
         self, options: CsvOptions, builder: BatchBuilder, places: Sequence[int | None], width: int
@@ -110,7 +106,6 @@ class CsvColumns:
 
 
 def _has_plain_lines(data: bytes) -> bool:
-    """Return whether no line is blank, and an LF follows each CR."""
     if data.startswith((b"\n", b"\r", b"\xef\xbb\xbf")) or b"\n\n" in data:
         return False
     ends = data.count(b"\r")
@@ -148,14 +143,7 @@ _HEADER = re.compile(r"[\r\n]*+[^\n]++")
 
 
 def read_csv(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order, up to the first wrong one.
-
-    Wrong lines go to `bad`: `csv_fields`, `value_type`, `value_missing`.
-
-    Raises:
-        FileRejectedError: `csv_quote`, `csv_header`, `line_end`, `column_missing` or
-            `column_unknown`: the rest cannot be read.
-    """
+    """Yield the records of a file in order, up to the first wrong one, which `bad` has."""
     options, reader = reading.options, _Reader(reading)
     for block in _header_apart(blocks) if options.csv.header else blocks:
         yield from reader.batches(block)
@@ -164,7 +152,6 @@ def read_csv(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.Recor
 
 
 def _header_apart(blocks: Iterable[TextBlock]) -> Iterator[TextBlock]:
-    """Cut the first line that is not blank off the block that has it."""
     is_blank = True
     for block in blocks:
         if is_blank and (text := _HEADER.match(block.text)):
@@ -179,8 +166,6 @@ def _header_apart(blocks: Iterable[TextBlock]) -> Iterator[TextBlock]:
 
 
 class _Reader:
-    """Reads the blocks of one file: records to batches; wrong lines go to `bad`."""
-
     def __init__(self, reading: Reading) -> None:
         self._reading, self._bad = reading, reading.bad
         self._options = reading.options.csv
@@ -213,7 +198,6 @@ class _Reader:
                 yield batch
 
     def _whole(self, block: TextBlock) -> pa.RecordBatch | None:
-        """Return all records of a block, if none of them is odd."""
         limits, size = self._reading.limits, len(block.text)
         # After a wrong line no record is yielded, but each further wrong line is named.
         if self._columns is None or self._records.is_open or self._bad.refuses:
@@ -240,11 +224,10 @@ class _Reader:
         return self._builder.batch(_columns(rows, self._places), numbers, self._bad)
 
     def end(self) -> None:
-        """Check that the file has a header, and that its last record is whole."""
         self._records.check_closed()
         if self._columns is None:
             message = "the file is empty; expected a header line"
-            raise FileRejectedError(rule="csv_header", message=message, line=1)
+            raise FileRejectedError("csv_header", message, line=1)
 
 
 def _line_of(cells: Cells, options: CsvOptions) -> str:
@@ -261,7 +244,6 @@ def _line_of(cells: Cells, options: CsvOptions) -> str:
 
 
 def _drop_odd(numbers: list[int], rows: list[Cells], width: int, bad: BadLines) -> None:
-    """Report to `bad` the rows that do not have `width` fields; remove them and their numbers."""
     if set(map(len, rows)) <= {width}:
         return
     for number, cells in zip(numbers, rows, strict=True):
@@ -274,44 +256,37 @@ def _drop_odd(numbers: list[int], rows: list[Cells], width: int, bad: BadLines) 
 
 
 def _columns(rows: Sequence[Cells], places: list[int | None]) -> list[Sequence[str | None]]:
-    """Return the values of each declared column."""
     columns = list(zip(*rows, strict=True))
     nothing = [None] * len(rows)
     return [nothing if at is None else columns[at] for at in places]
 
 
 def _places(line: int, header: Cells, reading: Reading) -> tuple[list[int | None], int]:
-    """Return the position in the file of each declared column, and the file's width."""
     schema, notes = reading.schema, reading.notes
     names = [cell or "" for cell in header]
     if len(names) > COLUMNS_MAX:
         message = f"the header names more than {COLUMNS_MAX} columns"
-        raise FileRejectedError(rule="csv_header", message=message, line=line)
+        raise FileRejectedError("csv_header", message, line=line)
     places = {name: at for at, name in enumerate(names)}
     if len(places) < len(names):
         twice = next(name for at, name in enumerate(names) if places[name] != at)
-        message = f"the header names {excerpt(twice)} twice"
-        raise FileRejectedError(rule="csv_header", message=message, line=line)
+        raise FileRejectedError("csv_header", f"the header names {excerpt(twice)} twice", line=line)
     if not places.keys() & set(schema.names):
         message = (
             f"the header {excerpt(', '.join(names))} names none of the declared columns "
             f"{', '.join(schema.names)}; is the header missing, or is the delimiter wrong?"
         )
-        raise FileRejectedError(rule="csv_header", message=message, line=line)
+        raise FileRejectedError("csv_header", message, line=line)
     known = set(schema.names)
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None and not reading.options.rules.ignore_unknown:
         message = unknown_column(unknown, schema.names)
-        raise FileRejectedError(
-            rule="column_unknown", message=message, line=line, column=unknown[:100]
-        )
+        raise FileRejectedError("column_unknown", message, line=line, column=unknown[:100])
     for field in schema.fields:
         if field.name not in places and not field.nullable:
             has = excerpt(", ".join(names))
             message = f"the header lacks this column, which is NOT NULL; the header has {has}"
-            raise FileRejectedError(
-                rule="column_missing", message=message, line=line, column=field.name
-            )
+            raise FileRejectedError("column_missing", message, line=line, column=field.name)
     notes.extra_columns(places.keys() - set(schema.names))
     notes.missing = tuple(name for name in schema.names if name not in places)
     return [places.get(name) for name in schema.names], len(names)
@@ -322,9 +297,7 @@ class _Records:
 
     Each character is examined a bounded number of times, whatever the quotes. If a record is still
     open at the end of its line, its cells so far are kept and parsing resumes where it stopped.
-
-    Attributes:
-        width: Number of columns; `0` until the header, which is the first record, says it.
+    `width` is 0 until the header, which is the first record, says it.
     """
 
     def __init__(self, options: CsvOptions, record_bytes_max: int) -> None:
@@ -346,7 +319,6 @@ class _Records:
 
     @property
     def is_open(self) -> bool:
-        """Whether a record continues in the next line."""
         return self._open is not None
 
     def read(self, lines: Iterable[str], first: int) -> tuple[list[int], list[Cells]]:
@@ -358,12 +330,11 @@ class _Records:
         return numbers, rows
 
     def check_closed(self) -> None:
-        """Raise `csv_quote` if a record is open."""
         if self.is_open:
             message = (
                 "a quoted field that begins in this record is not closed before the end of the file"
             )
-            raise FileRejectedError(rule="csv_quote", message=message, line=self._first)
+            raise FileRejectedError("csv_quote", message, line=self._first)
 
     def _records(self, lines: Iterable[str], first: int) -> Iterator[tuple[int, Cells]]:
         for number, line in enumerate(lines, first):
@@ -384,7 +355,6 @@ class _Records:
             yield self._first, whole
 
     def _begin(self, line: str) -> Cells | None:
-        """Return the cells of a record; `None` if a quote is open at the end of the line."""
         delimiter, quote, null = self._options.delimiter, self._options.quote, self._options.null
         text = line.removesuffix("\r")
         if quote and "\r" not in text and len(text) <= _QUICK_CHARACTERS:
@@ -401,7 +371,6 @@ class _Records:
         return self._take(line, 0)
 
     def _take(self, line: str, at: int) -> Cells | None:
-        """Take cells up to the line's end, starting at a cell or inside a quoted cell."""
         delimiter, quote, null = self._options.delimiter, self._options.quote, self._options.null
         cell: str | None
         while True:
@@ -417,7 +386,8 @@ class _Records:
                 end = len(line) if end < 0 else end
                 cell = line[at:end].removesuffix("\r") if end == len(line) else line[at:end]
                 if "\r" in cell:
-                    self._bare_cr()
+                    message = "a CR without LF inside a record; lines end with LF or CR LF"
+                    raise FileRejectedError("line_end", message, line=self._first)
                 cell = None if cell == null else cell
             self._cells.append(cell)
             if end == len(line) or len(self._cells) > COLUMNS_MAX:
@@ -425,7 +395,6 @@ class _Records:
             at = end + 1
 
     def _take_quoted(self, line: str, at: int) -> int | None:
-        """Take the text inside quotes; return the position of the delimiter or the line's end."""
         quote = self._options.quote
         match = self._inside.match(line, at)
         assert match is not None, "the pattern matches the empty text"
@@ -439,12 +408,8 @@ class _Records:
             return len(line)
         if end < len(line) and line[end] != self._options.delimiter:
             message = f"text after a closing quote: {excerpt(line[end : end + 40])}"
-            raise FileRejectedError(rule="csv_quote", message=message, line=self._first)
+            raise FileRejectedError("csv_quote", message, line=self._first)
         return end
-
-    def _bare_cr(self) -> None:
-        message = "a CR without LF inside a record; lines end with LF or CR LF"
-        raise FileRejectedError(rule="line_end", message=message, line=self._first)
 
     def _check_size(self) -> None:
         if self._size > self._record_bytes_max:
@@ -452,4 +417,4 @@ class _Records:
                 f"a quoted field is still open after {self._record_bytes_max} bytes; "
                 "a closing quote is missing"
             )
-            raise FileRejectedError(rule="csv_quote", message=message, line=self._first)
+            raise FileRejectedError("csv_quote", message, line=self._first)

@@ -17,12 +17,9 @@ again and moved like any dropped file. The folder of the table is the source's, 
     removed, added          else: rows that were deleted, and rows that were inserted
     the same file in both   only what its two deletion vectors differ by
 
-Files that only were rewritten (`dataChange: false`, as by OPTIMIZE) hold no change. Deletions come
-before insertions. The table is written by others: paths that lead out of its folder are refused,
-and what the protocol leaves open is refused, not guessed. Each data file is read and checked as a
-dropped Parquet file is. Columns that a file lacks are null, and columns that the schema lacks are
-refused or left out as the source's option `unknown` says. Wrong rows are counted over all files,
-from 1.
+Files that only were rewritten (`dataChange: false`, as by OPTIMIZE) hold no change. The table is
+written by others: paths that lead out of its folder are refused, and what the protocol leaves open
+is refused, not guessed. Wrong rows are counted over all files, from 1.
 
 Source: Delta protocol, "Change Data Files", "Reader Requirements for Change Data Feed".
 """
@@ -87,11 +84,9 @@ def last_version(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChangeGroup:
-    """The part of a table that is read for one increment.
+    """What is read of a table for one increment: the changes of versions `first` to `last`.
 
-    Attributes:
-        first, last: The versions whose changes are read, both inclusive.
-        snapshot: Whether to read all rows of version `last` instead, each as an insert.
+    Of a `snapshot`, all rows of version `last` are read instead, each as an insert.
     """
 
     table: str
@@ -181,11 +176,9 @@ def unsupported(metadata: Metadata, protocol: Protocol | None) -> str:
 
 @dataclass(slots=True)
 class ChangedRows:
-    """Rows of one file.
+    """Rows of one file, of one type of `change`, or each of its own (`""`).
 
-    Attributes:
-        size, rows: Bytes and rows of the file, according to the log; `UNKNOWN` if it has none.
-        change: The type of change of all rows; `""` if each row has its own.
+    The log says its `size` and `rows`, or they are `UNKNOWN`.
     """
 
     path: str
@@ -214,25 +207,15 @@ class ChangedRows:
         return batch
 
     def check_counts(self, size: int) -> None:
-        """Compare the file, after all of it was read, with its entry in the log.
-
-        Raises:
-            FileRejectedError: `delta_damaged`.
-        """
+        """Compare the file, once it was read, with its entry in the log; raises `delta_damaged`."""
         for what, has, said in (("bytes", size, self.size), ("rows", self.read, self.rows)):
             if said not in (has, UNKNOWN):
                 message = f"the file has {has} {what}, but the table's log says {said}"
-                raise FileRejectedError(rule="delta_damaged", message=message)
+                raise FileRejectedError("delta_damaged", message)
 
 
 def changed_files(table: str, group: ChangeGroup) -> Iterator[ChangedRows]:
-    """Yield the files of a group of versions, in order.
-
-    Raises:
-        FileRejectedError: `delta_version_gone`, `delta_table_replaced`, `delta_unsupported` or
-            `delta_damaged`.
-        OSError: The table cannot be reached now.
-    """
+    """Yield the files of a group of versions, in order; raises a `delta_...` rule or `OSError`."""
     log = DeltaLog(table, LocalFiles())
     if group.snapshot:
         with _rejected(table):
@@ -281,7 +264,7 @@ def _rows(
 ) -> ChangedRows:
     if missing := [name for name in group.partitions if name not in file.partition_values]:
         message = f"the log has no value of partition column {missing[0]!r} for {file.path}"
-        raise FileRejectedError(rule="delta_unsupported", message=message)
+        raise FileRejectedError("delta_unsupported", message)
     path = _inside(table, unquote(file.path))
     dead = None if only is not None or isinstance(file, ChangeFile) else _vector(table, file)
     rows = file.rows if isinstance(file, AddFile) else UNKNOWN
@@ -300,15 +283,11 @@ def _vector(table: str, file: AddFile | RemoveFile) -> BitMap64 | None:
 
 
 def _inside(table: str, path: str) -> str:
-    """Return the place of a file that the log names; it is in the table's folder.
-
-    Raises:
-        FileRejectedError: `delta_unsupported`.
-    """
+    """Return the place of a file that the log names; raises unless it is in the table's folder."""
     place = os.path.realpath(os.path.join(table, path))
     if not Path(place).is_relative_to(table):
         message = f"{path} is outside the table's folder; such files are not read"
-        raise FileRejectedError(rule="delta_unsupported", message=message)
+        raise FileRejectedError("delta_unsupported", message)
     return place
 
 
@@ -323,7 +302,6 @@ def _require_table(metadata: Metadata, group: ChangeGroup) -> None:
 
 @contextmanager
 def _rejected(table: str) -> Iterator[None]:
-    """Turn errors of reading a table into rejections; `OSError` if the whole table is away."""
     try:
         yield
     except FileRejectedError:
@@ -331,7 +309,7 @@ def _rejected(table: str) -> Iterator[None]:
     except (NotFoundError, FileLostError) as error:
         raise gone(table, error.message) from error
     except CbpError as error:
-        raise FileRejectedError(rule="delta_damaged", message=error.message) from error
+        raise FileRejectedError("delta_damaged", error.message) from error
 
 
 def gone(table: str, what: str) -> FileRejectedError:
@@ -343,7 +321,7 @@ def gone(table: str, what: str) -> FileRejectedError:
         "Restore it and readmit this file unchanged. Or discard this file, and read the table "
         "through a source with another name, which begins with all rows"
     )
-    return FileRejectedError(rule="delta_version_gone", message=message)
+    return FileRejectedError("delta_version_gone", message)
 
 
 CHANGE, IS_CHANGE = "_change_type", "__is_cdc"
@@ -358,12 +336,7 @@ _NAMES = {
 
 
 def read_changes(content: ClaimedContent, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the changed rows with the source's schema, in the order of the table's versions.
-
-    Raises:
-        FileRejectedError: `format_mismatch`, a `delta_...` rule, or a rule of `read_parquet`.
-        OSError: The table cannot be reached now.
-    """
+    """Yield the changed rows with the source's schema, in the order of the table's versions."""
     data = content.read(BYTES_MAX)
     content.finish()
     try:
@@ -373,23 +346,18 @@ def read_changes(content: ClaimedContent, reading: Reading) -> Iterator[pa.Recor
             "this source reads its records from a Delta table, not from dropped files; drop files "
             "into another source"
         )
-        raise FileRejectedError(
-            rule="format_mismatch", message=message, cause=str(error)[:200]
-        ) from error
+        raise FileRejectedError("format_mismatch", message, cause=str(error)[:200]) from error
     reader = _Reader(content, reading)
     for rows in changed_files(reading.options.delta.table, group):
         yield from reader.batches(rows, group)
 
 
 class _Reader:
-    """Reads the files of one group."""
-
     def __init__(self, content: ClaimedContent, reading: Reading) -> None:
         self._content, self._reading, self._options = content, reading, reading.options
         self._schema, self._target, self._line = reading.schema, arrow_schema(reading.schema), 0
 
     def batches(self, rows: ChangedRows, group: ChangeGroup) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one file."""
         delta = self._options.delta
         constants = self._constants(rows, group)
         others = {*constants, delta.sign, delta.change_type}
@@ -417,13 +385,12 @@ class _Reader:
         self._line += rows.taken
 
     def _constants(self, rows: ChangedRows, group: ChangeGroup) -> dict[str, pa.Scalar]:
-        """Return the values of the partition columns that the source declares."""
         made: dict[str, pa.Scalar] = {}
         for name in group.partitions:
             if name not in self._schema.names:
                 if not self._options.rules.ignore_unknown:
                     message = f"the table's partition column {name!r} is not in the source's schema"
-                    raise FileRejectedError(rule="column_unknown", message=message, column=name)
+                    raise FileRejectedError("column_unknown", message, column=name)
                 self._reading.notes.extra_columns([name])
                 continue
             text = rows.partition[name] or None  # an empty text means null
@@ -443,7 +410,6 @@ class _Reader:
         constants: dict[str, pa.Scalar],
         delta: DeltaOptions,
     ) -> pa.RecordBatch:
-        """Return a batch with the columns that its file does not have."""
         count = batch.num_rows
         types = pa.repeat(pa.scalar(change), count) if change else _renamed(batch.column(CHANGE))
         signs = pc.if_else(pc.is_in(types, _arrays()[0]), 1, -1)
@@ -472,11 +438,10 @@ def _arrays() -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def _renamed(types: pa.Array) -> pa.Array:
-    """Return our names of Delta's types of changes."""
     _, theirs, ours = _arrays()
     places = pc.index_in(types, theirs)
     if places.null_count:
         strange = pc.filter(types, places.is_null())[0].as_py()
         message = f"the change data feed has a change of unknown type {str(strange)[:50]!r}"
-        raise FileRejectedError(rule="delta_damaged", message=message)
+        raise FileRejectedError("delta_damaged", message)
     return ours.take(places)

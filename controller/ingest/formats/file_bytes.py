@@ -1,21 +1,11 @@
 """The bytes of one file: opened safely, read once, hashed on the way, decompressed within limits.
 
-Anybody may put anything into a drop folder: a link to a secret, a FIFO that nobody writes to, a
-device, a folder, a file of many gigabytes under the name of a marker. Claimed files, manifests,
-reasons and all other files of the folder are opened here and nowhere else.
+Claimed files, manifests, reasons and all other files of a drop folder are opened here and nowhere
+else: anybody may put anything there.
 
 Guaranteed (tests/controller/ingest/folder/test_strange_files.py):
-- A link is not followed, opening never blocks, and only a regular file is read.
-- An error that belongs to the file is a `FileRejectedError`. An `OSError` means that the file is
-  gone, or that the machine has a problem (no memory, too many open files).
-- `finish` returns the SHA-256 of exactly the bytes that the reader got. A file that changed
-  meanwhile is rejected (`file_changed`).
-- Compression is found by magic bytes, never by the name. A gzip, bzip2 or zstd stream that is cut,
-  damaged or followed by other bytes is rejected, never read in part.
-- Memory is bounded, whatever the file decompresses to.
 
-Not guaranteed: flipped bits are not detected in a zstd stream without checksums. The format's
-reader then decides about the changed text.
+Not guaranteed: flipped bits are not detected in a zstd stream without checksums.
 """
 
 from __future__ import annotations
@@ -28,9 +18,8 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
 
@@ -45,10 +34,8 @@ _OF_THE_MACHINE = (errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno
 def open_regular(path: str | Path) -> BinaryIO:
     """Open a regular file for reading; never blocks.
 
-    Raises:
-        FileRejectedError: `not_regular` or `file_unreadable`.
-        FileNotFoundError: There is no such file.
-        OSError: The machine has no memory or no file descriptor left.
+    Raises `not_regular` or `file_unreadable`; `OSError` if there is no such file, or the machine
+    has no memory or no file descriptor left.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -65,12 +52,7 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def read_regular(path: str | Path, *, bytes_max: int) -> bytes:
-    """Return the content of a small regular file.
-
-    Raises:
-        FileRejectedError: `not_regular`, `file_unreadable` or `file_too_large`.
-        OSError: As `open_regular`.
-    """
+    """Return the content of a small regular file; raises as `open_regular`, or `file_too_large`."""
     with open_regular(path) as file:
         try:
             data = file.read(bytes_max + 1)
@@ -80,7 +62,7 @@ def read_regular(path: str | Path, *, bytes_max: int) -> bytes:
             raise unreadable(exc) from exc
     if len(data) > bytes_max:
         message = f"the file has more than {bytes_max} bytes, which is the limit for such a file"
-        raise FileRejectedError(rule="file_too_large", message=message)
+        raise FileRejectedError("file_too_large", message)
     return data
 
 
@@ -90,12 +72,12 @@ def unreadable(error: OSError) -> FileRejectedError:
     message = (
         f"the service cannot read the file ({cause}); make the file readable and drop it again"
     )
-    return FileRejectedError(rule="file_unreadable", message=message, cause=cause)
+    return FileRejectedError("file_unreadable", message, cause=cause)
 
 
 def _not_regular() -> FileRejectedError:
     return FileRejectedError(
-        rule="not_regular", message="not a regular file; links and devices are not accepted"
+        "not_regular", "not a regular file; links and devices are not accepted"
     )
 
 
@@ -112,12 +94,7 @@ def ignore_progress(_bytes: int) -> None:
 
 
 class ClaimedContent:
-    """One pass over a file; a context manager that closes it.
-
-    Raises:
-        FileRejectedError: `not_regular`, `file_unreadable` or `file_too_large`.
-        OSError: The device failed.
-    """
+    """One pass over a file; a context manager that closes it. Opens it as `open_regular`."""
 
     def __init__(
         self,
@@ -139,7 +116,7 @@ class ClaimedContent:
                 f"the file has {self.size} bytes, but at most {limits.file_bytes_max} are "
                 "allowed; write smaller files, or raise CBP_FILE_BYTES_MAX"
             )
-            raise FileRejectedError(rule="file_too_large", message=message)
+            raise FileRejectedError("file_too_large", message)
 
     def __enter__(self) -> ClaimedContent:
         return self
@@ -187,11 +164,7 @@ class ClaimedContent:
         return data
 
     def finish(self) -> str:
-        """Read the remaining bytes and return the SHA-256 in hex; may be called again.
-
-        Raises:
-            FileRejectedError: `file_changed`, if the file is still being written.
-        """
+        """Read the remaining bytes; return the SHA-256 in hex, or raise `file_changed`."""
         if not self._digest:
             while self.read(READ_BYTES):
                 pass
@@ -206,7 +179,7 @@ class ClaimedContent:
                 "the file was changed after it was claimed; write files under a name that ends in "
                 ".part, and rename them when they are complete"
             )
-            raise FileRejectedError(rule="file_changed", message=message)
+            raise FileRejectedError("file_changed", message)
 
     def seekable(self) -> BinaryIO:
         """Return the file for random access; bytes read through it are not hashed."""
@@ -244,11 +217,7 @@ BINARY_MAGIC = tuple(magic for magic, _ in (*_MAGIC, *_REFUSED))
 
 
 def sniff(content: ClaimedContent) -> Compression:
-    """Detect how a text file is compressed.
-
-    Raises:
-        FileRejectedError: `compression_unsupported` or `format_mismatch`.
-    """
+    """Detect how a text file is compressed; refuses archives and binary formats."""
     head = content.peek(10)
     for magic, kind in _MAGIC:
         # "BZh" may also begin a line of text; a bzip2 stream continues with its size and a number.
@@ -261,7 +230,7 @@ def sniff(content: ClaimedContent) -> Compression:
             message = (
                 f"the content is {name}; expected text, plain or compressed by gzip, bzip2 or zstd"
             )
-            raise FileRejectedError(rule=rule, message=message)
+            raise FileRejectedError(rule, message)
     return "none"
 
 
@@ -273,23 +242,16 @@ def _is_bzip2(head: bytes) -> bool:
 def decompressed(
     content: ClaimedContent, compression: Compression, limits: IngestLimits
 ) -> Iterator[bytes]:
-    """Yield the decompressed bytes in chunks of bounded size, to the end of the file.
-
-    Raises:
-        FileRejectedError: A `compress…` or `decompress…` rule, or `format_mismatch` for an
-            archive inside an archive.
-    """
+    """Yield the decompressed bytes in chunks of bounded size, to the end of the file."""
     if compression == "none":
         while chunk := content.read(READ_BYTES):
             yield chunk
         return
-    if compression == "zstd":
-        pieces = _unzstd(content)
-    else:
-        pieces = _members(content, _CODECS[compression], limits)
+    is_zstd = compression == "zstd"
+    pieces = _unzstd(content) if is_zstd else _members(content, compression, limits)
+    total = 0
     # Otherwise each tiny member would become a block of lines of its own.
-    chunks, total = _joined(pieces), 0
-    for chunk in chunks:
+    for chunk in _joined(pieces):
         if total == 0 and chunk.startswith(tuple(magic for magic, _ in _MAGIC)):
             message = "a compressed file inside a compressed file is not accepted"
             raise FileRejectedError(rule="compression_unsupported", message=message)
@@ -324,23 +286,11 @@ def check_expansion(total: int, compressed: int, limits: IngestLimits) -> None:
             f"the file decompresses to more than {limits.ratio_max} times its size; if this is "
             "expected, raise CBP_DECOMPRESSION_RATIO_MAX"
         )
-        raise FileRejectedError(rule="decompression_ratio", message=message)
-
-
-class _Member(Protocol):
-    """One compressed stream; a file consists of one or several."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    @property
-    def unconsumed_tail(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+        raise FileRejectedError("decompression_ratio", message)
 
 
 class _Bzip2Member:
-    """A bzip2 stream that hands back unconsumed bytes, as zlib's streams do."""
+    """One bzip2 stream of a file; it hands back unconsumed bytes, as zlib's streams do."""
 
     def __init__(self) -> None:
         self._stream = bz2.BZ2Decompressor()
@@ -361,24 +311,13 @@ class _Bzip2Member:
         return self._stream.decompress(given, max_length)
 
 
-@dataclass(frozen=True, slots=True)
-class _Codec:
-    """A compression whose files consist of members."""
-
-    name: Compression
-    magic: bytes
-    make: Callable[[], _Member]
+def _begin_member(codec: Compression) -> Any:
+    return zlib.decompressobj(wbits=31) if codec == "gzip" else _Bzip2Member()
 
 
-_CODECS: dict[Compression, _Codec] = {
-    "gzip": _Codec("gzip", b"\x1f\x8b", lambda: zlib.decompressobj(wbits=31)),
-    "bzip2": _Codec("bzip2", b"BZh", _Bzip2Member),
-}
-
-
-def _members(content: ClaimedContent, codec: _Codec, limits: IngestLimits) -> Iterator[bytes]:
-    """Yield the contents of all members; the whole file must consist of members."""
-    member, members, fed = codec.make(), 1, _MEMBER_BYTES
+def _members(content: ClaimedContent, codec: Compression, limits: IngestLimits) -> Iterator[bytes]:
+    magic = next(magic for magic, name in _MAGIC if name == codec)
+    member, members, fed = _begin_member(codec), 1, _MEMBER_BYTES
     buffer, at = b"", 0
     pending = b""
     while True:
@@ -393,11 +332,11 @@ def _members(content: ClaimedContent, codec: _Codec, limits: IngestLimits) -> It
             members += 1
             fed = _MEMBER_BYTES
             if members > limits.members_max:
-                message = f"the file has more than {limits.members_max} {codec.name} members"
+                message = f"the file has more than {limits.members_max} {codec} members"
                 raise FileRejectedError(rule="decompressed_too_large", message=message)
-            if not pending.startswith(codec.magic[: len(pending)]):
+            if not pending.startswith(magic[: len(pending)]):
                 raise _trailing(codec, "")
-            member = codec.make()
+            member = _begin_member(codec)
         at_end = not pending
         try:
             chunk = member.decompress(pending, READ_BYTES)
@@ -407,19 +346,19 @@ def _members(content: ClaimedContent, codec: _Codec, limits: IngestLimits) -> It
         if chunk:
             yield chunk
         elif at_end and not member.eof:
-            message = f"the {codec.name} stream is truncated; the file was not copied completely"
+            message = f"the {codec} stream is truncated; the file was not copied completely"
             raise FileRejectedError(rule="compressed_truncated", message=message)
 
 
-def _damage(codec: _Codec, members: int, error: Exception) -> FileRejectedError:
+def _damage(codec: Compression, members: int, error: Exception) -> FileRejectedError:
     if members > 1 and "header" in str(error):
         return _trailing(codec, str(error))
-    message = f"the {codec.name} stream is damaged"
-    return FileRejectedError(rule="compressed_damaged", message=message, cause=str(error))
+    message = f"the {codec} stream is damaged"
+    return FileRejectedError("compressed_damaged", message, cause=str(error))
 
 
-def _trailing(codec: _Codec, cause: str) -> FileRejectedError:
-    message = f"the compressed data is followed by bytes that are not a {codec.name} member"
+def _trailing(codec: Compression, cause: str) -> FileRejectedError:
+    message = f"the compressed data is followed by bytes that are not a {codec} member"
     return FileRejectedError(rule="compressed_trailing_bytes", message=message, cause=cause)
 
 
@@ -450,7 +389,7 @@ def _unzstd(content: ClaimedContent) -> Iterator[bytes]:
             cut = "runcated" in str(exc)
             rule = "compressed_truncated" if cut else "compressed_damaged"
             message = f"the zstd stream is {'truncated' if cut else 'damaged'}"
-            raise FileRejectedError(rule=rule, message=message, cause=str(exc)) from exc
+            raise FileRejectedError(rule, message, cause=str(exc)) from exc
         if not count:
             break
         yield bytes(memoryview(buffer)[:count])

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from cbp.errors import DefinitionError, Mistake
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.source.options import ReadOptions
 from controller.ingest.formats.access_log import read_access_log
@@ -23,12 +22,7 @@ from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 
 _OF_FILES = {"avro": read_avro, "delta": read_changes, "parquet": read_parquet}
-_OF_LINES = {
-    "access_log": read_access_log,
-    "csv": read_csv,
-    "jsonl": read_jsonl,
-    "text": read_text,
-}
+_OF_LINES = {"access_log": read_access_log, "csv": read_csv, "jsonl": read_jsonl, "text": read_text}
 
 
 def read_batches(
@@ -41,13 +35,11 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the file's records with the source's schema, in the file's order.
 
-    Either every record is yielded, or an error is raised that lists up to 100 wrong lines. After
-    an error the caller must discard the records that were yielded. If the source rejects single
+    Either every record is yielded, or an error is raised that lists up to 100 wrong lines. After an
+    error the caller must discard the records that were yielded. If the source rejects single
     records, the other records are yielded; `notes` has the rejected ones at the end.
 
-    Raises:
-        FileRejectedError: The file does not match the declaration of the source.
-        OSError: The device failed.
+    Raises `FileRejectedError`, or `OSError` if the device failed.
     """
     options = ReadOptions.parse(source.format, source.options)
     bad, records = BadLines(source.on_bad_records), 0
@@ -70,24 +62,6 @@ def _batches(content: ClaimedContent, format_: str, reading: Reading) -> Iterato
     chunks = decompressed(content, reading.notes.compression, reading.limits)
     if format_ == "xml":
         return read_xml(chunks, reading)
-    blocks = text_blocks(
-        chunks,
-        line_bytes_max=reading.limits.line_bytes_max,
-        bad=reading.bad,
-        encoding=reading.options.lines.encoding,
-        lines_alone=format_ != "csv" or not reading.options.csv.quote,
-    )
+    lines_alone = format_ != "csv" or not reading.options.csv.quote
+    blocks = text_blocks(chunks, reading, lines_alone=lines_alone)
     return _OF_LINES[format_](blocks, reading)
-
-
-def check_options(source: SourceNode) -> None:
-    """Check a source's options.
-
-    Raises:
-        DefinitionError: Rule `option_invalid`.
-    """
-    try:
-        ReadOptions.parse(source.format, source.options)
-    except ValueError as exc:
-        where = f"sources.{source.name}.options"
-        raise DefinitionError(Mistake("option_invalid", where, str(exc))) from exc

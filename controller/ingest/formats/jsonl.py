@@ -51,14 +51,7 @@ _KINDS = {*_AS_THEY_ARE, *_AS_TEXT, "FLOAT", "DECIMAL"}
 
 
 def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order, up to the first wrong one.
-
-    Wrong lines go to `bad`: `json_invalid`, `json_no_object`, `column_unknown`, `value_type`,
-    `value_missing`.
-
-    Raises:
-        FileRejectedError: `column_missing`: no object has any of the columns.
-    """
+    """Yield the records of a file in order, up to the first wrong one, which `bad` has."""
     bad, limits, names = reading.bad, reading.limits, reading.schema.names
     builder = BatchBuilder(reading.schema, reading.options.rules, text=False)
     columns, decoder = JsonColumns(reading, builder), _decoder(reading.schema)
@@ -74,7 +67,9 @@ def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.Rec
         if not keys <= known:
             reading.notes.extra_columns(keys - known)
             if not reading.options.rules.ignore_unknown:
-                _refuse_unknown(rows, numbers, reading)
+                for row, number in zip(rows, numbers, strict=True):
+                    if not row.keys() <= known:
+                        refuse_column(next(n for n in row if n not in known), number, reading)
         return rows, numbers
 
     def build(rows: Sequence[dict[str, Any]], numbers: Sequence[int]) -> pa.RecordBatch | None:
@@ -92,20 +87,12 @@ def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.Rec
         yield from (whole.slice(at, rows) for at in range(0, len(whole), rows))
     if first_keyed and not has_known:
         message = f"no object has any of the declared columns {', '.join(names)}"
-        raise FileRejectedError(rule="column_missing", message=message[:1000], line=first_keyed)
-
-
-def _refuse_unknown(rows: list[dict[str, Any]], numbers: list[int], reading: Reading) -> None:
-    known = set(reading.schema.names)
-    for row, number in zip(rows, numbers, strict=True):
-        if not row.keys() <= known:
-            refuse_column(next(name for name in row if name not in known), number, reading)
+        raise FileRejectedError("column_missing", message[:1000], line=first_keyed)
 
 
 def _objects(
     decoder: json.JSONDecoder, lines: list[str], first: int, bad: BadLines
 ) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the object of each line, and its number; wrong lines go to `bad`."""
     rows, numbers = list[dict[str, Any]](), list[int]()
     for number, line in enumerate(lines, first):
         if not line.strip(" \t\r"):
@@ -212,7 +199,6 @@ class JsonColumns:
 
 
 def _is_parsed(type_: DataType, *, inside: bool = False) -> bool:
-    """Return whether Arrow reads values of a type as we do."""
     if type_.kind in ("ARRAY", "STRUCT"):
         return all(_is_parsed(argument, inside=True) for argument in type_.arguments)
     return type_.kind in (_AS_THEY_ARE if inside else _KINDS)
@@ -226,7 +212,6 @@ def _parsed_type(column: ColumnBuilder) -> pa.DataType:
 
 
 def _is_in_braces(text: str, count: int) -> bool:
-    """Return whether each line begins with a brace and ends with one."""
     return text[:1] == "{" and text[-1:] == "}" and text.count("}\n{") == count - 1
 
 
@@ -236,7 +221,6 @@ def _is_flat(text: str, count: int) -> bool:
 
 
 def _converted(column: ColumnBuilder, parsed: pa.Array) -> pa.Array | None:
-    """Return a column in its type; `None` if a value is missing, or out of range."""
     if parsed.null_count and not column.field.nullable:
         return None
     kind = column.field.type.kind
@@ -248,7 +232,6 @@ def _converted(column: ColumnBuilder, parsed: pa.Array) -> pa.Array | None:
 
 
 def _has_no_odd_number(array: pa.Array) -> bool:
-    """Return whether all doubles, however deep, are finite and no zero has a sign."""
     if not pt.is_floating(array.type):
         return all(map(_has_no_odd_number, inner_arrays(array)))
     if not pc.all(pc.is_finite(array), min_count=0).as_py():

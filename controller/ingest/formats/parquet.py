@@ -4,19 +4,18 @@ Rejected: text that is not UTF-8; a file with a wrong footer, wrong pages, a pag
 not that of its bytes, or a wrong number of values or rows; an encrypted file.
 
 The decoded size of a file is bounded from its page headers (`Bounds`), and counted while it is
-decoded. A page holds at most as many bytes as its header says, with two exceptions. A value may
-refer to a dictionary or to the value before it, so that data repeats: 1,200 rows of a text of a
-megabyte take 297 bytes. A column that may become large in this way is read as a dictionary, and
-decoded in parts of known size.
+decoded. A page holds at most as many bytes as its header says, unless a value refers to a
+dictionary or to the value before it: 1,200 rows of a text of a megabyte take 297 bytes. A column
+that may become large in this way is read as a dictionary, and decoded in parts of known size.
 
-INT96 holds a day and the nanoseconds of that day, so it reaches some five million years. Arrow
-makes it one number of 64 bits, which wraps around: in nanoseconds outside of 1677 to 2262, in
-microseconds outside of some 290,000 years. In microseconds it also drops what is smaller. So these
-columns are read in two more units (`Int96Columns`). A time in microseconds is right if it is the
-same in nanoseconds, wrapped around alike, and if its milliseconds, which cannot wrap around, are
-near. pyarrow writes a time before 1970 with negative nanoseconds of the day, and reads them as a
-number without sign: in microseconds, the time is too late by 2**64 nanoseconds. It is taken back
-where that is certain; a nested one is refused.
+INT96 holds a day and the nanoseconds of that day. Arrow makes it one number of 64 bits, which wraps
+around: in nanoseconds outside of 1677 to 2262, in microseconds outside of some 290,000 years. In
+microseconds it also drops what is smaller. So these columns are read in two more units
+(`Int96Columns`). A time in microseconds is right if it is the same in nanoseconds, wrapped around
+alike, and if its milliseconds, which cannot wrap around, are near. pyarrow writes a time before
+1970 with negative nanoseconds of the day, and reads them as a number without sign: in microseconds,
+the time is too late by 2**64 nanoseconds. It is taken back where that is certain; a nested one is
+refused.
 """
 
 from __future__ import annotations
@@ -106,7 +105,6 @@ class Int96Columns:
 
 
 def _shown(units: Sequence[pa.Array], at: int) -> str:
-    """Return the time that the file has: in nanoseconds if these have not wrapped around."""
     if not pa.types.is_timestamp(units[0].type):
         return "a time"
     nanos, millis = units[1][at].value, units[2][at].value
@@ -126,7 +124,6 @@ def _taken_back(times: pa.Array, nanoseconds: pa.Array) -> tuple[pa.Array, npt.N
 
 
 def _are_right(units: Sequence[pa.Array]) -> bool:
-    """Compare the same times in microseconds, nanoseconds and milliseconds, however deep."""
     if pa.types.is_timestamp(units[0].type):
         if units[1].type == units[2].type:  # no INT96, but another time beside it
             return True
@@ -142,8 +139,6 @@ def _numbers(times: pa.Array) -> npt.NDArray[np.int64]:
 
 
 class _Rows:
-    """Rows of some columns, taken in any portions."""
-
     def __init__(self, file: pq.ParquetFile, names: list[str], batch_rows: int) -> None:
         self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
             batch_size=batch_rows, columns=names, use_threads=False
@@ -151,7 +146,6 @@ class _Rows:
         self._left: pa.RecordBatch | None = None
 
     def take(self, count: int) -> pa.RecordBatch:
-        """Return the next rows as one batch."""
         parts = list[pa.RecordBatch]()
         while count:
             part = self._left if self._left is not None else next(self._batches)
@@ -185,20 +179,15 @@ class Bounds:
         present: Sequence[str],
         limits: IngestLimits,
     ) -> Bounds:
-        """Examine the header of every page of these columns.
-
-        Raises:
-            FileRejectedError: `parquet_limits`, `parquet_damaged`, `parquet_encrypted`,
-                `decompression_ratio` or `decompressed_too_large`.
-        """
+        """Examine the header of every page of these columns; raises if a limit is passed."""
         metadata = file.metadata
         columns = [at for at in range(metadata.num_columns) if _top(metadata, at) in present]
         if encrypted := encrypted_columns(handle, size).intersection(columns):
             name = metadata.schema.column(min(encrypted)).path
-            raise FileRejectedError(rule="parquet_encrypted", message=ENCRYPTED, column=name[:100])
+            raise FileRejectedError("parquet_encrypted", ENCRYPTED, column=name[:100])
         if metadata.num_row_groups * len(columns) > CHUNKS_MAX:
             message = f"the file has more than {CHUNKS_MAX} column chunks; write larger row groups"
-            raise FileRejectedError(rule="parquet_limits", message=message)
+            raise FileRejectedError("parquet_limits", message)
         sums = _PageTotals(limits, header_bytes_uncounted(metadata.created_by))
         for group in range(metadata.num_row_groups):
             row_group = metadata.row_group(group)
@@ -213,39 +202,31 @@ class Bounds:
         width = sum(_width(file.schema_arrow.field(name).type) for name in present)
         if width > limits.row_group_bytes:
             message = f"a row has {width} bytes, but at most {limits.row_group_bytes} are allowed"
-            raise FileRejectedError(rule="parquet_limits", message=message)
+            raise FileRejectedError("parquet_limits", message)
         rows = min(sums.rows, 4 * limits.row_group_bytes // max(1, width))
         return cls(tuple(sorted(sums.repeating)), max(1, rows))
 
 
 class _PageTotals:
-    """Totals over the page headers of a file."""
-
     def __init__(self, limits: IngestLimits, uncounted: int) -> None:
         self._limits, self._uncounted = limits, uncounted
         self.rows, self.bytes = limits.batch_rows, 0
         self.repeating = set[str]()
 
     def add(self, handle: int, size: int, chunk: Any) -> tuple[int, int]:
-        """Add the pages of a column chunk.
-
-        Returns:
-            Their number of values, nulls included, and of rows; -1 if a page does not say it.
-        """
+        """Add a column chunk; return its numbers of values, and of rows (-1: unknown)."""
         rows = 0
         start, values, dictionary, prefixed = chunk.data_page_offset, 0, 0, 0
         first = chunk.dictionary_page_offset or 0
         if first > 0 and (first < start or start == 0):  # a chunk without rows has no data page
             start = first
         if start < 0 or chunk.total_compressed_size < 0:
-            raise FileRejectedError(
-                rule="parquet_damaged", message="a column has an invalid position"
-            )
+            raise FileRejectedError("parquet_damaged", "a column has an invalid position")
         end = min(size, start + chunk.total_compressed_size + self._uncounted)
         for page in pages(handle, start, end - start):
             if page.bytes > PAGE_BYTES_MAX:
                 message = f"a page has {page.bytes} bytes, but at most {PAGE_BYTES_MAX} are allowed"
-                raise FileRejectedError(rule="parquet_limits", message=message)
+                raise FileRejectedError("parquet_limits", message)
             self.bytes += page.bytes
             if page.kind == DICTIONARY_PAGE:
                 dictionary = max(dictionary, page.bytes)
@@ -269,7 +250,7 @@ class _PageTotals:
                     "a nested string column with the encoding DELTA_BYTE_ARRAY could need too much "
                     "memory; write smaller pages, or use another encoding"
                 )
-                raise FileRejectedError(rule="parquet_limits", message=message)
+                raise FileRejectedError("parquet_limits", message)
             self.rows = min(self.rows, max(1, self._limits.row_group_bytes // prefixed))
 
 
@@ -278,7 +259,7 @@ def _require_count(chunk: Any, what: str, held: int, said: int) -> None:
     if held not in (said, -1):
         name = excerpt(chunk.path_in_schema)
         message = f"the pages of column {name} hold {held} {what}, but the footer says {said}"
-        raise FileRejectedError(rule="parquet_damaged", message=message)
+        raise FileRejectedError("parquet_damaged", message)
 
 
 def _top(metadata: Any, at: int) -> str:
@@ -343,19 +324,13 @@ def read_parquet(
 ) -> Iterator[pa.RecordBatch]:
     """Hash the file, then yield its records in order, up to the first wrong one.
 
-    Args:
-        line: Number of rows before this file, which is added to the numbers of wrong rows.
-        aside: Columns of the file that are always left out.
-
-    Wrong rows go to `bad`: `value_range`, `value_missing`.
-
-    Raises:
-        FileRejectedError: `format_mismatch`, a `parquet_...` rule, `column_type`,
-            `column_missing`, `column_unknown`, `line_too_long`, `decompression_ratio` or
-            `decompressed_too_large`.
+    Rows are counted after the `line` rows before this file; the columns `aside` are left out. Wrong
+    rows go to `bad`: `value_range`, `value_missing`. Raises `format_mismatch`, a `parquet_...`
+    rule, `line_too_long`, `decompression_ratio`, `decompressed_too_large`, or as
+    `ArrowColumns.present`.
     """
     if content.peek(4) not in (PLAIN_MAGIC, ENCRYPTED_MAGIC):
-        raise FileRejectedError(rule="format_mismatch", message="the content is not Parquet")
+        raise FileRejectedError("format_mismatch", "the content is not Parquet")
     content.finish()
     try:
         yield from _Reader(content, reading, keep, line, aside).batches()
@@ -373,12 +348,10 @@ def damaged(error: Exception) -> FileRejectedError:
     message = f"the Parquet file is damaged or truncated, or violates the format: {excerpt(said)}"
     if "checksum" in said:
         message = "a page of the Parquet file is damaged: its bytes do not match its checksum"
-    return FileRejectedError(rule="parquet_damaged", message=message, cause=excerpt(said))
+    return FileRejectedError("parquet_damaged", message, cause=excerpt(said))
 
 
 class _Reader:
-    """Reads one file."""
-
     def __init__(
         self,
         content: ClaimedContent,
@@ -420,7 +393,7 @@ class _Reader:
             message = (
                 f"the footer says {self._metadata.num_rows} rows, but the pages hold {self._rows}"
             )
-            raise FileRejectedError(rule="parquet_damaged", message=message)
+            raise FileRejectedError("parquet_damaged", message)
 
     def _batch(self, part: pa.RecordBatch) -> pa.RecordBatch | None:
         kept = self._keep(part, self._rows)
@@ -433,7 +406,6 @@ class _Reader:
         return batch
 
     def _unmarked(self, batch: pa.RecordBatch, lines: Sequence[int]) -> pa.RecordBatch:
-        """Report the rows that are marked as wrong; return the batch without the marks."""
         marks = [name for name in batch.schema.names if name.endswith(_WRONG)]
         for name in marks:
             column = name.removesuffix(_WRONG)
@@ -445,7 +417,6 @@ class _Reader:
 
 
 def _marked(batch: pa.RecordBatch, wrong: Mapping[str, Mapping[int, str]]) -> pa.RecordBatch:
-    """Return a batch with one more column for each with wrong rows: the mistake, or null."""
     for name, rows in wrong.items():
         marks = pa.array([rows.get(at) for at in range(batch.num_rows)], pa.string())
         batch = batch.append_column(f"{name}{_WRONG}", marks)
@@ -477,7 +448,7 @@ def _small(batch: pa.RecordBatch, bytes_max: int, before: int) -> Iterator[pa.Re
         return
     if batch.num_rows == 1:
         message = f"the row decodes to {size} bytes, but at most {bytes_max} are allowed"
-        raise FileRejectedError(rule="line_too_long", message=message, line=before + 1)
+        raise FileRejectedError("line_too_long", message, line=before + 1)
     half = batch.num_rows // 2
     yield from _small(batch.slice(0, half), bytes_max, before)
     yield from _small(batch.slice(half), bytes_max, before + half)

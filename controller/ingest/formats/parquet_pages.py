@@ -1,11 +1,10 @@
 """Reads the page headers of a Parquet file before anything is decoded.
 
-A footer and page headers are structs of Thrift's compact protocol. A few bytes may claim any size,
-and an index of a few bits repeats a long text of a dictionary. The decoded size of a file is
-therefore bounded from its page headers; its footer is not trusted.
+A footer and page headers are structs of Thrift's compact protocol. A few bytes may claim any size.
+The decoded size of a file is therefore bounded from its page headers; its footer is not trusted.
 
-Guaranteed: memory of some kilobytes beside the footer; time in proportion to the pages.
-Source: parquet-format (`parquet.thrift`), Thrift's compact protocol.
+Guaranteed: memory of some kilobytes beside the footer; time in proportion to the pages. Source:
+parquet-format (`parquet.thrift`), Thrift's compact protocol.
 """
 
 from __future__ import annotations
@@ -27,6 +26,9 @@ _HEADER_BYTES_MAX = 1 << 23
 _DEPTH_MAX = 16
 _INTEGERS = (4, 5, 6)
 """Types of 16, 32 and 64 bits."""
+
+_SIZES = {1: 0, 2: 0, 3: 1, 7: 8}
+"""Bytes of booleans (true and false, in their field's head), bytes and doubles, by type."""
 
 PLAIN_MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
@@ -62,8 +64,6 @@ class Page:
 
 
 class _Compact:
-    """Reads structs of numbers; skips strings and unused fields."""
-
     def __init__(self, data: bytes) -> None:
         self._data, self.at = data, 0
 
@@ -98,14 +98,10 @@ class _Compact:
     def skip(self, kind: int, depth: int = 0) -> None:
         if depth > _DEPTH_MAX:
             raise _Torn
-        if kind in (1, 2):
-            return
-        if kind == 3:
-            self.at += 1
-        elif kind in (4, 5, 6):
+        if kind in _SIZES:
+            self.at += _SIZES[kind]
+        elif kind in _INTEGERS:
             self.varint()
-        elif kind == 7:
-            self.at += 8
         elif kind == 8:
             size = self.varint()
             self.at += size
@@ -139,11 +135,7 @@ class _Compact:
 
 
 def check_footer(handle: int, size: int) -> None:
-    """Check the size of the footer, and the depth and width of its schema.
-
-    Raises:
-        FileRejectedError: `parquet_damaged`, `parquet_encrypted` or `parquet_limits`.
-    """
+    """Check the size of the footer, and the depth and width of its schema; or refuse the file."""
     try:
         _check_schema(_Compact(_footer(handle, size)))
     except _Torn:
@@ -171,13 +163,7 @@ def _footer(handle: int, size: int) -> bytes:
 
 
 def encrypted_columns(handle: int, size: int) -> frozenset[int]:
-    """Return the numbers of the encrypted columns of a file with a plain footer.
-
-    Arrow ends the process if such a column is read.
-
-    Raises:
-        FileRejectedError: `parquet_damaged`.
-    """
+    """Return the numbers of the encrypted columns: Arrow ends the process that reads one."""
     data = _footer(handle, size)
     if not _may_be_signed(data):
         return frozenset()
@@ -258,11 +244,7 @@ def header_bytes_uncounted(created_by: str | None) -> int:
 
 
 def pages(handle: int, start: int, size: int) -> Iterator[Page]:
-    """Yield the pages of a column chunk, by their headers.
-
-    Raises:
-        FileRejectedError: `parquet_damaged`: the headers do not lead from one to the next.
-    """
+    """Yield the pages of a column chunk, by their headers; raises `parquet_damaged`."""
     at, end = start, start + size
     while at < end:
         page, header, packed = _header(handle, at, end)
@@ -310,7 +292,6 @@ def _page(header: _Compact) -> tuple[Page, int, int]:
 
 
 def _numbers(header: _Compact) -> dict[int, int]:
-    """Return the numbers of a struct by their fields."""
     said: dict[int, int] = {}
     for name, type_ in header.fields():
         if type_ in _INTEGERS:
@@ -321,4 +302,4 @@ def _numbers(header: _Compact) -> dict[int, int]:
 
 
 def _refuse(rule: str, message: str) -> NoReturn:
-    raise FileRejectedError(rule=rule, message=message)
+    raise FileRejectedError(rule, message)

@@ -4,10 +4,9 @@
 UTF-16 text and NUL bytes are rejected with their line. A line ends at LF; a CR before it stays in
 the line (each format decides). Memory holds one block and one line at a time.
 
-The format `text` takes each line as the value of one column. A line ends with LF or CR LF. An empty
-line is a record with an empty text; a CR elsewhere is part of the text. A last line without its end
-is rejected, unless the source says that its files have none, since a file that was cut looks the
-same.
+In the format `text` an empty line is a record with an empty text; a CR elsewhere is part of the
+text. A last line without its end is rejected, unless the source says that its files have none,
+since a file that was cut looks the same.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.model.source.options import LineOptions
-from controller.ingest.formats.bad_lines import TEXT_MAX, BadLines, Notes, Reading
+from controller.ingest.formats.bad_lines import TEXT_MAX, Notes, Reading
 from controller.ingest.formats.columns import OriginColumns
 from controller.ingest.rejection import FileRejectedError
 from controller.value_conversion import excerpt
@@ -33,11 +32,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 @dataclass(frozen=True)
 class TextBlock:
-    """Consecutive whole lines.
-
-    Attributes:
-        terminated: Whether the last line had an LF; only that of the last block may lack it.
-    """
+    """Consecutive whole lines; only the last one of a file may not be `terminated`."""
 
     first: int
     text: str
@@ -55,25 +50,15 @@ class TextBlock:
 
 
 def text_blocks(
-    chunks: Iterable[bytes],
-    *,
-    line_bytes_max: int,
-    bad: BadLines,
-    encoding: str = "utf-8",
-    lines_alone: bool = True,
+    chunks: Iterable[bytes], reading: Reading, *, lines_alone: bool = True
 ) -> Iterator[TextBlock]:
     """Cut decompressed bytes into blocks of lines.
 
-    Args:
-        lines_alone: Whether lines are independent of each other; otherwise single lines cannot
-            be rejected.
-        bad: Collects the lines that are not text; a blank line replaces each in the block.
-
-    Raises:
-        FileRejectedError: `line_too_long`; `encoding` or `nul_byte` of the first line, or of
-            any line that cannot be rejected alone.
+    A blank line replaces each that is not text, which `reading.bad` then has. If lines depend on
+    each other (not `lines_alone`), single lines cannot be rejected. Raises `line_too_long`;
+    `encoding` or `nul_byte` of the first line, or of any that cannot be rejected alone.
     """
-    decode = _Decoder(line_bytes_max, bad, encoding, aside=bad.rejects_rows and lines_alone)
+    decode = _Decoder(reading, aside=reading.bad.rejects_rows and lines_alone)
     first, carried, size = 1, [b""], 0
     for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
@@ -86,8 +71,8 @@ def text_blocks(
         else:
             carried.append(chunk)
             size += len(chunk)
-        if size > line_bytes_max:
-            _too_long(first, line_bytes_max)
+        if size > reading.limits.line_bytes_max:
+            _too_long(first, reading.limits.line_bytes_max)
     if size:
         yield TextBlock(first, decode.text(b"".join(carried), first), terminated=False)
 
@@ -98,12 +83,7 @@ def line_batches(
     parse: Callable[[list[str], int], tuple[Sequence[_Row], Sequence[int]]],
     build: Callable[[Sequence[_Row], Sequence[int]], pa.RecordBatch | None],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a block whose lines are parsed one by one.
-
-    Args:
-        parse: Takes some lines and the number of the first; returns their records, and the line
-            of each record.
-    """
+    """Yield the records of a block; `parse` returns the records of some lines, and their lines."""
     bad, rows_max = reading.bad, reading.limits.batch_rows
     for start in range(0, block.count, rows_max):
         lines, first = block.lines[start : start + rows_max], block.first + start
@@ -116,11 +96,7 @@ def line_batches(
 
 
 def check_last_line(block: TextBlock, options: LineOptions, notes: Notes) -> None:
-    """Note that the last line has no end.
-
-    Raises:
-        FileRejectedError: `line_end`, if the source requires one.
-    """
+    """Note that the last line has no end; raises `line_end` if the source requires one."""
     if block.terminated:
         return
     notes.last_line_open = True
@@ -131,18 +107,15 @@ def check_last_line(block: TextBlock, options: LineOptions, notes: Notes) -> Non
             'one: options: {final_newline: "optional"}'
         )
         last = block.first + block.count - 1
-        raise FileRejectedError(rule="line_end", message=message, line=last)
+        raise FileRejectedError("line_end", message, line=last)
 
 
 class _Decoder:
-    """Decodes lines of one file."""
-
-    def __init__(self, line_bytes_max: int, bad: BadLines, encoding: str, *, aside: bool) -> None:
-        self._line_bytes_max, self._bad = line_bytes_max, bad
-        self._encoding, self._aside = encoding, aside
+    def __init__(self, reading: Reading, *, aside: bool) -> None:
+        self._line_bytes_max, self._bad = reading.limits.line_bytes_max, reading.bad
+        self._encoding, self._aside = reading.options.lines.encoding, aside
 
     def text(self, data: bytes, first: int) -> str:
-        """Return whole lines; a blank one for each that is not text."""
         if first == 1:
             data = _without_mark(data, self._encoding)
         try:
@@ -170,15 +143,14 @@ class _Decoder:
 
 
 def _without_mark(data: bytes, encoding: str) -> bytes:
-    """Remove the byte-order mark of UTF-8; refuse those that contradict the encoding."""
     if data.startswith(_UTF16):
         message = "the text is UTF-16, which is not supported; write UTF-8"
-        raise FileRejectedError(rule="encoding", message=message, line=1)
+        raise FileRejectedError("encoding", message, line=1)
     if encoding != "utf-8" and data.startswith(_BOM):
         message = (
             f"the text begins with the byte order mark of UTF-8, but the source declares {encoding}"
         )
-        raise FileRejectedError(rule="encoding", message=message, line=1)
+        raise FileRejectedError("encoding", message, line=1)
     return data.removeprefix(_BOM)
 
 
@@ -186,7 +158,7 @@ def _text(data: bytes, first: int, encoding: str) -> str:
     nul = data.find(b"\0")
     if nul >= 0:
         line = first + data.count(b"\n", 0, nul)
-        raise FileRejectedError(rule="nul_byte", message="the text has a NUL byte", line=line)
+        raise FileRejectedError("nul_byte", "the text has a NUL byte", line=line)
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as exc:
@@ -194,7 +166,7 @@ def _text(data: bytes, first: int, encoding: str) -> str:
         message = f"byte {exc.object[exc.start]:#04x} is not {encoding.upper()}"
         fragment = excerpt(data[max(0, exc.start - 20) : exc.end + 20])
         raise FileRejectedError(
-            rule="encoding", message=message, line=line, cause=f"{exc.reason}: {fragment}"
+            "encoding", message, line=line, cause=f"{exc.reason}: {fragment}"
         ) from exc
 
 
@@ -203,20 +175,14 @@ def _too_long(line: int, line_bytes_max: int) -> NoReturn:
         f"the line has more than {line_bytes_max} bytes; write shorter records, or raise "
         "CBP_LINE_BYTES_MAX"
     )
-    raise FileRejectedError(rule="line_too_long", message=message, line=line)
+    raise FileRejectedError("line_too_long", message, line=line)
 
 
 def read_text(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the lines of a file in order, up to the first wrong one.
-
-    Raises:
-        FileRejectedError: `line_end`: the last line has no end.
-    """
+    """Yield the lines of a file in order, up to the first wrong one; raises `line_end`."""
     options, bad = reading.options.lines, reading.bad
-    origin, target = (
-        OriginColumns(reading.schema, options, reading.file),
-        arrow_schema(reading.schema),
-    )
+    origin = OriginColumns(reading.schema, options, reading.file)
+    target = arrow_schema(reading.schema)
     (column,) = origin.others
 
     def parse(lines: list[str], first: int) -> tuple[list[str], range]:

@@ -33,15 +33,7 @@ Row = Mapping[str, str | None]
 
 
 def read_xml(chunks: Iterable[bytes], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order, up to the first wrong one.
-
-    Wrong records go to `bad`, by the line where they begin: `xml_record`, `column_unknown`,
-    `value_type`, `value_missing`.
-
-    Raises:
-        FileRejectedError: `xml_damaged`, `xml_doctype`, `xml_limits`, `xml_no_record`,
-            `encoding` or `line_too_long`.
-    """
+    """Yield the records of a file in order, up to the first wrong one, which `bad` has."""
     bad, rules, names = reading.bad, reading.options.rules, reading.schema.names
     builder, known = BatchBuilder(reading.schema, rules, text=True), set(names)
     records = _Records(reading.options.record, reading.limits, bad)
@@ -67,8 +59,6 @@ def read_xml(chunks: Iterable[bytes], reading: Reading) -> Iterator[pa.RecordBat
 
 
 class _Records:
-    """Collects the records of one file while expat calls it."""
-
     def __init__(self, record: str, limits: IngestLimits, bad: BadLines) -> None:
         self._record, self._limits, self._bad = record, limits, bad
         self._depth = 0
@@ -92,7 +82,6 @@ class _Records:
         parser.StartDoctypeDeclHandler = self._doctype
 
     def chunks(self, chunks: Iterable[bytes]) -> Iterator[tuple[list[Row], list[int]]]:
-        """Yield records and the lines where they begin, at most a batch at a time."""
         fed = 0
         for chunk in chunks:
             for at in range(0, len(chunk), _PIECE_BYTES):
@@ -109,21 +98,17 @@ class _Records:
         if self._count == 0 and self._others:
             others = excerpt(", ".join(list(self._others)))
             message = f"the file has no element <{self._record}>; its elements are {others}"
-            raise FileRejectedError(rule="xml_no_record", message=message)
+            raise FileRejectedError("xml_no_record", message)
 
     def check_shared(self) -> None:
-        """Refuse the file where a record is put aside that begins on one line with others.
-
-        Raises:
-            FileRejectedError: `xml_limits`: the place of the record is not its own.
-        """
+        """Refuse the file if a record is put aside that begins on the line of another one."""
         shared, self._shared = self._shared, {self._last_line} & self._shared
         if line := next((line for line in sorted(shared) if self._bad.has(line)), None):
             message = (
                 "a wrong record begins on the same line as another record; in a source with "
                 "`on_bad_records: reject_rows`, each record must begin on its own line"
             )
-            raise FileRejectedError(rule="xml_limits", message=message, line=line)
+            raise FileRejectedError("xml_limits", message, line=line)
 
     def _taken(self) -> Iterator[tuple[list[Row], list[int]]]:
         rows, numbers, self._rows, self._numbers = self._rows, self._numbers, [], []
@@ -139,34 +124,25 @@ class _Records:
             if last:
                 message = f"the file is truncated, or not XML: {said}"
             raise FileRejectedError(
-                rule="xml_damaged", message=message, line=exc.lineno, cause=str(exc)
+                "xml_damaged", message, line=exc.lineno, cause=str(exc)
             ) from exc
-        except (
-            LookupError,
-            ValueError,
-        ) as exc:  # Python has no such codec, or none of single bytes
+        except (LookupError, ValueError) as exc:  # no such codec, or none of single bytes
             message = "the encoding that the file declares is not supported; write UTF-8"
-            raise FileRejectedError(
-                rule="encoding", message=message, line=1, cause=excerpt(str(exc))
-            ) from exc
+            raise FileRejectedError("encoding", message, line=1, cause=excerpt(str(exc))) from exc
 
     def _doctype(self, *_: Any) -> NoReturn:
         message = (
             "<!DOCTYPE> is not accepted, since it can define entities and refer to other files; "
             "write the file without <!DOCTYPE>"
         )
-        raise FileRejectedError(
-            rule="xml_doctype", message=message, line=self._parser.CurrentLineNumber
-        )
+        raise FileRejectedError("xml_doctype", message, line=self._parser.CurrentLineNumber)
 
     def _start(self, full_name: str, attributes: Mapping[str, str]) -> None:
         name = full_name.rpartition("\n")[2]
         self._depth += 1
         if self._depth > DEPTH_MAX:
             message = f"elements are nested deeper than {DEPTH_MAX}"
-            raise FileRejectedError(
-                rule="xml_limits", message=message, line=self._parser.CurrentLineNumber
-            )
+            raise FileRejectedError("xml_limits", message, line=self._parser.CurrentLineNumber)
         if self._begun is None:
             is_record = name == self._record if self._record else self._depth == 2
             if is_record:
@@ -189,12 +165,8 @@ class _Records:
 
     def _begin(self, attributes: Mapping[str, str]) -> None:
         self._begun, self._row, self._problem = self._depth, {}, ""
-        self._line, self._size, self._text, self._column = (
-            self._parser.CurrentLineNumber,
-            0,
-            [],
-            None,
-        )
+        self._line, self._size = self._parser.CurrentLineNumber, 0
+        self._text, self._column = [], None
         for key, value in attributes.items():
             self._grow(value)
             self._put(key.rpartition("\n")[2], value)
@@ -225,10 +197,9 @@ class _Records:
             f"the record has more than {self._limits.line_bytes_max} bytes; write shorter "
             "records, or raise CBP_LINE_BYTES_MAX"
         )
-        raise FileRejectedError(rule="line_too_long", message=message, line=line)
+        raise FileRejectedError("line_too_long", message, line=line)
 
     def _close_text(self) -> None:
-        """Refuse text of the record itself, other than blanks between children."""
         if self._column is None and (text := "".join(self._text).strip()):
             self._wrong(f"the record has text outside its child elements: {excerpt(text)}")
         self._text = []

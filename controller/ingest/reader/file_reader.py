@@ -1,9 +1,5 @@
 """Reads claimed files: checks every record, and writes the parts of one increment.
 
-Reading a file may take any time and memory. So `FileReader` is an interface with two
-implementations: a service reads in a process that it can end (`reader_pool`), and a simulation
-reads in its own thread (`read_files`).
-
     whole        a single file, or those of a manifest: an outcome for every file, of whatever size,
                  and parts only if every file is sound; so records are written as they come
     otherwise    many small files: a file's records are gathered in memory, and join the increment
@@ -13,8 +9,7 @@ reads in its own thread (`read_files`).
 
 Guaranteed: the outcomes are those of the first files, in order; none if the first file has to be
 read by itself. A reader that returns has written every part completely, under a temporary name. If
-it raises, `PartNames.discard` removes what it left. No part is visible or durable before the intake
-syncs it and gives it its name.
+it raises, `PartNames.discard` removes what it left.
 """
 
 from __future__ import annotations
@@ -31,8 +26,6 @@ import pyarrow as pa
 from cbp.engine.columnar.key_index import GroupKey
 from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import SourceNode
-from cbp.model.flow.schema import Schema
-from cbp.model.source.bad_records import QUARANTINE_FILE, BadRecords
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.formats.bad_lines import Notes
 from controller.ingest.formats.file_bytes import ClaimedContent, ignore_progress, never
@@ -47,11 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ClaimedFile:
-    """One file to read.
-
-    Attributes:
-        file: The name under which it was dropped.
-    """
+    """One file to read; `file` is the name under which it was dropped."""
 
     path: str
     size: int
@@ -61,24 +50,19 @@ class ClaimedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """Files to read, and the place of their increment; can be sent to a process.
+    """Files to read, at least one, and the place of their increment; can be sent to a process.
 
     Attributes:
-        files: At least one, in the order of their records.
+        source: With the options that readers need (`SourcePlace.as_read`).
         seconds: After this time no other file is begun, so that slow files delay no other source.
-        draft: Whether its output is only compared with an earlier file and removed; see
-            `PartWriter`.
+        draft: Whether its output is only compared with an earlier file and removed.
     """
 
     files: tuple[ClaimedFile, ...]
-    source: str
-    format: str
-    schema: Schema
-    options: Mapping[str, str]
+    source: SourceNode
     folder: str
     index: int
     limits: IngestLimits
-    on_bad_records: BadRecords = QUARANTINE_FILE
     seconds: float = math.inf
     whole: bool = True
     keys: tuple[GroupKey, ...] = ()
@@ -89,24 +73,13 @@ class ReadRequest:
         """The first file, for messages."""
         return self.files[0].path
 
-    @property
-    def node(self) -> SourceNode:
-        """The part of the source that a reader needs."""
-        return SourceNode(
-            self.source,
-            self.schema,
-            self.format,
-            self.options,
-            on_bad_records=self.on_bad_records,
-        )
-
     def writer(self, claim: str) -> PartWriter:
         """Return the writer of the increment's parts, named after a claim."""
         return PartWriter(
             self.folder,
             index=self.index,
             claim=claim,
-            schema=self.schema,
+            schema=self.source.schema,
             limits=self.limits,
             keys=self.keys,
             draft=self.draft,
@@ -122,24 +95,17 @@ class SoundFile:
     notes: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedFile:
-    """A file that was rejected: the arguments of the `FileRejectedError`."""
-
-    arguments: Mapping[str, Any]
+FileOutcome = SoundFile | FileRejectedError
+Write = Callable[[Iterable[pa.RecordBatch]], object]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """The result of reading the first files.
-
-    Attributes:
-        claim: Id of the claim that names the parts; `""` if there are none.
-    """
+    """The result of reading the first files; the `claim` names the parts, if there are any."""
 
     claim: str
     parts: tuple[WrittenPart, ...]
-    outcomes: tuple[SoundFile | RefusedFile, ...]
+    outcomes: tuple[FileOutcome, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +130,7 @@ class StuckReader:
 
 
 class FileReader(Protocol):
-    """Reads files; called by several threads at once."""
+    """Reads files, in a process that it can end (`reader_pool`) or in its thread (`read_files`)."""
 
     def __call__(
         self,
@@ -174,15 +140,9 @@ class FileReader(Protocol):
     ) -> ReadResult:
         """Read the first files, as many as possible; all if they are read `whole`. Blocks.
 
-        Args:
-            request: What to read.
-            stopping: Once it returns true, nothing is read any more.
-            hurried: Once it returns true, no other file is begun, and what was read is returned;
-                not asked for files that are read `whole`.
-
-        Raises:
-            IntakeStoppedError: `stopping` returned true.
-            OSError: The device failed, or is full.
+        Once `hurried` returns true, no other file is begun; not asked for files that are read
+        `whole`. Raises `IntakeStoppedError` once `stopping` returned true; `OSError` if the device
+        failed, or is full.
         """
         ...
 
@@ -202,7 +162,7 @@ def read_files(
     """Read files in this thread; `FileReader` lists the errors."""
     if request.whole:
         return _read_whole(request, stopping, worked, begun)
-    outcomes, claim = list[SoundFile | RefusedFile](), ""
+    outcomes, claim = list[FileOutcome](), ""
     writer: PartWriter | None = None
     try:
         for position, file in enumerate(request.files):
@@ -237,15 +197,14 @@ def _read_whole(
     worked: Callable[[int], object],
     begun: Callable[[int], object],
 ) -> ReadResult:
-    """Read all files; the parts are there only if every file is sound."""
-    outcomes, refused = list[SoundFile | RefusedFile](), False
+    outcomes, refused = list[FileOutcome](), False
     claim = request.files[0].claim
     writer = request.writer(claim)
     try:
         for position, file in enumerate(request.files):
             begun(position)
             # After a refused file the others are only checked, so that all mistakes are reported.
-            write = _pass_over if refused else writer.gather
+            write: Write = list if refused else writer.gather
             try:
                 outcomes.append(_read(write, request, file, stopping, worked))
                 continue
@@ -254,8 +213,8 @@ def _read_whole(
             except (CbpError, OSError, MemoryError):
                 raise
             except Exception as error:  # whatever failed, this file is refused; see `unforeseen`
-                _log.exception("a file of %s failed: %s", request.source, file.path)
-                outcomes.append(RefusedFile(unforeseen(error).arguments()))
+                _log.exception("a file of %s failed: %s", request.source.name, file.path)
+                outcomes.append(unforeseen(error))
             refused = True
         if refused:
             writer.discard()
@@ -266,16 +225,14 @@ def _read_whole(
         raise
 
 
-def _refused(error: FileRejectedError, request: ReadRequest, file: ClaimedFile) -> RefusedFile:
+def _refused(
+    error: FileRejectedError, request: ReadRequest, file: ClaimedFile
+) -> FileRejectedError:
     """Return the outcome of a file; new columns are proposed with the types that it suggests."""
     if error.rule == "column_unknown":
-        columns = suggest_columns(Path(file.path), request.node)
-        error = error.proposing([f"{one.name} {one.type}" for one in columns], request.source)
-    return RefusedFile(error.arguments())
-
-
-def _pass_over(_batches: Iterable[pa.RecordBatch]) -> None:
-    """Write nothing."""
+        columns = suggest_columns(Path(file.path), request.source)
+        error = error.proposing([f"{one.name} {one.type}" for one in columns], request.source.name)
+    return error.with_traceback(None)  # which would keep the file's records in memory
 
 
 def _gathered(
@@ -284,7 +241,6 @@ def _gathered(
     stopping: Callable[[], bool],
     worked: Callable[[int], object],
 ) -> tuple[list[pa.RecordBatch], SoundFile]:
-    """Read a file into memory; raises `_LargeError` if it has more than a row group."""
     gathered, size = list[pa.RecordBatch](), 0
 
     def gather(batches: Iterable[pa.RecordBatch]) -> None:
@@ -300,7 +256,7 @@ def _gathered(
 
 
 def _read(
-    write: Callable[[Iterable[pa.RecordBatch]], object],
+    write: Write,
     request: ReadRequest,
     file: ClaimedFile,
     stopping: Callable[[], bool],
@@ -314,8 +270,8 @@ def _read(
                 f"the file had {file.size} bytes when it was claimed, but has {content.size} now; "
                 "write files under a name that ends in .part, and rename them when complete"
             )
-            raise FileRejectedError(rule="file_changed", message=message)
-        for batch in read_batches(content, request.node, request.limits, notes, file=file.file):
+            raise FileRejectedError("file_changed", message)
+        for batch in read_batches(content, request.source, request.limits, notes, file=file.file):
             # Asked between batches too: Parquet and highly compressed files cause few reads.
             content.go_on(batch.nbytes)
             write((batch,))

@@ -5,10 +5,9 @@
     the intake              PartNames    renamed to <name>, between failpoints
     the intake                           their folder synced
 
-Guaranteed: a file has its final name only when its content is whole and durable; its number of
-records is what was written. Names of parts consist of increment, part and claim, so that another
-try of the same claim replaces them. Not guaranteed: that an increment's files are ever used; only
-the source log decides that.
+Guaranteed: a file has its final name only when its content is whole and durable. Names of parts
+consist of increment, part and claim, so that another try of the same claim replaces them. Not
+guaranteed: that an increment's files are ever used; only the source log decides that.
 """
 
 from __future__ import annotations
@@ -51,11 +50,10 @@ class WrittenPart:
 
 
 class PartWriter:
-    """Writes the parts of one increment under temporary names.
+    """Writes the parts of one increment under temporary names, from part `first` on.
 
     Args:
         keys: The keys for which its files have an index.
-        first: The number of the first part.
         draft: Its parts are read once and removed, so they are neither compressed nor indexed.
     """
 
@@ -141,10 +139,10 @@ class PartNames:
     """Gives written parts their final names, or removes them."""
 
     def __init__(
-        self, files: Files, folder: str, *, flow: str, index: int, claim: str, faults: Faults
+        self, files: Files, faults: Faults, folder: str, flow: str, index: int, claim: str
     ) -> None:
-        self._files, self._flow, self.index, self.claim = files, flow, index, claim
-        self._faults, self._within = faults, source_folder(flow)
+        self._files, self._faults, self._flow = files, faults, flow
+        self.index, self.claim, self._within = index, claim, source_folder(flow)
         self.folder = f"{folder}/{self._within}"
         self._named: set[str] = set()
 
@@ -155,10 +153,8 @@ class PartNames:
     def publish(self, parts: Sequence[WrittenPart], gone: Sequence[WrittenPart] = ()) -> Increment:
         """Give the parts their final names and return the increment.
 
-        The names are durable once the caller has synced the folder.
-
-        Raises:
-            OSError: A rename failed; `discard` removes the parts.
+        The names are durable once the caller has synced the folder. Raises `OSError`; `discard`
+        removes the parts then.
         """
         for part in (*parts, *gone):
             self._faults("increment_file.before")
@@ -194,7 +190,6 @@ class PartNames:
 
 
 def _leaves(schema: pa.Schema) -> list[str]:
-    """Return the paths of the columns of a file, in the order of the schema."""
     if not any(pa.types.is_nested(type_) for type_ in schema.types):
         return list(schema.names)
     sink = pa.BufferOutputStream()
@@ -206,8 +201,7 @@ def _leaves(schema: pa.Schema) -> list[str]:
 def _repeating(table: pa.Table, indexes: int) -> list[str] | bool:
     """Return the columns that are written with a dictionary; `True`: all.
 
-    One of values that hardly repeat, such as most keys and all hashes, would be larger than the
-    values, and slower to write and to read.
+    One of values that hardly repeat, such as most keys and all hashes, would be larger and slower.
     """
     own = table.select(table.column_names[: table.num_columns - indexes])
     once = {name for name in own.column_names if _hardly_repeats(own.column(name))}
@@ -234,13 +228,10 @@ def _hardly_repeats(column: pa.ChunkedArray) -> bool:
 
 
 def _temporary(name: str) -> str:
-    """Return a temporary name that `Files.remove_temporaries` recognises."""
     return f".{name}.tmp"
 
 
 class _Part:
-    """One Parquet file under its temporary name."""
-
     def __init__(
         self, folder: str, name: str, first: pa.Table, indexes: int, *, draft: bool
     ) -> None:

@@ -5,13 +5,12 @@
                       '-- too slow, stopped, device hangs --> killed
 
 The time of a file is processor time: `seconds_max`, and one second more for each given number of
-bytes read; in a batch each file has its own time. So a machine under load, or a slow disk, is no
-reason to reject a file. If a process neither answers nor computes, it is shown (`stuck`), and later
-killed; its file is left to the next pass.
+bytes read; in a batch each file has its own time. If a process neither answers nor computes, it is
+shown (`stuck`), and later killed; its file is left to the next pass.
 
 Guaranteed: `__call__` returns, whatever the file holds, soon after `stopping` returned true or a
-limit was passed. A process that is gone leaves parts that `PartNames.discard` removes. A small
-file costs one message each way (tests/controller/ingest/reader/test_reader_pool.py measures).
+limit was passed. A process that is gone leaves parts that `PartNames.discard` removes. A small file
+costs one message each way (tests/controller/ingest/reader/test_reader_pool.py measures).
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from errno import ETIMEDOUT
 from multiprocessing import Pipe
@@ -36,14 +35,8 @@ import controller
 from cbp.clock import MACHINE
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.formats.file_bytes import never
-from controller.ingest.reader.file_reader import ReadRequest, ReadResult, RefusedFile, StuckReader
-from controller.ingest.reader.reader_process import (
-    HURRY,
-    PLACE_BYTES,
-    Failed,
-    Worked,
-    memory_bytes,
-)
+from controller.ingest.reader.file_reader import ReadRequest, ReadResult, StuckReader
+from controller.ingest.reader.reader_process import HURRY, PLACE_BYTES, memory_bytes
 from controller.ingest.rejection import FileRejectedError, manifest_refused
 
 FREE_MAX = 2
@@ -97,6 +90,7 @@ class _Process:
                 os.close(watched)
         self.files, self.files_max = 0, files_max
         self._first_bytes = 0
+        self.watch: _Watch | None = None
 
     @property
     def pid(self) -> int:
@@ -104,13 +98,11 @@ class _Process:
 
     @property
     def worn(self) -> bool:
-        """Whether it ended, has read many files, or holds much more memory than at its start."""
         if self._process.poll() is not None or self.files >= self.files_max:
             return True
         return memory_bytes(self.pid)[1] > self._first_bytes + GROWTH_BYTES_MAX
 
     def ready(self) -> None:
-        """Wait until the process has imported its modules."""
         if not self._link.poll(START_SECONDS):
             raise OSError(ETIMEDOUT, "a reader's process does not start")
         self._receive()
@@ -125,11 +117,9 @@ class _Process:
             raise _Died(self._process.poll()) from exc
 
     def message(self, seconds: float) -> Any:
-        """Return its next message, or `None` if none arrives within `seconds`."""
         return pickle.loads(self._receive()) if self._link.poll(seconds) else None
 
     def processor_seconds(self) -> float:
-        """Return the processor time since its start; 0.0 where that is unknown."""
         try:
             with open(f"/proc/{self.pid}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
@@ -142,15 +132,12 @@ class _Process:
         return int.from_bytes(os.pread(self._place.fileno(), PLACE_BYTES, 0), "little")
 
     def hurry(self) -> None:
-        """Let it begin no other file of its batch, and answer."""
         os.pwrite(self._place.fileno(), HURRY, PLACE_BYTES)
 
     def kill(self) -> None:
-        """Kill the process at once."""
         self._process.kill()
 
     def end(self) -> None:
-        """Kill the process and reap it, unless it hangs inside the kernel."""
         self._process.kill()
         self._link.close()
         self._place.close()
@@ -179,7 +166,6 @@ class ReaderPool:
         self._lock = threading.Lock()
         self._free: list[_Process] = []
         self._busy: set[_Process] = set()
-        self._watches: set[_Watch] = set()
         self._closed = False
 
     @property
@@ -192,8 +178,8 @@ class ReaderPool:
         """Return the readers that have neither computed nor read for some time."""
         now = self._seconds()
         with self._lock:
-            watches = list(self._watches)
-        return [one for watch in watches if (one := watch.stuck(now)) is not None]
+            watches = [process.watch for process in self._busy]
+        return [one for watch in watches if watch and (one := watch.stuck(now)) is not None]
 
     def __call__(
         self,
@@ -210,8 +196,8 @@ class ReaderPool:
         while request.files:
             process = self._take(request.path, stopping)
             try:
-                with self._watched(process, request) as watch:
-                    return _answer(process, request, stopping, hurried, watch)
+                process.watch = _Watch(process, request, self._seconds)
+                return _answer(process, request, stopping, hurried, process.watch)
             except (_Died, FileRejectedError) as failed:
                 if self._closed:
                     raise IntakeStoppedError(request.path) from failed
@@ -232,22 +218,10 @@ class ReaderPool:
                 self._give_back(process)
         return ReadResult("", (), ())
 
-    @contextmanager
-    def _watched(self, process: _Process, request: ReadRequest) -> Iterator[_Watch]:
-        watch = _Watch(process, request, self._seconds)
-        with self._lock:
-            self._watches.add(watch)
-        try:
-            yield watch
-        finally:
-            with self._lock:
-                self._watches.discard(watch)
-
     def warm(self) -> None:
-        """Start a process if fewer than `FREE_MAX` are free, and wait until it can read.
+        """Start a process if fewer than `FREE_MAX` are there, and wait until it can read.
 
-        A service calls it at its start and from time to time, so that no file waits for a process
-        to start, also not while a backlog of another source is read.
+        A service calls it from time to time, so that no file waits for a process to start.
         """
         with self._lock:
             worn = [one for one in self._free if one.worn]
@@ -280,7 +254,6 @@ class ReaderPool:
         return self._started(path, stopping)
 
     def _started(self, path: str, stopping: Callable[[], bool]) -> _Process:
-        """Start a process, and wait until it can read."""
         if stopping() or self._closed:
             raise IntakeStoppedError(path)
         started = _Process(self._files_max)
@@ -297,7 +270,7 @@ class ReaderPool:
         return started
 
     def _give_back(self, process: _Process) -> None:
-        worn = process.worn
+        worn, process.watch = process.worn, None
         with self._lock:
             self._busy.discard(process)
             if not worn and not self._closed and len(self._free) < FREE_MAX:
@@ -307,7 +280,6 @@ class ReaderPool:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment without the variables of the service."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -322,7 +294,6 @@ def _answer(
     hurried: Callable[[], bool],
     watch: _Watch,
 ) -> ReadResult:
-    """Let a process read; the process is worn unless it answered."""
     files, process.files = process.files, process.files_max
     process.send(request)
     wait = QUICK_SECONDS
@@ -331,41 +302,27 @@ def _answer(
         if wait > QUICK_SECONDS and hurried():  # not at once: a batch is more than one file
             process.hurry()
         wait = POLL_SECONDS
-        if isinstance(message, Worked):
-            watch.worked = message.bytes
+        if isinstance(message, int):
+            watch.worked = message
         elif message is not None:
             process.files = files + 1
-            return _result(message)
+            if isinstance(message, FileRejectedError | OSError):
+                raise message
+            assert isinstance(message, ReadResult), "a reader answers what it was asked"
+            return message
         if stopping():
             raise IntakeStoppedError(request.path)
         watch.check()
 
 
 def _refused_at(request: ReadRequest, position: int, error: FileRejectedError) -> ReadResult:
-    """Return a refusal of a file and of all files that were to be taken in with it."""
     others = manifest_refused(request.files[position].file, error)
-    return ReadResult(
-        "",
-        (),
-        tuple(
-            RefusedFile((error if number == position else others).arguments())
-            for number in range(len(request.files))
-        ),
-    )
-
-
-def _result(answer: object) -> ReadResult:
-    if isinstance(answer, RefusedFile):
-        raise FileRejectedError(**answer.arguments)
-    if isinstance(answer, Failed):
-        raise OSError(answer.errno, answer.text, answer.path)
-    assert isinstance(answer, ReadResult), "a reader answers what it was asked"
-    return answer
+    outcomes = [others] * len(request.files)
+    outcomes[position] = error
+    return ReadResult("", (), tuple(outcomes))
 
 
 class _Watch:
-    """Checks whether a file has taken too long."""
-
     def __init__(
         self, process: _Process, request: ReadRequest, seconds: Callable[[], float]
     ) -> None:
@@ -375,7 +332,6 @@ class _Watch:
         self.worked, self._position = 0, 0
 
     def check(self) -> None:
-        """Raise the file's error if a limit is passed."""
         limits, now = self._request.limits, self._seconds()
         computed = self._process.processor_seconds()
         if (position := self._process.position()) != self._position:  # the next file begins
@@ -402,7 +358,7 @@ class _Watch:
             return None
         ends = max(0.0, limits.silent_seconds_max - silent)
         file = self._request.files[0]
-        return StuckReader(file.path, file.file, self._request.source, silent, ends)
+        return StuckReader(file.path, file.file, self._request.source.name, silent, ends)
 
 
 def _too_slow(seconds: float, worked: int) -> FileRejectedError:
@@ -410,7 +366,7 @@ def _too_slow(seconds: float, worked: int) -> FileRejectedError:
         f"reading the first {worked} bytes took {seconds:.0f} s of processor time, which is more "
         "than a valid file needs; if the file is valid, raise CBP_FILE_SECONDS_MAX"
     )
-    return FileRejectedError(rule="file_too_slow", message=message)
+    return FileRejectedError("file_too_slow", message)
 
 
 def _lost(status: int | None) -> FileRejectedError:
@@ -421,4 +377,4 @@ def _lost(status: int | None) -> FileRejectedError:
         f"the process that read the file ended twice ({how}). Either the file is damaged, or the "
         "machine ran out of memory: see the service's log, then drop the file again"
     )
-    return FileRejectedError(rule="file_ends_reader", message=message, cause=how)
+    return FileRejectedError("file_ends_reader", message, cause=how)

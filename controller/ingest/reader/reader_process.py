@@ -5,7 +5,8 @@ file takes too long: a regular expression or a native decoder cannot be asked to
 imports nothing from the working directory and holds no secret of the service.
 
     request   a pickled `ReadRequest`
-    answers   any number of `Worked`, then one of `ReadResult`, `RefusedFile`, `Failed`
+    answers   from time to time how many bytes were read and decoded so far; then a `ReadResult`,
+              or the error that ended the reading
     place     a file without a name: the position in the request of the file that is being read,
               followed by a byte that the parent sets so that no other file is begun. A message
               for each small file would cost more than the file, since both sides wake up for it
@@ -26,7 +27,6 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib.abc import MetaPathFinder
 from multiprocessing.connection import Connection
@@ -35,7 +35,7 @@ from types import ModuleType
 from cbp.clock import MACHINE
 from cbp.engine.workers.end_with_parent import end_with
 from controller.ingest.formats import parquet as _parquet  # imported before the first file
-from controller.ingest.reader.file_reader import ReadRequest, ReadResult, RefusedFile, read_files
+from controller.ingest.reader.file_reader import ReadRequest, ReadResult, read_files
 from controller.ingest.rejection import FileRejectedError, unforeseen
 
 NICENESS = 3
@@ -46,29 +46,11 @@ COLLECT_SECONDS = 1.0
 PREPARED = (_parquet,)
 
 
-@dataclass(frozen=True, slots=True)
-class Worked:
-    """Numbers of bytes read and decoded so far."""
-
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The device failed."""
-
-    errno: int
-    text: str
-    path: str
-
-
 _OF_WRITING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 """Errors that reading a file cannot have."""
 
 
 class _Progress:
-    """Reports to the parent from time to time how much was read."""
-
     def __init__(
         self, link: Connection, place: int, seconds: Callable[[], float] = MACHINE.seconds
     ) -> None:
@@ -80,7 +62,7 @@ class _Progress:
         now = self.seconds()
         if now - self._reported_at >= TELL_SECONDS:
             self._reported_at = now
-            self._link.send_bytes(pickle.dumps(Worked(self._bytes)))
+            self._link.send_bytes(pickle.dumps(self._bytes))
 
     def begin(self, position: int) -> None:
         os.pwrite(self._place, position.to_bytes(PLACE_BYTES, "little"), 0)
@@ -90,29 +72,28 @@ class _Progress:
         return self.seconds() >= until or os.pread(self._place, 1, PLACE_BYTES) == HURRY
 
 
-def answer(request: ReadRequest, progress: _Progress) -> ReadResult | RefusedFile | Failed:
-    """Read files; return the result, or the rejection or failure that ended the reading."""
+def answer(request: ReadRequest, progress: _Progress) -> ReadResult | FileRejectedError | OSError:
+    """Read files; return the result, or the error that ended the reading."""
     limit_memory(request.limits.memory_bytes_max)
     is_over = partial(progress.is_over, progress.seconds() + request.seconds)
     try:
         return read_files(request, hurried=is_over, worked=progress.add, begun=progress.begin)
     except FileRejectedError as error:
-        return RefusedFile(error.arguments())
+        return error
     except MemoryError:
         limit_memory(None)
-        return RefusedFile(_too_large(request.limits.memory_bytes_max).arguments())
+        return _too_large(request.limits.memory_bytes_max)
     except OSError as error:
         place = _place(error, request)
-        return Failed(error.errno or errno.EIO, error.strerror or str(error), place)
+        return OSError(error.errno or errno.EIO, error.strerror or str(error), place)
     except Exception as error:  # whatever failed, this file is rejected; see `unforeseen`
         traceback.print_exc()
-        return RefusedFile(unforeseen(error).arguments())
+        return unforeseen(error)
     finally:
         limit_memory(None)
 
 
 def _place(error: OSError, request: ReadRequest) -> str:
-    """Return the file that an error is about, or the folder that could not be written."""
     if isinstance(error.filename, str):
         return error.filename
     return request.folder if error.errno in _OF_WRITING else request.path

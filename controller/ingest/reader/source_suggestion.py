@@ -23,7 +23,7 @@ from cbp.errors import DefinitionError
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.dataflow.node_mistakes import ACCESS_LOG, COMBINED_ONLY
-from cbp.model.flow.schema import DataType, Schema
+from cbp.model.flow.schema import Schema
 from cbp.model.source.bad_records import COUNT_DEFAULT, COUNT_MAX, QUARANTINE_FILE, BadRecords
 from cbp.model.source.options import ValueRules
 from controller.ingest.formats.access_log import is_access_log
@@ -50,13 +50,7 @@ _TEXT_KINDS = ("BIGINT", "DECIMAL(38,0)", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAM
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column, as suggested by a sample.
-
-    Attributes:
-        nullable: Whether a record of the sample lacks it.
-        zoneless: Whether it has times without a zone.
-        doubts: Points that the author should check.
-    """
+    """One column, as suggested by a sample; `zoneless` if it has times without a zone."""
 
     name: str
     type: str
@@ -103,18 +97,13 @@ def of_texts(name: str, cells: Sequence[str | None]) -> Column:
 
 
 def _holds(kind: str, texts: Iterable[str]) -> bool:
-    """Return whether every text is a value of the type."""
-    convert = from_text(_type(kind), _LOCAL)
+    convert = from_text(Schema.parse(f"c {kind}")["c"].type, _LOCAL)
     try:
         for text in texts:
             convert(text)
     except ValueError:
         return False
     return True
-
-
-def _type(kind: str) -> DataType:
-    return Schema.parse(f"c {kind}")["c"].type
 
 
 def of_json(name: str, values: Sequence[Any]) -> Column:
@@ -185,11 +174,7 @@ _WORD = re.compile(r"[A-Za-z_][\w .-]*")
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """The source that a file suggests.
-
-    Attributes:
-        misfits: Lines of the sample that are not records of the format.
-    """
+    """The source that a file suggests; `misfits` lines of the sample are not of the format."""
 
     format: str
     columns: tuple[Column, ...]
@@ -203,6 +188,10 @@ class Suggestion:
     def schema(self) -> str:
         """The columns as a schema."""
         return ", ".join(column.ddl for column in self.columns)
+
+    def doubting(self, doubt: str, **options: str) -> Suggestion:
+        """Return the suggestion with one more doubt, and further options."""
+        return replace(self, options={**self.options, **options}, doubts=(*self.doubts, doubt))
 
     @property
     def bad_records(self) -> BadRecords:
@@ -232,16 +221,12 @@ def suggest_source(path: Path, *, records: int = SAMPLE_RECORDS) -> Suggestion:
     zoneless = [column.name for column in made.columns if column.zoneless]
     if zoneless:
         doubt = f"times of {', '.join(zoneless)} have no zone: UTC is a guess"
-        options = {**made.options, "timezone": "UTC"}
-        made = replace(made, options=options, doubts=(*made.doubts, doubt))
+        made = made.doubting(doubt, timezone="UTC")
     return replace(made, doubts=(*made.doubts, *_tried(path, made, limits, records)))
 
 
 def suggest_columns(path: Path, source: SourceNode) -> tuple[Column, ...]:
-    """Return the columns in the first records of a file that its source's schema lacks.
-
-    None if the file suggests another format than its source has, or cannot be read.
-    """
+    """Return new columns in the first records of a file that has the format of its source."""
     try:
         made = _suggested(path, IngestLimits(), _NEW_COLUMN_RECORDS)
     except (FileRejectedError, OSError, ValueError, RecursionError):
@@ -262,19 +247,13 @@ def _suggested(path: Path, limits: IngestLimits, records: int) -> Suggestion:
 
 
 def _tried(path: Path, made: Suggestion, limits: IngestLimits, records: int) -> Iterator[str]:
-    """Read the sample by the suggestion; yield why a reader refuses it."""
     if not made.columns:
         yield "no column can be declared"
         return
     count = 0
     try:
-        source = SourceNode(
-            "s",
-            Schema.parse(made.schema),
-            made.format,
-            made.options,
-            on_bad_records=made.bad_records,
-        )
+        schema, bad = Schema.parse(made.schema), made.bad_records
+        source = SourceNode("s", schema, made.format, made.options, on_bad_records=bad)
         with ClaimedContent(str(path), limits) as content:
             for batch in read_batches(content, source, limits, Notes(), file=path.name):
                 count += batch.num_rows
@@ -340,7 +319,6 @@ _SQL: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 
 def _sql_type(type_: pa.DataType) -> str | None:
-    """Return an Arrow type as a schema spells it; `None` if no schema has it."""
     if pt.is_dictionary(type_):
         return _sql_type(type_.value_type)
     if pt.is_decimal(type_):
@@ -376,15 +354,13 @@ def _text(content: ClaimedContent, limits: IngestLimits, records: int) -> Sugges
     if made.format != "jsonl":
         if encoding != "utf-8":
             doubt = f"the file is not UTF-8: {encoding} is a guess"
-            options = {**made.options, "encoding": encoding}
-            made = replace(made, options=options, doubts=(*made.doubts, doubt))
+            made = made.doubting(doubt, encoding=encoding)
         if open_end:
             doubt = (
                 "the last line has no line end: the file may be truncated, or its producer never "
                 "writes the last line end"
             )
-            options = {**made.options, "final_newline": "optional"}
-            made = replace(made, options=options, doubts=(*made.doubts, doubt))
+            made = made.doubting(doubt, final_newline="optional")
     return replace(made, whole=whole)
 
 
@@ -419,22 +395,17 @@ def _of_lines(lines: Sequence[str]) -> Suggestion:
 
 
 def _misfits(lines: Sequence[str], fits: Sequence[bool]) -> list[int]:
-    """Return the numbers of the lines that do not fit, from 1; blank lines are not records."""
     numbered = enumerate(zip(lines, fits, strict=True), 1)
     return [number for number, (line, is_fit) in numbered if not is_fit and line.strip()]
 
 
 def _mostly(misfits: Sequence[int], records: int) -> bool:
-    """Return whether so few lines do not fit that they are broken, rather than of another format.
-
-    Of a short sample, one line may be broken as long as most are not.
-    """
+    """Return whether so few lines do not fit that they are broken: one, or 5 % of the lines."""
     count = len(misfits)
     return count * 20 <= records or (count == 1 and records > 2)
 
 
 def _with_misfits(made: Suggestion, misfits: Sequence[int], records: int) -> Suggestion:
-    """Return a suggestion that lists lines that are not records, if there are a few."""
     if not misfits or not _mostly(misfits, records):
         return made
     verb = "is" if len(misfits) == 1 else "are"
@@ -443,11 +414,10 @@ def _with_misfits(made: Suggestion, misfits: Sequence[int], records: int) -> Sug
         f"first is line {misfits[0]}; the suggested on_bad_records rejects only such records, not "
         "the file"
     )
-    return replace(made, doubts=(*made.doubts, doubt), misfits=len(misfits))
+    return replace(made.doubting(doubt), misfits=len(misfits))
 
 
 def _object(line: str) -> dict[str, Any] | None:
-    """Return the object of a line of JSON; `None` if the line is not an object."""
     if not line.lstrip().startswith("{"):
         return None
     try:
@@ -477,7 +447,6 @@ def _access_log(layout: str, records: int) -> Suggestion:
 
 
 def _csv(lines: Sequence[str]) -> Suggestion | None:
-    """Return the suggestion for a file of cells; `None` for a file without cells."""
     best: tuple[int, str, list[tuple[int, list[str]]]] | None = None
     for delimiter in _DELIMITERS:
         try:

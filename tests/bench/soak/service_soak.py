@@ -257,11 +257,10 @@ def _one(service: Service, run: int, draw: random.Random, seconds_max: float) ->
     """Upload one file and wait for its run; return the seconds from upload to commit."""
     urls = [f"https://example.org/{draw.randrange(_KEYS)}" for _ in range(_RECORDS)]
     data = "".join(f"{json.dumps({'url': url})}\n" for url in urls).encode()
-    record = service.store.dataflow(NAME)
+    record, folder = service.store.dataflow(NAME), service.drop_folder
+    place = folder.place(record, service.controller.dataflow(NAME), SOURCE)
     started = time.perf_counter()
-    service.drop_folder.upload(
-        record, service.controller.dataflow(NAME), SOURCE, f"{run}.jsonl", io.BytesIO(data)
-    )
+    folder.upload(place, f"{run}.jsonl", io.BytesIO(data))
     service.scan()
     while service.store.epochs()[NAME] <= run:
         service.controller.tick()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import Expiry, Held
+from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.quarantine_decisions import Decided
 from controller.ingest.replacement import Compared
 from controller.ingest.uploads import Author
@@ -58,30 +60,19 @@ class FakeReplacements:
 
     def ask(
         self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        source: str,
+        place: SourcePlace,
         name: str,
         stream: BinaryIO | None,
         author: Author,
         key: str = "",
     ) -> Uploaded:
         content = io.BytesIO() if stream is None else stream
-        return self._folder.upload(record, dataflow, source, name, content, key)
+        return self._folder.upload(place, name, content, key)
 
-    def repeated(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, key: str, *, retracts: bool
-    ) -> bool:
+    def repeated(self, place: SourcePlace, key: str, *, retracts: bool) -> bool:
         return False
 
-    def compare(
-        self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        source: str,
-        name: str,
-        stream: BinaryIO | None,
-    ) -> Compared:
+    def compare(self, place: SourcePlace, name: str, stream: BinaryIO | None) -> Compared:
         return Compared(came=2, gone=1, groups={"count": 3})
 
 
@@ -112,33 +103,26 @@ class FakeDropFolder:
         old = Held(0, 50, record.created_at, ("x",))
         return {"urls": Expiry((old,), "is older than the number of hours that its flow keeps", "")}
 
-    def upload(
-        self,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        source: str,
-        name: str,
-        stream: BinaryIO,
-        key: str = "",
-    ) -> Uploaded:
+    def place(self, record: DataflowRecord, dataflow: Dataflow, source: str) -> SourcePlace:
+        if source not in dataflow.sources:
+            raise NotFoundError(kind="source", name=f"{dataflow.name}.{source}")
+        return SourcePlace.of(record, dataflow, dataflow.sources[source], Path("/drop"))
+
+    def upload(self, place: SourcePlace, name: str, stream: BinaryIO, key: str = "") -> Uploaded:
         content = b""
         while chunk := stream.read(1000):
             content += chunk
         self.files[name] = content
-        claim = ClaimRecord("c1", record.name, source, 0, name, len(content), "claimed", NOON)
+        claim = ClaimRecord(
+            "c1", place.dataflow, place.name, 0, name, len(content), "claimed", NOON
+        )
         return Uploaded(claim)
 
-    def open_quarantined(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: ClaimRecord
-    ) -> BinaryIO:
+    def open_quarantined(self, place: SourcePlace, claim: ClaimRecord) -> BinaryIO:
         return io.BytesIO(b"\x00content of " + claim.id.encode())
 
-    def restore(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str
-    ) -> Decided:
-        raise NotFoundError(kind="quarantined file", name=f"{record.name}/{source}/{claim}")
+    def restore(self, place: SourcePlace, claim: str) -> Decided:
+        raise NotFoundError(kind="quarantined file", name=f"{place.dataflow}/{place.name}/{claim}")
 
-    def foresee(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, name: str, sha256: str
-    ) -> Judged:
+    def foresee(self, place: SourcePlace, name: str, sha256: str) -> Judged:
         return self.judged

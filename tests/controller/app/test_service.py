@@ -288,7 +288,9 @@ def test_a_slow_file_of_one_dataflow_keeps_no_other_waiting(service: Service) ->
     until(lambda: count(service, "a") == 1)
     record, dataflow = service.store.dataflow("urls"), service.controller.dataflow("urls")
     line = io.BytesIO(b'{"url": "c"}\n')
-    service.drop_folder.upload(record, dataflow, "visits", "2.jsonl", line)
+    service.drop_folder.upload(
+        service.drop_folder.place(record, dataflow, "visits"), "2.jsonl", line
+    )
     until(lambda: count(service, "c") == 1)
     assert not hanging.ended.is_set()
     hanging.ended.set()
@@ -382,7 +384,9 @@ def test_a_start_waits_for_no_file_that_was_claimed(settings: Settings) -> None:
     service = Service(settings)
     service.controller.register(DOCUMENT)
     record, dataflow = service.store.dataflow("urls"), service.controller.dataflow("urls")
-    service.drop_folder.upload(record, dataflow, "visits", "f", io.BytesIO(b'{"url": "a"}\n'))
+    service.drop_folder.upload(
+        service.drop_folder.place(record, dataflow, "visits"), "f", io.BytesIO(b'{"url": "a"}\n')
+    )
     service.stop()
     with endless_files() as begun:
         service = Service(settings)

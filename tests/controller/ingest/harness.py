@@ -26,6 +26,7 @@ from controller.allowed_folders import AllowedFolders
 from controller.ingest.drop_folder import DropFolder
 from controller.ingest.folder.bucket_feed import Buckets
 from controller.ingest.folder.folder_report import ScanReport
+from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.formats.file_bytes import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.file_reader import (
@@ -242,6 +243,10 @@ class Drop:
         }
         self.start(faults)
         self.folder.prepare(self.record, self.dataflow)
+
+    def source(self, name: str = "orders") -> SourcePlace:
+        """Return the place of a source."""
+        return self.folder.place(self.record, self.dataflow, name)
 
     def start(self, faults: Faults = NO_FAULTS, *, reader: FileReader | None = None) -> None:
         """Make the objects of a process anew; the disk and the store stay."""

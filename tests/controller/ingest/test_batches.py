@@ -388,7 +388,7 @@ def test_an_upload_waits_with_the_others(tmp_path: Path) -> None:
     drop = made(tmp_path)
     for number in range(3):
         stream = io.BytesIO(lines(1, start=number))
-        drop.folder.upload(drop.record, drop.dataflow, "orders", f"u{number}", stream)
+        drop.folder.upload(drop.source(), f"u{number}", stream)
     copies = [drop.place("claimed") / name for name in drop.names("claimed")]
     (damaged,) = [copy for copy in copies if copy.read_bytes() == lines(1, start=1)]
     damaged.write_bytes(lines(1, start=8))
@@ -408,7 +408,7 @@ def test_a_source_with_a_backlog_delays_no_other_for_long(tmp_path: Path) -> Non
         hurried: Callable[[], bool] = never,
     ) -> ReadResult:
         drop.pass_seconds(0.5 * len(request.files))
-        seen.append((request.source, len(request.files)))
+        seen.append((request.source.name, len(request.files)))
         return read_files(request, stopping, hurried)
 
     drop = made(tmp_path, sources=("orders", "small"), batch=FileBatch(files=2), reader=reader)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cbp.engine.storage.files import LocalFiles
-from cbp.errors import DefinitionError, DiskFullError, LogConflictError, OperatingError
+from cbp.errors import DataflowInvalidError, DiskFullError, LogConflictError, OperatingError
 from cbp.model.flow.increment import Increment
 from controller.ingest.errors import DataflowDrainsError, DropFolderError, IntakeStoppedError
 from controller.ingest.formats.file_bytes import never
@@ -381,7 +381,7 @@ def test_uploads_that_wait_end_a_pass_after_its_time(tmp_path: Path):
     drop = Drop(tmp_path, SCHEMA, limits=IngestLimits(scan_seconds=5))
     for i in range(4):
         data = io.BytesIO(lines(1, start=i))
-        drop.folder.upload(drop.record, drop.dataflow, "orders", f"{i}", data)
+        drop.folder.upload(drop.source(), f"{i}", data)
     drop.put("behind", lines(1, start=4))
 
     drop.start(reader=_slow(drop))
@@ -461,9 +461,12 @@ def test_prepare_refuses_folders_that_cannot_be_used(tmp_path: Path):
 )
 def test_wrong_options_are_refused_at_once(format_: str, options: dict[str, str], tmp_path: Path):
     """A source's options are checked before the first file arrives."""
-    with pytest.raises(DefinitionError) as caught:
-        Drop(tmp_path, SCHEMA, format_, options=options)
-    assert caught.value.mistake.where == "sources.orders.options"
+    dataflow = Drop(tmp_path, SCHEMA, format_, options=options).dataflow
+    with pytest.raises(DataflowInvalidError) as caught:
+        dataflow.check()
+    assert ("option_invalid", "sources.orders.options") in [
+        (mistake.code, mistake.where) for mistake in caught.value.mistakes
+    ]
 
 
 def test_change_in_incoming_wakes_the_watcher(tmp_path: Path):
@@ -543,7 +546,7 @@ def test_a_dataflow_that_is_drained_claims_nothing_new(tmp_path: Path):
     """Claimed files are finished; files and close markers stay in `incoming` until the resume."""
     closes: list[str] = []
     drop = Drop(tmp_path, SCHEMA, on_close=lambda *names: closes.append(names[1]))
-    drop.folder.upload(drop.record, drop.dataflow, "orders", "u.jsonl", io.BytesIO(lines(1)))
+    drop.folder.upload(drop.source(), "u.jsonl", io.BytesIO(lines(1)))
     drop.put("late.jsonl", lines(2))
     drop.put("_CLOSE", b"")
     running, drop.record = drop.record, replace(drop.record, desired="draining")
@@ -553,7 +556,7 @@ def test_a_dataflow_that_is_drained_claims_nothing_new(tmp_path: Path):
     assert (report.accepted, closes) == (0, [])
     assert drop.names("incoming") == ["_CLOSE", "late.jsonl"]
     with pytest.raises(DataflowDrainsError):
-        drop.folder.upload(drop.record, drop.dataflow, "orders", "v.jsonl", io.BytesIO(lines(1)))
+        drop.folder.upload(drop.source(), "v.jsonl", io.BytesIO(lines(1)))
     drop.record = running
     assert drop.scan().accepted == 1
     assert len(drop.increments()) == 2

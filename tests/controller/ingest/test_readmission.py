@@ -102,13 +102,13 @@ class Shop:
     def readmit(self, claim: str, data: bytes | None) -> Decided:
         mended = None if data is None else io.BytesIO(data)
         drop = self.drop
-        return drop.folder.readmit(drop.record, drop.dataflow, "orders", claim, mended, ME)
+        return drop.folder.readmit(drop.source(), claim, mended, ME)
 
     def discard(self, claim: str) -> Decided:
-        return self.drop.folder.discard(self.drop.record, self.drop.dataflow, "orders", claim, ME)
+        return self.drop.folder.discard(self.drop.source(), claim, ME)
 
     def restore(self, claim: str) -> Decided:
-        return self.drop.folder.restore(self.drop.record, self.drop.dataflow, "orders", claim)
+        return self.drop.folder.restore(self.drop.source(), claim)
 
     def ids(self) -> list[Any]:
         return [row["id"] for row in self.drop.rows()]

@@ -26,7 +26,7 @@ SCHEMA = "id BIGINT, name STRING"
 
 
 def upload(drop: Drop, name: str, data: bytes, key: str = "") -> Uploaded:
-    return drop.folder.upload(drop.record, drop.dataflow, "orders", name, io.BytesIO(data), key)
+    return drop.folder.upload(drop.source(), name, io.BytesIO(data), key)
 
 
 def statuses(drop: Drop) -> list[tuple[str, str]]:

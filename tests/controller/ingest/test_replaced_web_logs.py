@@ -110,7 +110,7 @@ def test_a_corrected_day_is_exact(tmp_path: Path) -> None:
 
     def send(number: int, wrong: float = 0.0) -> None:
         sent[number] = day(number, 400, wrong)
-        shelf.drop_folder.upload(*shelf.named(), "a", f"day{number}.log", text(sent[number]))
+        shelf.drop_folder.upload(shelf.place("a"), f"day{number}.log", text(sent[number]))
         shelf.take_in()
         require_right(shelf, [row for rows in sent.values() for row in rows])
 

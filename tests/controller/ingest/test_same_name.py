@@ -22,7 +22,7 @@ ME = Author("me", "further records")
 
 
 def upload(drop: Drop, name: str, data: bytes) -> Uploaded:
-    return drop.folder.upload(drop.record, drop.dataflow, "orders", name, io.BytesIO(data))
+    return drop.folder.upload(drop.source(), name, io.BytesIO(data))
 
 
 def bring(drop: Drop, way: str, name: str, data: bytes) -> ClaimRecord:
@@ -120,7 +120,7 @@ def test_an_operator_may_add_it(setting: dict[str, str], name: str, tmp_path: Pa
     data = lines(1) if setting else lines(1, start=5)
     refused = bring(drop, "drop", name, data)
     assert refused.status == "quarantined"
-    made = drop.folder.readmit(drop.record, drop.dataflow, "orders", refused.id, None, ME)
+    made = drop.folder.readmit(drop.source(), refused.id, None, ME)
     drop.scan()
     assert drop.store.claim_rows[refused.id].status == "readmitted"
     assert made.readmitted is not None
@@ -137,11 +137,11 @@ def test_a_mended_file_is_still_compared_by_name(tmp_path: Path) -> None:
     wrong = bring(drop, "drop", "day", b'{"id": "x"}\n')
     assert (wrong.reason or {})["code"] == "value_type"
     mended = io.BytesIO(lines(1, start=5))
-    drop.folder.readmit(drop.record, drop.dataflow, "orders", wrong.id, mended, ME)
+    drop.folder.readmit(drop.source(), wrong.id, mended, ME)
     drop.scan()
     claim = newest(drop)
     assert (claim.status, (claim.reason or {})["code"]) == ("quarantined", "same_name")
-    drop.folder.readmit(drop.record, drop.dataflow, "orders", claim.id, None, ME)
+    drop.folder.readmit(drop.source(), claim.id, None, ME)
     drop.scan()
     assert ids(drop) == [0, 5]
 
@@ -154,7 +154,7 @@ def test_what_a_file_lacked_may_be_added_under_its_name(tmp_path: Path) -> None:
     drop.store.claim_rows[grown.id] = grown
     (drop.place("quarantine") / f"{grown.id}-day").write_bytes(lines(2))
     rest = io.BytesIO(lines(1, start=1))
-    drop.folder.readmit(drop.record, drop.dataflow, "orders", grown.id, rest, ME)
+    drop.folder.readmit(drop.source(), grown.id, rest, ME)
     drop.scan()
     assert ids(drop) == [0, 1]
 
@@ -184,12 +184,10 @@ def test_the_question_before_a_copy_has_the_same_answer(tmp_path: Path) -> None:
     """`foresee` says of name and content what the intake will say."""
     drop = Drop(tmp_path, SCHEMA)
     first = bring(drop, "drop", "day", lines(1))
-    shown = drop.folder.foresee(drop.record, drop.dataflow, "orders", "day", "0" * 64)
+    shown = drop.folder.foresee(drop.source(), "day", "0" * 64)
     assert shown.outcome == "quarantined"
     assert dict(shown.same_as or {})["claim"] == first.id
-    assert drop.folder.foresee(drop.record, drop.dataflow, "orders", "b", "0" * 64).outcome == (
-        "accepted"
-    )
+    assert drop.folder.foresee(drop.source(), "b", "0" * 64).outcome == ("accepted")
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -201,7 +199,7 @@ def test_no_file_of_a_manifest_replaces(again: bool, tmp_path: Path) -> None:
     drop = Drop(tmp_path, SCHEMA, same_name="quarantine" if again else "replace")
     bring(drop, "drop", "a", lines(3))
     if again:
-        drop.folder.replacements.ask(drop.record, drop.dataflow, "orders", "a", None, ME)
+        drop.folder.replacements.ask(drop.source(), "a", None, ME)
         drop.scan()
     for name, data in (("a", lines(2)), ("b", lines(1, start=7))):
         drop.put(name, data)
@@ -216,7 +214,7 @@ def test_no_file_of_a_manifest_replaces(again: bool, tmp_path: Path) -> None:
     assert "same_name" not in reasons["a"]["message"]
     for name in ("a", "b"):
         claim = reasons[name]["claim"]
-        drop.folder.readmit(drop.record, drop.dataflow, "orders", claim, None, ME)
+        drop.folder.readmit(drop.source(), claim, None, ME)
     drop.scan()
     gone = [sum(file.rows for file in one.gone) for one in drop.increments()]
     assert gone == ([0, 3, 0, 0] if again else [0, 1, 0])
@@ -230,12 +228,12 @@ def test_a_replacement_of_what_a_roll_back_took_out_is_data_if_it_is_readmitted(
     drop = Drop(tmp_path, SCHEMA)
     claim = bring(drop, "drop", "day", lines(1))
     right = io.BytesIO(lines(2))
-    drop.folder.replacements.ask(drop.record, drop.dataflow, "orders", "day", right, ME)
+    drop.folder.replacements.ask(drop.source(), "day", right, ME)
     drop.store.claim_rows[claim.id] = replace(drop.store.claim_rows[claim.id], status="withdrawn")
     drop.scan()
     (reason,) = drop.reasons()
     assert reason["code"] == "nothing_to_replace"
-    drop.folder.readmit(drop.record, drop.dataflow, "orders", reason["claim"], None, ME)
+    drop.folder.readmit(drop.source(), reason["claim"], None, ME)
     drop.scan()
     assert newest(drop).status == "accepted"
     assert ids(drop) == [0, 0, 1]
@@ -257,7 +255,7 @@ def test_a_file_that_changed_replaces_its_first_content_where_names_are_overwrit
     assert refusal(newest(drop), drop.dataflow.sources["orders"]) == ""
     other = replace(drop.dataflow.sources["orders"], same_name="add")
     assert "would count twice" in refusal(newest(drop), other)
-    drop.folder.readmit(drop.record, drop.dataflow, "orders", reason["claim"], None, ME)
+    drop.folder.readmit(drop.source(), reason["claim"], None, ME)
     drop.scan()
     assert ids(drop) == [0, 1, 2]
     (increment,) = drop.increments()[1:]
@@ -274,13 +272,11 @@ def test_content_that_was_retracted_or_replaced_comes_under_another_name(
     bring(drop, "drop", "a", lines(1))
     bring(drop, "drop", "b", lines(1, start=5))
     for name, stream in (("a", None), ("b", io.BytesIO(lines(1, start=6)))):
-        drop.folder.replacements.ask(drop.record, drop.dataflow, "orders", name, stream, ME)
+        drop.folder.replacements.ask(drop.source(), name, stream, ME)
     drop.scan()
     status = "quarantined" if known == "quarantine" else known
     for name, start in (("c", 0), ("d", 5)):
-        shown = drop.folder.foresee(
-            drop.record, drop.dataflow, "orders", name, sha256(lines(1, start=start)).hexdigest()
-        )
+        shown = drop.folder.foresee(drop.source(), name, sha256(lines(1, start=start)).hexdigest())
         assert shown.outcome == "accepted"
         assert bring(drop, "drop", name, lines(1, start=start)).status == "accepted"
         assert bring(drop, "drop", f"{name} again", lines(1, start=start)).status == status

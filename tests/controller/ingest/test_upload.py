@@ -20,7 +20,7 @@ SCHEMA = "id BIGINT, name STRING"
 def upload(
     drop: Drop, data: bytes, name: str = "../up.jsonl", source: str = "orders"
 ) -> ClaimRecord:
-    return drop.folder.upload(drop.record, drop.dataflow, source, name, io.BytesIO(data)).claim
+    return drop.folder.upload(drop.source(source), name, io.BytesIO(data)).claim
 
 
 def test_upload_is_claimed_at_once_and_taken_by_the_next_scan(tmp_path: Path):
@@ -43,7 +43,7 @@ def test_upload_is_not_seen_while_it_is_received(tmp_path: Path):
             assert drop.scan().accepted == drop.scan().quarantined == 0
             return super().read(size)
 
-    drop.folder.upload(drop.record, drop.dataflow, "orders", "a", Slow(lines(3)))
+    drop.folder.upload(drop.source(), "a", Slow(lines(3)))
     assert drop.scan().accepted == 1
 
 

@@ -28,8 +28,9 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
+from controller.ingest.folder.file_excerpt import inspect_file
 from controller.ingest.quarantine_decisions import Decided, refusal
-from controller.ingest.repeated_files import NOTHING_TO_REPLACE, REPLACE_REFUSED, is_asked_for
+from controller.ingest.repeated_files import NOTHING_TO_REPLACE, REPLACE_REFUSED, is_correction
 from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord
 
@@ -133,8 +134,9 @@ def list_quarantine(
 @needs(Scope.VIEWER)
 def show(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> QuarantinedOut:
     """Show a refused file: its reason, and the lines around its mistakes."""
-    place, quarantined = at.place(name, source), _claim(at, name, source, claim)
-    file = at.folder.inspect(*place, quarantined)
+    named, quarantined = at.of(name), _claim(at, name, source, claim)
+    place = at.folder.place(*named, source)
+    file = inspect_file(place, quarantined)
     return QuarantinedOut(
         claim=claim_out(quarantined),
         folder_path=json_value(file.path),
@@ -147,7 +149,7 @@ def show(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Quarantin
         ],
         content=file.content,
         hint=file.hint,
-        as_it_is_refused=refusal(quarantined, place[1].sources[source]),
+        as_it_is_refused=refusal(quarantined, place.source),
     )
 
 
@@ -162,10 +164,11 @@ def show(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Quarantin
 @needs(Scope.VIEWER)
 def content(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> StreamingResponse:
     """Return the original file as an attachment, also after a decision."""
-    place = at.place(name, source)
-    file = at.folder.open_quarantined(*place, _claim(at, name, source, claim))
+    named, quarantined = at.of(name), _claim(at, name, source, claim)
+    place = at.folder.place(*named, source)
+    file = at.folder.open_quarantined(place, quarantined)
     headers = {
-        "Content-Disposition": f'attachment; filename="{claim}.{place[1].sources[source].format}"',
+        "Content-Disposition": f'attachment; filename="{claim}.{place.source.format}"',
         "X-Content-Type-Options": "nosniff",
     }
     return StreamingResponse(_parts(file), media_type="application/octet-stream", headers=headers)
@@ -208,7 +211,7 @@ async def readmit(
         _require_allowed(at, name, source, claim, caller, rebuild=query.rebuild)
         mended = None if query.as_it_is else body
         place = at.place(name, source)
-        return at.folder.readmit(*place, claim, mended, author, rebuild=query.rebuild)
+        return at.folder.readmit(place, claim, mended, author, rebuild=query.rebuild)
 
     return _decided(await receive_file(request, limiter, act))
 
@@ -227,7 +230,7 @@ def discard(
 ) -> DecidedOut:
     """Discard a refused file; it is kept like finished files, and can be restored."""
     author = Author(query.by or caller.actor, query.reason)
-    return _decided(at.folder.discard(*at.place(name, source), claim, author))
+    return _decided(at.folder.discard(at.place(name, source), claim, author))
 
 
 @routes.post(
@@ -239,7 +242,7 @@ def restore(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Decide
 
     This is refused while the file that was admitted in its place is applied; roll back first.
     """
-    return _decided(at.folder.restore(*at.place(name, source), claim))
+    return _decided(at.folder.restore(at.place(name, source), claim))
 
 
 def _decided(decided: Decided) -> DecidedOut:
@@ -258,7 +261,7 @@ def _require_allowed(
     refused = at.store.find_claims([claim]).get(claim)
     code = "" if refused is None else (refused.reason or {}).get("code")
     asks = rebuild and code == REPLACE_REFUSED
-    if refused is None or not (is_asked_for(refused) or asks):
+    if refused is None or not (is_correction(refused.key) or asks):
         return
     if code == NOTHING_TO_REPLACE:
         return  # it is added, as any other file

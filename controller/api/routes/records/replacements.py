@@ -11,7 +11,6 @@ from typing import Annotated, BinaryIO
 from fastapi import Query, Request
 from pydantic import Field
 
-from cbp.model.dataflow.dataflow import Dataflow
 from controller.access.identity import Identity
 from controller.access.scopes import Scope
 from controller.api.answers.request_errors import IdempotencyKeyReusedError
@@ -29,9 +28,10 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
+from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.replacement import Compared
 from controller.ingest.uploads import Author
-from controller.store.base import DataflowRecord, Uploaded
+from controller.store.base import Uploaded
 
 routes = router("sources")
 
@@ -133,7 +133,7 @@ async def preview_replacement(
 
     def compare(content: BinaryIO) -> Compared:
         place = correctable(at, name, source, rebuild=query.rebuild)
-        return at.folder.replacements.compare(*place, query.name, content)
+        return at.folder.replacements.compare(place, query.name, content)
 
     return _compared(await receive_file(request, limiter, compare))
 
@@ -168,12 +168,10 @@ def preview_retraction(
 ) -> ComparedOut:
     """Return what a retraction would change, with the same refusals; changes nothing."""
     place = correctable(at, name, source, rebuild=query.rebuild)
-    return _compared(at.folder.replacements.compare(*place, query.name, None))
+    return _compared(at.folder.replacements.compare(place, query.name, None))
 
 
-def correctable(
-    at: Deliveries, name: str, source: str, *, rebuild: bool
-) -> tuple[DataflowRecord, Dataflow, str]:
+def correctable(at: Deliveries, name: str, source: str, *, rebuild: bool) -> SourcePlace:
     """Return the place of files that can be replaced or taken back.
 
     Args:
@@ -184,10 +182,10 @@ def correctable(
         ChangeRefusedError: The rebuild would be refused.
     """
     record = at.controller.retained.check(name, source, rebuild=rebuild)
-    dataflow = at.controller.dataflow(name)
     if rebuild:
+        dataflow = at.controller.dataflow(name)
         at.controller.rebuild_jobs.plan(record.document, dataflow).require_allowed()
-    return record, dataflow, source
+    return at.place(name, source)
 
 
 def _ask(
@@ -200,10 +198,10 @@ def _ask(
 ) -> Uploaded:
     """Ask for a correction; a request that is repeated is not checked again."""
     requests, place = at.folder.replacements, at.place(*named)
-    if not requests.repeated(*place, key, retracts=content is None):
+    if not requests.repeated(place, key, retracts=content is None):
         place = correctable(at, *named, rebuild=query.rebuild)
     author = Author(query.by or caller.actor, query.reason)
-    return requests.ask(*place, query.name, content, author, key)
+    return requests.ask(place, query.name, content, author, key)
 
 
 def _answer(done: Uploaded) -> ClaimOut:

@@ -93,7 +93,7 @@ def identity(
     name: str, source: str, at: DeliveriesDep, query: Annotated[IdentityQuery, Query()]
 ) -> IdentityOut:
     """Return whether a file with this name or content arrived before; changes nothing."""
-    foreseen = at.folder.foresee(*at.place(name, source), query.name, query.sha256)
+    foreseen = at.folder.foresee(at.place(name, source), query.name, query.sha256)
     same_as = json_value(foreseen.same_as)
     return IdentityOut(outcome=foreseen.outcome, same_as=same_as)
 
@@ -134,9 +134,7 @@ async def upload(
     key = idempotency_key or ""
 
     def receive(content: BinaryIO) -> Uploaded:
-        place = at.place(name, source)
-        at.require(name, source)
-        return at.folder.upload(*place, query.name, content, key)
+        return at.folder.upload(at.place(name, source), query.name, content, key)
 
     with idempotency_keys.busy(f"{name}/{source}/{key}" if key else None):
         done = await receive_file(request, limiter, receive)

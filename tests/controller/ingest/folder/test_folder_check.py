@@ -73,7 +73,7 @@ def test_a_link_on_the_way_to_a_folder_is_not_followed(way: str, tmp_path: Path)
     assert drop.increments() == []
     assert len(drop.increments("returns")) == (20 if way == "orders" else 0)
     with pytest.raises(DropFolderError):
-        drop.folder.upload(drop.record, drop.dataflow, "orders", "a", io.BytesIO(lines(1)))
+        drop.folder.upload(drop.source(), "a", io.BytesIO(lines(1)))
     shown = {one["name"]: one for one in drop.folder.look(drop.record, drop.dataflow)}
     assert "is a symbolic link" in shown["orders"]["warning"]
 
@@ -89,7 +89,7 @@ def test_a_disk_that_is_read_only_is_said_so(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("controller.ingest.uploads.open", refuses, raising=False)
     monkeypatch.setattr("controller.ingest.folder.folder_check.open", refuses, raising=False)
     with pytest.raises(DropFolderError, match="Read-only file system"):
-        drop.folder.upload(drop.record, drop.dataflow, "orders", "a", io.BytesIO(lines(1)))
+        drop.folder.upload(drop.source(), "a", io.BytesIO(lines(1)))
     with pytest.raises(DropFolderError, match="Read-only file system"):
         drop.folder.prepare(drop.record, drop.dataflow)
 
@@ -153,7 +153,7 @@ def test_nothing_is_uploaded_through_a_link(tmp_path: Path):
     drop = Drop(tmp_path, SCHEMA)
     target = link_to_own(drop, "incoming")
     with pytest.raises(DropFolderError) as refused:
-        drop.folder.upload(drop.record, drop.dataflow, "orders", "a", io.BytesIO(lines(1)))
+        drop.folder.upload(drop.source(), "a", io.BytesIO(lines(1)))
     assert refused.value.details["path"] == str(drop.incoming)
     assert [path.name for path in target.iterdir()] == ["mine"]
 
@@ -163,7 +163,7 @@ def test_a_missing_folder_is_made_again(folder: str, tmp_path: Path):
     """By the pass and by an upload; what waits is taken in."""
     drop = Drop(tmp_path, SCHEMA)
     drop.place(folder).rmdir()
-    drop.folder.upload(drop.record, drop.dataflow, "orders", "u", io.BytesIO(lines(1)))
+    drop.folder.upload(drop.source(), "u", io.BytesIO(lines(1)))
     assert drop.place(folder).is_dir()
     if folder != "claimed":
         drop.place(folder).rmdir()
@@ -186,7 +186,7 @@ def test_a_missing_folder_of_the_source_is_named_and_not_made(tmp_path: Path):
         assert error.details["path"] == str(root)
     assert not root.exists()
     with pytest.raises(DropFolderError) as refused:
-        drop.folder.upload(drop.record, drop.dataflow, "orders", "a", io.BytesIO(lines(1)))
+        drop.folder.upload(drop.source(), "a", io.BytesIO(lines(1)))
     assert refused.value.details["path"] == str(root)
     (tmp_path / "away").rename(root)
     drop.pass_seconds(60)

@@ -167,7 +167,7 @@ def test_a_long_listing_lets_a_file_of_another_source_pass(tmp_path: Path, rests
         stopping: Callable[[], bool] = never,
         hurried: Callable[[], bool] = never,
     ) -> ReadResult:
-        read.append(request.source)
+        read.append(request.source.name)
         return read_files(request, stopping, hurried)
 
     drop.start(reader=reader)
@@ -288,7 +288,7 @@ def test_a_change_wakes_the_dataflow_of_its_folder(drop: Drop) -> None:
         with (drop.root / "sent").open("w+b") as stream:
             stream.write(lines(1, start=7))
             stream.seek(0)
-            uploaded = drop.folder.upload(drop.record, drop.dataflow, "orders", "b", stream)
+            uploaded = drop.folder.upload(drop.source(), "b", stream)
         assert uploaded.claim.status == "claimed"
         last = woken.get(timeout=120)
         while not woken.empty():

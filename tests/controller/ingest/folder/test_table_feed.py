@@ -327,7 +327,7 @@ def test_a_removed_data_file_puts_its_version_aside_and_the_later_ones_wait(foll
     kept.rename(file)
     drop = followed.drop
     drop.pass_seconds(60)
-    drop.folder.readmit(drop.record, drop.dataflow, "orders", reason["claim"], None, AUTHOR)
+    drop.folder.readmit(drop.source(), reason["claim"], None, AUTHOR)
     assert drop.scan().accepted == 2
     assert followed.signed() == followed.actual()
 

@@ -20,9 +20,7 @@ def lose(tmp_path: Path, *names: str) -> Drop:
     """Upload files, and remove them out of `claimed` before they are read."""
     drop = Drop(tmp_path, SCHEMA)
     for name in names:
-        claimed = drop.folder.upload(
-            drop.record, drop.dataflow, "orders", name, BytesIO(name.encode())
-        )
+        claimed = drop.folder.upload(drop.source(), name, BytesIO(name.encode()))
         assert claimed.claim.status == "claimed"
     for path in drop.place("claimed").iterdir():
         path.unlink()

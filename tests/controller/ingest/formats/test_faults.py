@@ -228,7 +228,7 @@ def test_csv_gives_back_what_was_written(rows: list[list[str | None]], end: str,
     )
     limits = IngestLimits(batch_rows=batch_rows, line_bytes_max=1000)
     reading = Reading(Schema.parse("a STRING, b STRING"), ReadOptions(), limits)
-    blocks = text_blocks([text.encode()], line_bytes_max=1000, bad=reading.bad)
+    blocks = text_blocks([text.encode()], reading)
     batches = read_csv(blocks, reading)
     assert [list(row.values()) for batch in batches for row in batch.to_pylist()] == rows
 

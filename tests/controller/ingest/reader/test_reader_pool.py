@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from cbp.model.dataflow.nodes import FileBatch
+from cbp.model.dataflow.nodes import FileBatch, SourceNode
 from cbp.model.flow.schema import Schema
 from controller.ingest.errors import DropFolderError, IntakeStoppedError, device_errors
 from controller.ingest.formats.file_bytes import never
@@ -34,7 +35,6 @@ from controller.ingest.reader.file_reader import (
     FileReader,
     ReadRequest,
     ReadResult,
-    RefusedFile,
     read_files,
 )
 from controller.ingest.reader.reader_pool import ReaderPool
@@ -60,10 +60,7 @@ def request_of(folder: Path, data: bytes, format_: str = "jsonl", **limits: floa
     (folder / "out").mkdir(exist_ok=True)
     return ReadRequest(
         files=(ClaimedFile(str(path), len(data), "c1", "f"),),
-        source="orders",
-        format=format_,
-        schema=Schema.parse(SCHEMA),
-        options={},
+        source=SourceNode("orders", Schema.parse(SCHEMA), format_, {}),
         folder=str(folder / "out"),
         index=0,
         limits=replace(IngestLimits(), **limits),  # type: ignore[arg-type]
@@ -104,8 +101,8 @@ def test_a_process_reads_as_the_thread_does(pool: ReaderPool, tmp_path: Path) ->
         table = pq.read_table(folder / "out" / f".{part.name}.tmp")
         assert table["id"].to_pylist() == list(range(1000))
         (refused,) = read(request_of(folder, lines(3) + b"{\n")).outcomes
-        assert isinstance(refused, RefusedFile)
-        reasons.append(FileRejectedError(**refused.arguments).reason(file="f", claim="c"))
+        assert isinstance(refused, FileRejectedError)
+        reasons.append(refused.reason(file="f", claim="c"))
         os.unlink(folder / "out" / f".{part.name}.tmp")
         assert not list((folder / "out").iterdir()), "what is rejected leaves nothing"
     assert results[0] == results[1]
@@ -148,10 +145,11 @@ def test_an_error_names_what_was_written_or_read(
     monkeypatch.setattr(reader_process, "limit_memory", lambda _: None)
     progress: Any = SimpleNamespace(seconds=lambda: 0.0, add=None, begin=None, is_over=never)
     failed = reader_process.answer(request_of(tmp_path, lines(1)), progress)
-    assert isinstance(failed, reader_process.Failed)
-    assert failed.path == (named if named[0] == "/" else str(tmp_path / named))
+    assert isinstance(failed, OSError)
+    sent = pickle.loads(pickle.dumps(failed))
+    assert sent.filename == (named if named[0] == "/" else str(tmp_path / named))
     with pytest.raises(DropFolderError, match=named), device_errors("claimed"):
-        raise OSError(failed.errno, failed.text, failed.path)
+        raise sent
 
 
 def test_a_file_that_takes_too_long_is_refused(pool: ReaderPool, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def refused(shelf: Shelf, code: str) -> ClaimRecord:
 
 def readmit(shelf: Shelf, claim: ClaimRecord, content: bytes | None = None) -> None:
     mended = None if content is None else io.BytesIO(content)
-    shelf.drop_folder.readmit(*shelf.named(), "a", claim.id, mended, ME)
+    shelf.drop_folder.readmit(shelf.place("a"), claim.id, mended, ME)
     shelf.take_in()
 
 
@@ -92,7 +92,7 @@ def test_a_file_that_overwrites_is_refused_if_several_have_its_name(shelf: Shelf
     added = refused(shelf, "same_name")
     shelf.document = with_source(same_name="replace")
     shelf.world.controller.change(shelf.document)
-    shelf.drop_folder.readmit(*shelf.named(), "a", added.id, None, ME)
+    shelf.drop_folder.readmit(shelf.place("a"), added.id, None, ME)
     shelf.counts["more of tuesday"] = [("d", 4)]
     shelf.put("tuesday", ("e", 4))
     shelf.take_in()
@@ -124,7 +124,7 @@ def test_a_retracted_file_comes_again_where_every_file_is_added(tmp_path: Path) 
 def test_a_mended_replacement_replaces(shelf: Shelf) -> None:
     """A refused one is not data beside the file that it was meant to replace."""
     wrong = io.BytesIO(b'{"word": "a", "n": "x"}\n')
-    shelf.drop_folder.replacements.ask(*shelf.named(), "a", "tuesday", wrong, ME)
+    shelf.drop_folder.replacements.ask(shelf.place("a"), "tuesday", wrong, ME)
     shelf.take_in()
     readmit(shelf, refused(shelf, "value_type"), b'{"word": "a", "n": 6}\n')
     shelf.counts["tuesday"] = [("a", 6)]
@@ -192,7 +192,7 @@ def test_a_request_is_checked_again_when_its_file_is_read(shelf: Shelf) -> None:
     """Input was removed between the check and the request: no stage stops for it."""
     shelf.world.store.forget_increments("shelf", "a", below=1)
     content = io.BytesIO(b'{"word": "z", "n": 1}')
-    shelf.drop_folder.replacements.ask(*shelf.named(), "a", "tuesday", content, ME)
+    shelf.drop_folder.replacements.ask(shelf.place("a"), "tuesday", content, ME)
     shelf.take_in()
     assert "from number 1 on" in (refused(shelf, "replace_refused").reason or {})["message"]
     shelf.require_right()

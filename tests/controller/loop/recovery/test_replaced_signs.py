@@ -34,8 +34,7 @@ def test_readers_of_signs_are_given_the_difference(tmp_path: Path) -> None:
     def lines(*rows: tuple[int, int]) -> io.BytesIO:
         return io.BytesIO("".join(json.dumps({"n": n, "sign": s}) + "\n" for n, s in rows).encode())
 
-    named = shelf.named()
-    shelf.drop_folder.upload(*named, "a", "monday", lines((1, 1), (1, 1), (2, 1)))
+    shelf.drop_folder.upload(shelf.place("a"), "monday", lines((1, 1), (1, 1), (2, 1)))
     shelf.take_in()
     assert shelf.per_sum() == {1: 2, 2: 1}
     for rows, right in (
@@ -44,7 +43,9 @@ def test_readers_of_signs_are_given_the_difference(tmp_path: Path) -> None:
         ([(1, 1), (1, -1), (2, 1)], {2: 1}),
         ([(3, 1)], {3: 1}),
     ):
-        shelf.drop_folder.replacements.ask(*named, "a", "monday", lines(*rows), Author("me", "why"))
+        shelf.drop_folder.replacements.ask(
+            shelf.place("a"), "monday", lines(*rows), Author("me", "why")
+        )
         shelf.take_in()
         assert shelf.per_sum() == right
     newest = shelf.world.store.increment("shelf", "a", 4).increment
@@ -75,16 +76,17 @@ def test_a_reader_of_signs_by_key_has_the_record_that_counts(tmp_path: Path, sta
         "stages": {stage: {"translator": stage, "inputs": inputs}},
     }
     shelf = Shelf(tmp_path, document, {stage: make})
-    named = shelf.named()
 
     def lines(*rows: tuple[int, float]) -> io.BytesIO:
         records = ({"g": 1, "id": id_, "x": x, "sign": 1} for id_, x in rows)
         return io.BytesIO("".join(json.dumps(one) + "\n" for one in records).encode())
 
-    shelf.drop_folder.upload(*named, "a", "monday", lines((1, 5.0), (2, 7.0)))
+    shelf.drop_folder.upload(shelf.place("a"), "monday", lines((1, 5.0), (2, 7.0)))
     shelf.take_in()
     for rows in ([(1, 6.0), (2, 7.0)], [(1, 5.0), (2, 8.0), (3, 1.0)], [(2, 7.0)]):
-        shelf.drop_folder.replacements.ask(*named, "a", "monday", lines(*rows), Author("me", "why"))
+        shelf.drop_folder.replacements.ask(
+            shelf.place("a"), "monday", lines(*rows), Author("me", "why")
+        )
         shelf.take_in()
         node, folder = shelf.named()[1].stages[stage], f"{shelf.world.tables}/shelf"
         kept = shelf.world.engine.records.read_state(folder, node, view)
@@ -126,13 +128,12 @@ def test_a_reader_of_signs_begins_with_what_was_taken_back_or_is_refused(tmp_pat
     counted = {"translator": "counted", "inputs": {"moved": "a"}, "buckets": 2, "any_order": True}
     document = {**SIGNED, "stages": {"counted": counted}}
     shelf = Shelf(tmp_path, document, {"counted": Counted, "kept": Kept})
-    named = shelf.named()
     shelf.drop_folder.upload(
-        *named, "a", "monday", io.BytesIO(b'{"n": 1, "sign": 1}\n{"n": 2, "sign": 1}\n')
+        shelf.place("a"), "monday", io.BytesIO(b'{"n": 1, "sign": 1}\n{"n": 2, "sign": 1}\n')
     )
     shelf.take_in()
     right = io.BytesIO(b'{"n": 2, "sign": 1}\n')
-    shelf.drop_folder.replacements.ask(*named, "a", "monday", right, Author("me", "why"))
+    shelf.drop_folder.replacements.ask(shelf.place("a"), "monday", right, Author("me", "why"))
     shelf.take_in()
     choice = Choice(retained=frozenset({"per"}))
     kept = {**SIGNED, "stages": {"per": {**SIGNED["stages"]["per"], "translator": "kept"}}}

@@ -87,14 +87,16 @@ class Counter:
 
     def step(self) -> None:
         """Change one file."""
-        dice, named = self._dice, self.shelf.named()
+        dice = self._dice
         source = dice.choice(["left", "left", "right", "table"])
         key = source, f"f{dice.randrange(3)}"
-        ask = partial(self.shelf.drop_folder.replacements.ask, *named, *key)
+        ask = partial(self.shelf.drop_folder.replacements.ask, self.shelf.place(source), key[1])
         author = Author("me", f"step {self._sent}")
         if key not in self.counts:
             self.counts[key] = self._messages(source)
-            self.shelf.drop_folder.upload(*named, *key, _lines(self.counts[key]))
+            self.shelf.drop_folder.upload(
+                self.shelf.place(source), key[1], _lines(self.counts[key])
+            )
         elif dice.random() < 0.3:
             ask(None, author)
             del self.counts[key]

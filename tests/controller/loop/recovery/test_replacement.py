@@ -276,12 +276,12 @@ def test_a_lost_database_keeps_what_a_refused_request_was(tmp_path: Path) -> Non
     fill(shelf)
     wrong = io.BytesIO(b'{"word": "a", "n": "x"}\n')
     me = Author("me", "mended")
-    shelf.drop_folder.replacements.ask(*shelf.named(), "a", "tuesday", wrong, me)
+    shelf.drop_folder.replacements.ask(shelf.place("a"), "tuesday", wrong, me)
     shelf.take_in()
     lose(shelf, tmp_path)
     (claim,) = shelf.world.store.claims("shelf", "a", status="quarantined").items
     mended = io.BytesIO(b'{"word": "a", "n": 6}\n')
-    shelf.drop_folder.readmit(*shelf.named(), "a", claim.id, mended, me)
+    shelf.drop_folder.readmit(shelf.place("a"), claim.id, mended, me)
     shelf.counts["tuesday"] = [("a", 6)]
     shelf.take_in()
     shelf.require_right()
@@ -309,11 +309,11 @@ def test_a_lost_database_takes_no_correction_for_data(tmp_path: Path) -> None:
     assert (claim.reason or {})["code"] == CORRECTION_UNNAMED
     me = Author("me", "again")
     with pytest.raises(ReadmitRefusedError, match="name of the file that it corrects is lost"):
-        shelf.drop_folder.readmit(*shelf.named(), "a", claim.id, None, me)
+        shelf.drop_folder.readmit(shelf.place("a"), claim.id, None, me)
     mended = io.BytesIO(b'{"word": "x", "n": 2}\n')
     with pytest.raises(ReadmitRefusedError, match="discard it, and send the correction again"):
-        shelf.drop_folder.readmit(*shelf.named(), "a", claim.id, mended, me)
-    shelf.drop_folder.discard(*shelf.named(), "a", claim.id, me)
+        shelf.drop_folder.readmit(shelf.place("a"), claim.id, mended, me)
+    shelf.drop_folder.discard(shelf.place("a"), claim.id, me)
     shelf.replace(LONG, ("x", 2))
     shelf.counts[LONG] = [("x", 2)]
     shelf.take_in()
