@@ -13,6 +13,7 @@ import termios
 import tty
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -22,8 +23,9 @@ from rich.text import Text
 
 from cbp.errors import CbpError
 from cbp.errors.counts import format_count
-from controller.cli.session import AsJson, complete_dataflows, session
-from controller.terminal import age, clock, print_json, print_table, print_text, text
+from controller.cli.options import complete_dataflows
+from controller.cli.session import Session
+from controller.terminal import age, clock, print_table, print_text, text
 
 Every = Annotated[
     float, typer.Option("--every", min=0.2, max=3600, help="Seconds between two refreshes.")
@@ -37,31 +39,21 @@ _STOP_KEYS = ("q", "Q", "\x03", "\x04")
 
 
 def top_command(
-    context: typer.Context,
+    session: Session,
     dataflow: Annotated[
         str | None, typer.Argument(help="Only this dataflow.", autocompletion=complete_dataflows)
     ] = None,
     every: Every = 2.0,
     once: Once = False,
-    json_: AsJson = False,
 ) -> None:
     """Show all dataflows live: stages, queues, runs and newest errors; q ends the display."""
-    with session(context).connect() as service:
-
-        def look() -> Any:
-            return service.get("activity", dataflow=dataflow)
-
-        if json_:
-            print_json(look())
-        elif once or not (sys.stdout.isatty() and sys.stdin.isatty()):
-            print_activity(look(), Console(highlight=False))
-        else:
-            with Live(screen=True, auto_refresh=False) as live, _keys() as wait_for_key:
-
-                def show(drawn: Text) -> None:
-                    live.update(drawn, refresh=True)
-
-                refresh(look, show, wait_for_key, every=every, size=lambda: live.console.size)
+    look = partial(session.fetch, "activity", dataflow=dataflow)
+    if session.as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty()):
+        print_activity(look(), Console(highlight=False))
+        return
+    with Live(screen=True, auto_refresh=False) as live, _keys() as wait_for_key:
+        show = partial(live.update, refresh=True)
+        refresh(look, show, wait_for_key, every=every, size=lambda: live.console.size)
 
 
 def refresh(
@@ -77,7 +69,6 @@ def refresh(
     Args:
         look: Returns the activity; its errors are shown, and it is called again.
         wait_for_key: Waits for this many seconds; returns the pressed key, or `""`.
-        every: Seconds between two refreshes.
         size: Returns columns and lines of the terminal.
     """
     key = ""
@@ -175,10 +166,8 @@ def _print_running(answer: Mapping[str, Any], console: Console) -> None:
 
 def _phase(run: Mapping[str, Any]) -> str:
     """Return the phase of a run, and its number."""
-    if not run["phases"]:
-        return "-"
-    last = run["phases"][-1]
-    return f"{last['name']} ({len(run['phases'])})"
+    phases = run["phases"]
+    return f"{phases[-1]['name']} ({len(phases)})" if phases else "-"
 
 
 @contextmanager

@@ -60,10 +60,7 @@ def check_java() -> str:
 
 
 def delta_jars(spark_conf: Mapping[str, str]) -> str | None:
-    """Return the path of Delta's jar for the installed version.
-
-    `None` if it is not downloaded yet.
-    """
+    """Return the path of Delta's jar for the installed version; `None` if not downloaded yet."""
     for jar in delta_archives(spark_conf):
         if jar.name.startswith("io.delta_delta-spark_"):
             return f"delta-spark {importlib.metadata.version('delta-spark')} in {jar.parent}"
