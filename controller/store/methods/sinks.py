@@ -45,12 +45,8 @@ class Sinks:
     def move_sink(self, record: SinkRecord, *, chosen: str | None = None) -> None:
         """Store generation, position and standing of a sink; operators' choices stay unchanged.
 
-        Does nothing if the sink was removed or has another identity.
-
-        Args:
-            chosen: A choice that was carried out; cleared unless an operator made another.
-
-        Raises `NotFoundError`.
+        Does nothing if the sink was removed or has another identity. A choice that was carried out
+        (`chosen`) is cleared, unless an operator made another.
         """
         mine = (*_of(record.dataflow, record.sink), sinks.c.identity == record.identity)
         moved = {"generation": record.generation, "next": record.next, "standing": record.standing}

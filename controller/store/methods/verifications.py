@@ -20,12 +20,9 @@ class Verifications:
     _database: Database
 
     def keep_verification(self, record: VerificationRecord, *, most: int) -> None:
-        """Store the result of a verification; replaces its earlier result.
+        """Store the result of a verification, and only the newest `most` (>= 1) of its dataflow.
 
-        Args:
-            most: Number of results kept for its dataflow (>= 1); the oldest are removed.
-
-        Raises `NotFoundError`.
+        Replaces its earlier result.
         """
         c = verifications.c
         mine = c.dataflow == record.dataflow
