@@ -33,11 +33,7 @@ from cbp.sdk.translate import Declared, spec_of
 from controller.registry import ready_dataflows
 from controller.registry.loaded_files import LoadedFiles
 from controller.registry.ready_dataflows import ReadyDataflow, load_ready
-from controller.registry.translator_files import (
-    TranslatorFiles,
-    author_of,
-    changed_files,
-)
+from controller.registry.translator_files import TranslatorFiles, author_of, changed_files
 from controller.registry.translator_paths import canonical_name
 
 GROUP = "cbp.translators"
@@ -129,22 +125,16 @@ class Registry:
         return TranslatorInfo(name, package, description, shown, spec)
 
     def ready_dataflows(self, name: str | None = None) -> list[ReadyDataflow]:
-        """Return the ready documents of allowed packages, by name.
-
-        Raises:
-            NotFoundError: If none has this name.
-        """
+        """Return the ready documents of allowed packages, by name. Raises `NotFoundError`."""
         points = [(one, _package(one)) for one in self._look_ready()]
         return load_ready([one for one in points if one[1] in self._allowed], name)
 
     def resolve(self, name: str, parameters: Mapping[str, Any]) -> Declared:
         """Construct the translator of this name with these parameters.
 
-        Raises:
-            DefinitionError: Rule `translator_unknown` with the nearest names,
-                `translator_ambiguous` if two packages have the name, `translator_failed` if its
-                code raised, `parameters_invalid` naming the accepted ones, `translator_invalid`
-                if it is not a translator.
+        Raises `DefinitionError`: rule `translator_unknown` with the nearest names,
+        `translator_ambiguous` if two packages have the name, `translator_failed` if its code
+        raised, `parameters_invalid` naming the accepted ones, `translator_invalid` if it is none.
         """
         factory, _ = self._load(name)
         place = place_of(factory)
@@ -214,11 +204,9 @@ class Registry:
         """Raise an error if a dataflow's code on disk differs from the loaded code.
 
         Otherwise it would be registered with code that no longer exists on disk, and the next
-        start would run other code. Only registrations are checked; registered dataflows
-        continue.
+        start would run other code. Only registrations are checked.
 
-        Raises:
-            DataflowInvalidError: Rule `code_not_loaded`, naming the files.
+        Raises `DataflowInvalidError`, rule `code_not_loaded`, naming the files.
         """
         offered, _ = self._entry_points()
         mistakes = []
@@ -266,8 +254,7 @@ class Registry:
                 if it cannot be compiled, changed files are loaded: an instance that takes over
                 may have loaded them before another one registered them.
 
-        Raises:
-            DataflowInvalidError: As `compile`, but for mistakes of `LATER_RULES`.
+        Raises `DataflowInvalidError` as `compile`, but for mistakes of `LATER_RULES`.
         """
         try:
             dataflow = self._compile_loaded(document)
@@ -375,9 +362,8 @@ def _check_parameters(
     except TypeError as error:
         takes = ", ".join(map(str, accepted.values())) or "no parameters"
         message = f"{error}; the translator takes {takes}"
-        raise _wrong(
-            message, rule="parameters_invalid", where=name, place=place_of(factory)
-        ) from error
+        place = place_of(factory)
+        raise _wrong(message, rule="parameters_invalid", where=name, place=place) from error
 
 
 def _installed(group: str) -> Iterable[importlib.metadata.EntryPoint]:
