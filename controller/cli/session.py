@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -97,6 +97,15 @@ class Session:
         answer = self.rest.get(*path, **query)
         self.exit_if_json(answer)
         return answer
+
+    def pages(self, *path: str, **query: Any) -> Iterator[dict[str, Any]]:
+        """Yield all pages of a list; arguments as for `fetch`, and perhaps the first cursor."""
+        cursor = query.pop("cursor", None)
+        while True:
+            page = self.rest.get(*path, **query, cursor=cursor)
+            yield page
+            if (cursor := page["cursor"]) is None:
+                return
 
     def report(self, answer: Answer | Mapping[str, Any], text: str, style: str = "green") -> None:
         """Print a text about what was done; with `--json`, the answer."""

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
@@ -114,7 +115,7 @@ def logs_command(
             )
             raise typer.BadParameter(message)
         of = f"{of}.{stage}"
-    run = _newest(session.rest, of)
+    run = _newest(session, of)
     answer = session.rest.get("runs", run, "log", limit=limit)
     if follow:
         for line in _follow(session, of, run, answer):
@@ -138,7 +139,7 @@ def _follow(
     service, is_run = session.rest, _RUN.fullmatch(of) is not None
     places, ended, newest = {run: answer["cursor"]}, set[str](), run
     while True:
-        for newer in [] if is_run else _newer(service, of, newest):
+        for newer in [] if is_run else _later(session, of, newest):
             places[newer], newest = None, newer
         for one, place in list(places.items()):
             try:
@@ -169,28 +170,25 @@ def _pages(service: RestClient, run: str, place: str | None) -> Iterator[dict[st
             return
 
 
-def _newer(service: RestClient, of: str, run: str) -> list[str]:
-    """Return the runs that began after one, oldest first; ids are in the order of time."""
+def _runs(session: Session, of: str, limit: int | None = None) -> Iterator[str]:
+    """Yield the ids of the runs that an argument means, newest first; ids rise with time."""
     dataflow, _, stage = of.partition(".")
-    ids, cursor = list[str](), None
-    while True:
-        page = service.get("runs", dataflow=dataflow, stage=stage or None, cursor=cursor)
-        newer = [id_ for id_ in (str(one["id"]) for one in page["items"]) if id_ > run]
-        ids += newer
-        cursor = page["cursor"]
-        if cursor is None or len(newer) < len(page["items"]):
-            return ids[::-1]
+    for page in session.pages("runs", dataflow=dataflow, stage=stage or None, limit=limit):
+        yield from (str(one["id"]) for one in page["items"])
 
 
-def _newest(service: RestClient, of: str) -> str:
+def _later(session: Session, of: str, run: str) -> list[str]:
+    """Return the runs that began after one, oldest first."""
+    return [*takewhile(lambda id_: id_ > run, _runs(session, of))][::-1]
+
+
+def _newest(session: Session, of: str) -> str:
     """Return the id of the run that the argument names."""
     if _RUN.fullmatch(of):
         return of
-    dataflow, _, stage = of.partition(".")
-    runs = service.get("runs", dataflow=dataflow, stage=stage or None, limit=1)["items"]
-    if not runs:
-        raise NotFoundError(kind="run", name=of)
-    return str(runs[0]["id"])
+    for run in _runs(session, of, limit=1):
+        return run
+    raise NotFoundError(kind="run", name=of)
 
 
 def _text(line: dict[str, Any]) -> str:

@@ -19,13 +19,13 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from cbp.client.rest import RestClient
 from cbp.errors import AuthorCodeError, CbpError
 from cbp.errors.counts import format_count
 from cbp.errors.masks import Masker
@@ -109,7 +109,9 @@ def _parts(session: Session, *, with_messages: bool) -> Iterator[tuple[str, Call
     dataflows: list[str] = []
 
     def list_dataflows() -> list[str]:
-        dataflows.extend(_names(session.rest))
+        pages = session.pages("dataflows", limit=ITEMS_MAX)
+        names = (item["name"] for page in pages for item in page["items"])
+        dataflows.extend(islice(names, DATAFLOWS_MAX))
         return dataflows
 
     yield "service/dataflows.json", list_dataflows
@@ -125,17 +127,6 @@ def _parts(session: Session, *, with_messages: bool) -> Iterator[tuple[str, Call
             path = ("dataflows", name, part) if part else ("dataflows", name)
             title = f"service/dataflows/{name}/{part or 'dataflow'}.json"
             yield title, partial(session.rest.get, *path)
-
-
-def _names(service: RestClient) -> list[str]:
-    names: list[str] = []
-    cursor = None
-    while len(names) < DATAFLOWS_MAX:
-        page = service.get("dataflows", limit=ITEMS_MAX, cursor=cursor)
-        names += [item["name"] for item in page["items"]]
-        if (cursor := page["cursor"]) is None:
-            break
-    return names[:DATAFLOWS_MAX]
 
 
 def _versions() -> dict[str, Any]:

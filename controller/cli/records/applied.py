@@ -27,7 +27,7 @@ class Applied:
 
     def __init__(self, session: Session, dataflow: str, source: str) -> None:
         self._session, self._dataflow, self._source = session, dataflow, source
-        newest = self._claims(limit=1)["items"]
+        newest = next(self._claims(limit=1))["items"]
         self._since = newest[0]["sequence"] if newest else -1
 
     def wait_for_claims(self, items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -54,18 +54,16 @@ class Applied:
     def _settled(self) -> list[dict[str, Any]]:
         """Return the new claims that are decided, oldest first."""
         settled: list[dict[str, Any]] = []
-        cursor = None
-        while True:
-            page = self._claims(limit=PAGE, cursor=cursor)
+        for page in self._claims(limit=PAGE):
             new = [claim for claim in page["items"] if claim["sequence"] > self._since]
             settled += [claim for claim in new if claim["status"] not in ("claiming", "claimed")]
-            cursor = page["cursor"]
-            if cursor is None or len(new) < len(page["items"]):
-                return settled[::-1]
+            if len(new) < len(page["items"]):
+                break
+        return settled[::-1]
 
-    def _claims(self, **page: Any) -> Any:
+    def _claims(self, *, limit: int) -> Iterator[dict[str, Any]]:
         at = ("dataflows", self._dataflow, "claims")
-        return self._session.rest.get(*at, source=self._source, **page)
+        return self._session.pages(*at, source=self._source, limit=limit)
 
 
 @contextmanager

@@ -225,11 +225,7 @@ def _foreseen(session: Session, target: Target, name: str, sha256: str) -> dict[
 
 def _is_text(name: str) -> bool:
     """Return whether a name can be sent; names on a disk are bytes, and may be any."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _patience(session: Session, answers: Callable[[], bool]) -> Callable[[], bool]:

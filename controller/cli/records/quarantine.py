@@ -281,15 +281,8 @@ def waiting_claims(
 ) -> list[dict[str, Any]]:
     """Return all files that wait for a decision, oldest first; with a code, only its files."""
     query = {"source": source, "status": "quarantined", "code": code, "limit": 100}
-    claims = list[dict[str, Any]]()
-
-    def read(place: str | None) -> tuple[list[dict[str, Any]], str | None]:
-        answer = session.rest.get("dataflows", dataflow, "claims", cursor=place, **query)
-        return answer["items"], answer["cursor"]
-
-    for items in read_pages(read, FilePaging()):
-        claims += items
-    return claims[::-1]
+    pages = session.pages("dataflows", dataflow, "claims", **query)
+    return [claim for page in pages for claim in page["items"]][::-1]
 
 
 def _take_many(decision: Decision, claims: Sequence[str]) -> list[dict[str, Any]]:
