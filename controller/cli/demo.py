@@ -11,8 +11,7 @@ from controller.cli.session import Session
 
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the service running.")]
 Root = Annotated[
-    Path | None,
-    typer.Option(help="Create the working folder in this folder, and keep it."),
+    Path | None, typer.Option(help="Create the working folder in this folder, and keep it.")
 ]
 Increments = Annotated[
     int, typer.Option(min=1, max=100, help="Number of increments before the last one.")

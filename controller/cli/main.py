@@ -290,9 +290,7 @@ def _options(
 def main(arguments: Sequence[str] | None = None, *, session: Session | None = None) -> None:
     """Run one command, and end the process with its status.
 
-    Args:
-        arguments: Replace those of the process.
-        session: Replaces the settings of the environment, and the network.
+    Tests give arguments in place of those of the process, and a session.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:

@@ -18,7 +18,7 @@ from cbp.errors.counts import format_count
 from controller.cli.dataflows.register import print_change
 from controller.cli.options import DataflowName, DryRun, SourceName, Yes
 from controller.cli.records.applied import Applied
-from controller.cli.records.quarantine import Decision, WaitForFiles, readmit_many, waiting_claims
+from controller.cli.records.quarantine import WaitForFiles, deciding, readmit_many, waiting_claims
 from controller.cli.session import Session
 from controller.terminal import one_line, print_table, print_text
 
@@ -74,17 +74,16 @@ def add_columns_command(
         return
     applied = Applied(session, dataflow, source) if wait else None
     reason = f"version {answer['version']} declares {', '.join(columns.values())}"
-    decision = Decision(session, (dataflow, source), "readmit", reason)
-    readmit_many(decision, [one["id"] for one in claims], applied)
+    take = deciding(session, dataflow, source, "readmit", reason=reason)
+    readmit_many(session, dataflow, take, [one["id"] for one in claims], applied)
 
 
 def _chosen(
     waiting: Sequence[Mapping[str, Any]], only: Sequence[str] | None
 ) -> tuple[dict[str, str], list[Mapping[str, Any]]]:
-    """Return the columns to add, and the files for which they suffice; says what is disputed.
+    """Return the columns to add, and the files for which they suffice.
 
-    Raises:
-        typer.Exit: Status 1 if two files suggest different types for a column to add.
+    Says what is disputed, and ends the command, if two files suggest different types of a column.
     """
     columns, disputed = proposed_columns([one["reason"] or {} for one in waiting])
     wrong = [name for name in disputed if only is None or name in only]
@@ -115,8 +114,7 @@ def proposed_columns(
         reasons: Why each of the files was refused, oldest first.
 
     Returns:
-        Column -> its declaration, such as `device STRING`, in the order of the files; and
-        disputed column -> its types.
+        Column -> its declaration, such as `device STRING`; and disputed column -> its types.
     """
     types: dict[str, dict[str, str]] = {}
     for reason in reasons:

@@ -27,12 +27,7 @@ RETRY_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a stream.
-
-    Attributes:
-        id: The last id of the stream; `""` if there is none yet.
-        data: `None` if the message only changed the id.
-    """
+    """One message of a stream, with the stream's last id; `data` is `None` if only that changed."""
 
     event: str
     id: str

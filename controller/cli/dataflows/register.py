@@ -213,11 +213,7 @@ _VIEW = {
 
 
 def print_change(answer: dict[str, Any], *, dry_run: str, retained: Collection[str] = ()) -> None:
-    """Print what a change did, or would do.
-
-    Args:
-        dry_run: The command's option for a dry run, such as `--plan`.
-    """
+    """Print what a change did, or would do; `dry_run` is the command's option for that."""
     name, version = answer["name"], answer["version"]
     for line in _without_effect(answer, retained):
         print_text(line)

@@ -39,7 +39,7 @@ To = Annotated[
     typer.Option(
         help="Where to go back to: the number of a position, a stage with its last epoch to keep "
         "(count:57), a time (UTC without an offset), or the first increment that is applied again "
-        "(urls/3).",
+        "(urls/3)."
     ),
 ]
 Reason = Annotated[str, typer.Option(help="Reason; required, except with --dry-run.")]

@@ -13,15 +13,7 @@ from cbp.client.rest import RestClient
 from cbp.errors import NotFoundError
 from controller.cli.options import Listing, complete_dataflows
 from controller.cli.session import Session
-from controller.terminal import (
-    Cell,
-    age,
-    clock,
-    print_items,
-    print_more,
-    print_table,
-    print_text,
-)
+from controller.terminal import Cell, age, clock, print_items, print_more, print_table, print_text
 
 RunIds = Annotated[list[str], typer.Argument(help="Ids of the runs.")]
 Stage = Annotated[str | None, typer.Option(help="Only this stage.")]

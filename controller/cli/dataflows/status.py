@@ -91,8 +91,7 @@ def _print_leader(instance: dict[str, Any]) -> None:
 def _print_freshness(freshness: dict[str, Any], summaries: Iterable[dict[str, Any]]) -> None:
     """Print the verdict as the last line, after the remaining work.
 
-    Args:
-        summaries: The dataflows. One can be up to date and fail, since sinks are not judged.
+    A dataflow can be up to date and fail, as its summary says, since sinks are not judged.
     """
     for trouble in freshness["service"]:
         print_text(trouble, "red")
@@ -329,12 +328,14 @@ def _kept_from(reach: dict[str, Any]) -> str:
 def print_newer_files(stages: Iterable[dict[str, Any]], rebuilds: Iterable[dict[str, Any]]) -> None:
     """Print which stages run other code than their files have, and until when.
 
-    Args:
-        stages: Answers for stages, with their `newer_files`.
-        rebuilds: Jobs that build tables beside; one that has not ended may have the new code.
+    A rebuild that has not ended may have the new code.
     """
     built = any(not job["ended"] for job in rebuilds)
-    for file, names in _newer_files(stages).items():
+    files: dict[str, list[str]] = {}
+    for stage in stages:
+        for file in stage["newer_files"]:
+            files.setdefault(file, []).append(stage["name"])
+    for file, names in files.items():
         run, wait = ("runs", "waits") if len(names) == 1 else ("run", "wait")
         then = f"until the service restarts, and then {wait} until you register again"
         if built:
@@ -344,15 +345,6 @@ def print_newer_files(stages: Iterable[dict[str, Any]], rebuilds: Iterable[dict[
             f"{then} (cbp register FILE --plan shows the effects of the new code)",
             "yellow",
         )
-
-
-def _newer_files(stages: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return which stages have code in each file that has changed on disk."""
-    files: dict[str, list[str]] = {}
-    for stage in stages:
-        for file in stage["newer_files"]:
-            files.setdefault(file, []).append(stage["name"])
-    return files
 
 
 def _state(stage: dict[str, Any]) -> str:

@@ -206,10 +206,7 @@ def verifications_command(
 
 
 def differences_command(
-    session: Session,
-    verification: Id,
-    table: OfTable = None,
-    paging: Paging = Paging(limit=50),
+    session: Session, verification: Id, table: OfTable = None, paging: Paging = Paging(limit=50)
 ) -> None:
     """Show the keys that differ, with the expected and the actual value of each column."""
     answer = session.fetch("verifications", verification, "differences", table=table, **paging)

@@ -30,6 +30,7 @@ from controller.cli.maintenance.machine_checks import (
     check_java,
     check_port_free,
     delta_jars,
+    existing_part,
     needs_encoding,
 )
 from controller.cli.maintenance.scrub import folders, look
@@ -267,10 +268,8 @@ def _disks(settings: Settings) -> Iterator[Check]:
     """
     seen = set[int]()
     for name, folder in _folders(settings):
-        place = Path(folder)
         with suppress(OSError):  # the check of the folder says that it cannot be read
-            while not place.exists():
-                place = place.parent
+            place = existing_part(Path(folder))
             device = place.stat().st_dev
             if device not in seen:
                 seen.add(device)

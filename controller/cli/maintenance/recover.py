@@ -26,30 +26,18 @@ from controller.cli.options import DataflowName, DryRun, Paging, Period
 from controller.cli.progress import new_progress
 from controller.cli.session import Session
 from controller.settings import Settings
-from controller.terminal import (
-    Cell,
-    age,
-    clock,
-    print_items,
-    print_page,
-    print_table,
-    print_text,
-)
+from controller.terminal import Cell, age, clock, print_items, print_page, print_table, print_text
 
 _SQLITE = "sqlite:///"
 
 Names = Annotated[list[str] | None, typer.Argument(help="Only these dataflows.")]
 Rebuild = Annotated[
-    bool,
-    typer.Option("--rebuild", help="Finish unfinished work, and restore missing dataflows."),
+    bool, typer.Option("--rebuild", help="Finish unfinished work, and restore missing dataflows.")
 ]
 
 
 def recover_command(
-    session: Session,
-    dataflows: Names = None,
-    rebuild: Rebuild = False,
-    dry_run: DryRun = False,
+    session: Session, dataflows: Names = None, rebuild: Rebuild = False, dry_run: DryRun = False
 ) -> None:
     """Show work that a crash left unfinished, and dataflows that the database lacks.
 
@@ -199,9 +187,7 @@ def intentions_command(
 
 
 def recoveries_command(
-    session: Session,
-    dataflow: OfDataflow = None,
-    period: Period = Period(),
+    session: Session, dataflow: OfDataflow = None, period: Period = Period()
 ) -> None:
     """List the last recoveries of the service and their actions, newest first."""
     answer = session.fetch("recoveries", dataflow=dataflow, **period)

@@ -139,10 +139,9 @@ def wait_until_applied(session: Session, dataflow: str, why: str = "waiting unti
 
 
 def wait_for_stages(session: Session, dataflow: str, report: Callable[[str], object]) -> None:
-    """Wait until no stage of a dataflow has work left. Raises `StagesStoppedError`.
+    """Wait until no stage of a dataflow has work left, and report what is left, in words.
 
-    Args:
-        report: Called now and then with the remaining work, in words.
+    Raises `StagesStoppedError`.
     """
     session.client.wait(
         dataflow,

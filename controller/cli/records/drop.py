@@ -1,13 +1,8 @@
-"""The command `cbp drop`: hand files to a source.
+"""The commands `cbp drop`, `cbp replace` and `cbp retract`: hand files to a source; correct them.
 
 On the service's own machine files are copied into the drop folder; with `--upload` they are sent
 over REST. Either way the answer says at once for each file whether it is new or repeats an earlier
 one. If no service answers, it says that this is not known yet.
-
-Exit status: 0, all are taken as data; 3, some repeat earlier files and are not applied again; 1, an
-error, such as a file that goes to quarantine.
-
-The commands `cbp replace` and `cbp retract`: correct what a source took in.
 
 cbp replace clicks urls tuesday.jsonl right.jsonl --dry-run
 cbp replace clicks urls tuesday.jsonl right.jsonl --reason "a bad clock"
@@ -176,13 +171,10 @@ def _hand_over(
 
 
 def _require_upload_scope(session: Session) -> None:
-    """Raise an error if a token is given that may not upload, as the service would for an upload.
+    """Raise `ScopeTooLowError` if a token is given that may not upload, as for an upload.
 
     Only the permissions of the folder protect it from other programs. The token file is the
     admin's, so it is not asked about.
-
-    Raises:
-        ScopeTooLowError: If the service says that the token may only read.
     """
     if session.settings.token is None:
         return

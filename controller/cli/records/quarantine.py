@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,13 +26,7 @@ import typer
 from cbp.client.errors import ConflictRefusedError, RequestRefusedError, ResourceMissingError
 from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError, FolderUnwritableError
-from controller.cli.options import (
-    DataflowName,
-    FilePaging,
-    Listing,
-    Period,
-    SourceName,
-)
+from controller.cli.options import DataflowName, FilePaging, Listing, Period, SourceName
 from controller.cli.paging import read_pages
 from controller.cli.records.applied import Applied, progress
 from controller.cli.records.drop import ThenRebuild, rebuild_and_swap
@@ -48,6 +41,8 @@ from controller.terminal import (
     print_page,
     print_text,
 )
+
+Take = Callable[[str], dict[str, Any]]
 
 Claim = Annotated[str, typer.Argument(help="Id of the file's claim.")]
 Reason = Annotated[str, typer.Option(help="Reason; kept with the file.")]
@@ -90,10 +85,7 @@ def list_command(
 
 
 def show_command(
-    session: Session,
-    dataflow: DataflowName,
-    source: SourceName,
-    claim: Claim,
+    session: Session, dataflow: DataflowName, source: SourceName, claim: Claim
 ) -> None:
     """Show why a file was refused, and the lines around its mistakes."""
     answer = session.fetch("dataflows", dataflow, "sources", source, "quarantine", claim)
@@ -155,9 +147,10 @@ def readmit_command(
         if is_given and (all_ or len(claims or ()) > 1):
             raise typer.BadParameter("can be used with one claim only", param_hint=option)  # noqa: EM101
     applied = Applied(session, dataflow, source) if wait or then_rebuild else None
-    decision = Decision(session, (dataflow, source), "readmit", reason, file, rebuild=then_rebuild)
+    how: dict[str, Any] = {"reason": reason, "mended": file, "rebuild": then_rebuild}
+    take = deciding(session, dataflow, source, "readmit", **how)
     if claims and len(claims) == 1:
-        answer = decision.take(claims[0])
+        answer = take(claims[0])
         if applied is not None:
             made = [answer["readmitted"]]
             (answer["readmitted"],) = _follow(applied, made, dataflow, stages=not then_rebuild)
@@ -165,31 +158,26 @@ def readmit_command(
             rebuild_and_swap(session, dataflow)
         _print(session, answer)
         return
-    readmit_many(decision, claims or _waiting(decision, code), applied)
+    chosen = claims or _waiting(session, dataflow, source, code)
+    readmit_many(session, dataflow, take, chosen, applied)
 
 
-def readmit_many(decision: Decision, claims: Sequence[str], applied: Applied | None) -> None:
-    """Admit files one by one, wait until they are applied, and print the result for each.
-
-    Args:
-        claims: Ids of the files, oldest first.
-        applied: Waits for them; `None` means not to wait.
+def readmit_many(
+    session: Session, dataflow: str, take: Take, claims: Sequence[str], applied: Applied | None
+) -> None:
+    """Admit files one by one, oldest first, wait until they are applied, and print each result.
 
     Raises `FilesRefusedError`.
     """
-    items = _take_many(decision, claims)
+    items = _take_many(session, take, claims)
     made = [one["readmitted"] for one in items if one["error"] is None]
     if applied is not None and made:
-        _follow(applied, made, decision.at[0])
-    _print_many(decision.session, items, "is admitted")
+        _follow(applied, made, dataflow)
+    _print_many(session, items, "is admitted")
 
 
 def _follow(
-    applied: Applied,
-    readmitted: Sequence[Mapping[str, Any]],
-    dataflow: str,
-    *,
-    stages: bool = True,
+    applied: Applied, readmitted: Sequence[Mapping[str, Any]], dataflow: str, *, stages: bool = True
 ) -> list[dict[str, Any]]:
     """Return the claims of readmitted files once they are taken in, and by `stages` applied.
 
@@ -216,51 +204,39 @@ def discard_command(
 ) -> None:
     """Discard refused files. They are kept like finished files, and can be restored."""
     _require_claims(claims, all_=all_, code=code)
-    decision = Decision(session, (dataflow, source), "discard", reason)
+    take = deciding(session, dataflow, source, "discard", reason=reason)
     if claims and len(claims) == 1:
-        _print(session, decision.take(claims[0]))
+        _print(session, take(claims[0]))
     else:
-        items = _take_many(decision, claims or _waiting(decision, code))
-        _print_many(session, items, "is discarded")
+        chosen = claims or _waiting(session, dataflow, source, code)
+        _print_many(session, _take_many(session, take, chosen), "is discarded")
 
 
 def restore_command(
     session: Session, dataflow: DataflowName, source: SourceName, claim: Claim
 ) -> None:
     """Undo a decision: the file is in quarantine again."""
-    _print(session, Decision(session, (dataflow, source), "restore").take(claim))
+    _print(session, deciding(session, dataflow, source, "restore")(claim))
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A decision about files of a source: `readmit`, `discard` or `restore`.
+def deciding(
+    session: Session,
+    dataflow: str,
+    source: str,
+    action: Literal["readmit", "discard", "restore"],
+    *,
+    reason: str | None = None,
+    **more: Any,
+) -> Take:
+    """Return what sends a decision about a file, by its claim; `more` as for `Client.decide`."""
+    by = None if reason is None else getpass.getuser()
 
-    Attributes:
-        at: Names of the dataflow and the source.
-        reason: `None` if a decision is undone.
-        mended: The corrected file; `None` admits a file unchanged.
-        rebuild: Whether stages that cannot apply an admitted replacement wait for a rebuild.
-    """
-
-    session: Session
-    at: tuple[str, str]
-    action: Literal["readmit", "discard", "restore"]
-    reason: str | None = None
-    mended: Path | None = None
-    rebuild: bool = False
-
-    def take(self, claim: str) -> dict[str, Any]:
-        """Send the decision about a file; return the answer. Raises the refusals of the service."""
-        decided = self.session.client.decide(
-            *self.at,
-            claim,
-            self.action,
-            mended=self.mended,
-            reason=self.reason,
-            by=None if self.reason is None else getpass.getuser(),
-            rebuild=self.rebuild,
-        )
+    def take(claim: str) -> dict[str, Any]:
+        decide = session.client.decide
+        decided = decide(dataflow, source, claim, action, reason=reason, by=by, **more)
         return dict(decided.answer)
+
+    return take
 
 
 def _require_claims(claims: list[str] | None, *, all_: bool, code: str | None) -> None:
@@ -270,10 +246,8 @@ def _require_claims(claims: list[str] | None, *, all_: bool, code: str | None) -
         raise typer.BadParameter("chooses among --all", param_hint="--code")
 
 
-def _waiting(decision: Decision, code: str | None) -> list[str]:
-    """Return the ids of all files that wait for a decision, oldest first."""
-    dataflow, source = decision.at
-    return [one["id"] for one in waiting_claims(decision.session, dataflow, source, code)]
+def _waiting(session: Session, dataflow: str, source: str, code: str | None) -> list[str]:
+    return [one["id"] for one in waiting_claims(session, dataflow, source, code)]
 
 
 def waiting_claims(
@@ -285,22 +259,20 @@ def waiting_claims(
     return [claim for page in pages for claim in page["items"]][::-1]
 
 
-def _take_many(decision: Decision, claims: Sequence[str]) -> list[dict[str, Any]]:
+def _take_many(session: Session, take: Take, claims: Sequence[str]) -> list[dict[str, Any]]:
     """Decide on files one by one; a file that is refused stops no other.
 
-    Raises:
-        ServiceProblemError: The service cannot decide now; what was decided stays.
+    If the service cannot decide now, its error is raised; what was decided stays.
     """
     items = list[dict[str, Any]]()
-    with progress(decision.session) as report:
+    with progress(session) as report:
         for claim in claims:
             report(f"{len(items)} of {format_count(len(claims), 'file')}")
             try:
-                answer = decision.take(claim)
+                readmitted, refusal = take(claim)["readmitted"], None
             except (ConflictRefusedError, RequestRefusedError, ResourceMissingError) as error:
-                items.append({"id": claim, "readmitted": None, "error": error.as_dict()})
-            else:
-                items.append({"id": claim, "readmitted": answer["readmitted"], "error": None})
+                readmitted, refusal = None, error.as_dict()
+            items.append({"id": claim, "readmitted": readmitted, "error": refusal})
     return items
 
 

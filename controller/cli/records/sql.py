@@ -7,14 +7,7 @@ from typing import Annotated
 import typer
 
 from cbp.errors.counts import format_count
-from controller.cli.options import (
-    AsCsv,
-    DataflowName,
-    FilePaging,
-    SnapshotMoment,
-    key_pairs,
-    pairs,
-)
+from controller.cli.options import AsCsv, DataflowName, FilePaging, SnapshotMoment, key_pairs, pairs
 from controller.cli.paging import print_csv
 from controller.cli.session import Session
 from controller.terminal import (
