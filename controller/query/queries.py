@@ -44,13 +44,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query.
-
-    Attributes:
-        reads: For a query that the service wrote: the tables that it reads, by their names in SQL.
-        values: Its parameters; only with `reads`.
-        rows: Maximum number of rows, if fewer than the limit.
-    """
+    """A query; `reads` and `values` as in `Request`, and `rows` may lower the limit of rows."""
 
     sql: str
     snapshot: Snapshot
@@ -65,7 +59,6 @@ class Answer:
 
     Attributes:
         columns: Name and type of each column; names may repeat.
-        truncated: Whether there were more rows.
         tables: The tables that it read, by their names in SQL.
     """
 

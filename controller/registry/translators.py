@@ -49,7 +49,7 @@ class TranslatorInfo:
 
     Attributes:
         parameters: Parameter name -> its declaration, such as `key: str`.
-        spec: Its inputs, outputs and states; `None` if they depend on parameters without default.
+        spec: `None` if its inputs and outputs depend on parameters without default.
     """
 
     name: str
@@ -67,9 +67,7 @@ class TranslatorInfo:
 class Registry:
     """The translators of the allowed packages, by name; safe to use from several threads.
 
-    Args:
-        allowed_packages: Names of distributions, in any usual spelling, in addition to this
-            one, whose translators are always allowed.
+    Those of this distribution are always allowed.
     """
 
     def __init__(
@@ -186,10 +184,7 @@ class Registry:
         return bool(spec.code.text) and spec.code == node.translator.code
 
     def _spec_on_disk(self, node: StageNode) -> TranslatorSpec | None:
-        """Return what the files as they were loaded last declare; `None` if they are wrong.
-
-        An author's translator is constructed once for each load, however often this is asked.
-        """
+        """Return what the files as they were loaded last declare; `None` if they are wrong."""
         key, loads = (node.reference, repr(node.parameters)), self.translator_files.loads
         known = self._on_disk.get(key)
         if known is None or known[0] != loads:
@@ -211,12 +206,8 @@ class Registry:
         offered, _ = self._entry_points()
         mistakes = []
         for name, stage in dataflow.stages.items():
-            changed = [
-                *self.newer_files(dataflow, name),
-                *_pointed_elsewhere(
-                    self._points.get(stage.reference, []), offered.get(stage.reference, [])
-                ),
-            ]
+            was, now = (points.get(stage.reference, ()) for points in (self._points, offered))
+            changed = [*self.newer_files(dataflow, name), *_pointed_elsewhere(was, now)]
             if changed:
                 of_files = self.translator_files.find(stage.reference) is not None
                 then = "register again" if of_files else "restart the service, then register again"

@@ -181,7 +181,7 @@ class Registrations:
     def all_stages(self) -> list[StageRecord]:
         """Return the stages of all dataflows, by dataflow and name, with one statement.
 
-        An unreadable row makes the whole call fail; `stages` then finds its dataflow.
+        It fails if one row is unreadable; `stages` then finds its dataflow.
         """
         query = select(stages).order_by(stages.c.dataflow, stages.c.stage)
         return self._database.rows(query, rows.stage_of)
