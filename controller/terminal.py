@@ -180,6 +180,7 @@ def print_items(
     empty: str = "",
     optional: Sequence[str] = (),
     rare: Sequence[str] = (),
+    console: Console | None = None,
 ) -> None:
     """Print a row for each item; prints nothing if there are no items and no `empty`.
 
@@ -194,7 +195,7 @@ def print_items(
     shown = [name for name in columns if name not in idle]
     if rows or empty:
         cells = [[row[name] for name in shown] for row in rows]
-        print_table(shown, cells, empty=empty, optional=optional)
+        print_table(shown, cells, empty=empty, optional=optional, console=console)
 
 
 def _made(cell: Cell, item: Mapping[str, Any]) -> Any:

@@ -11,7 +11,7 @@ import select
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any
@@ -25,7 +25,7 @@ from cbp.errors import CbpError
 from cbp.errors.counts import format_count
 from controller.cli.options import complete_dataflows
 from controller.cli.session import Session
-from controller.terminal import age, clock, print_table, print_text, text
+from controller.terminal import Cell, age, clock, print_items, print_text, text
 
 Every = Annotated[
     float, typer.Option("--every", min=0.2, max=3600, help="Seconds between two refreshes.")
@@ -99,22 +99,22 @@ def draw(answer: Mapping[str, Any], width: int, height: int) -> Text:
 def print_activity(answer: Mapping[str, Any], console: Console) -> None:
     """Print an activity: dataflows, their stages, runs under way, newest errors."""
     print_text(f"cbp top, {clock(answer['at'])}", "dim", console=console)
-    stages = [(one["summary"], stage) for one in answer["dataflows"] for stage in one["stages"]]
-    rows = [
-        (
-            f"{summary['name']}.{stage['name']}",
-            stage["state"] if summary["desired"] in ("running", "draining") else summary["desired"],
-            stage["epoch"],
-            stage["queued_increments"],
-            stage["queued_records"],
-            age(stage["lag_seconds"]),
-            stage["failures"],
-        )
-        for summary, stage in stages
+    stages = [
+        {**stage, "summary": one["summary"]}
+        for one in answer["dataflows"]
+        for stage in one["stages"]
     ]
-    columns = ("stage", "state", "epoch", "waits", "records", "lag", "failures")
+    columns: dict[str, Cell] = {
+        "stage": lambda one: f"{one['summary']['name']}.{one['name']}",
+        "state": _state,
+        "epoch": "epoch",
+        "waits": "queued_increments",
+        "records": "queued_records",
+        "lag": (age, "lag_seconds"),
+        "failures": "failures",
+    }
     optional = ("failures", "records", "epoch")
-    print_table(columns, rows, empty="no dataflow yet", optional=optional, console=console)
+    print_items(stages, columns, empty="no dataflow yet", optional=optional, console=console)
     if answer["left_out"]:
         print_text(f"and {format_count(answer['left_out'], 'dataflow')} more", console=console)
     for one in answer["dataflows"]:
@@ -122,51 +122,36 @@ def print_activity(answer: Mapping[str, Any], console: Console) -> None:
             said = f"{one['summary']['name']}: {one['summary']['problem']}"
             print_text(said, "red", console=console)
     print_text("", console=console)
-    _print_running(answer, console)
+    columns = {
+        "run": "id",
+        "stage": lambda run: f"{run['dataflow']}.{'+'.join(run['stages'])}",
+        "epoch": "epoch",
+        "since": (clock, "started_at"),
+        "phase": (_phase, "phases"),
+        "reads": lambda run: sum(map(len, run["read"].values())),
+    }
+    optional = ("reads", "run", "epoch")
+    running = answer["running"]
+    print_items(running, columns, empty="nothing runs", optional=optional, console=console)
     print_text("", console=console)
-    errors = [
-        (
-            clock(one["at"]),
-            f"{one['dataflow']}.{one['stage']}",
-            one["epoch"],
-            (one["error"] or {}).get("error_code", ""),
-            (one["error"] or {}).get("message", ""),
-        )
-        for one in answer["errors"]
-    ]
-    print_table(
-        ("failed at", "stage", "epoch", "error", "message"),
-        errors,
-        empty="no run has failed",
-        optional=("message", "epoch"),
-        console=console,
-    )
+    columns = {
+        "failed at": (clock, "at"),
+        "stage": lambda one: f"{one['dataflow']}.{one['stage']}",
+        "epoch": "epoch",
+        "error": (lambda error: (error or {}).get("error_code", ""), "error"),
+        "message": (lambda error: (error or {}).get("message", ""), "error"),
+    }
+    errors, optional = answer["errors"], ("message", "epoch")
+    print_items(errors, columns, empty="no run has failed", optional=optional, console=console)
 
 
-def _print_running(answer: Mapping[str, Any], console: Console) -> None:
-    rows = [
-        (
-            run["id"],
-            f"{run['dataflow']}.{'+'.join(run['stages'])}",
-            run["epoch"],
-            clock(run["started_at"]),
-            _phase(run),
-            sum(len(indexes) for indexes in run["read"].values()),
-        )
-        for run in answer["running"]
-    ]
-    print_table(
-        ("run", "stage", "epoch", "since", "phase", "reads"),
-        rows,
-        empty="nothing runs",
-        optional=("reads", "run", "epoch"),
-        console=console,
-    )
+def _state(stage: Mapping[str, Any]) -> str:
+    desired = str(stage["summary"]["desired"])
+    return str(stage["state"]) if desired in ("running", "draining") else desired
 
 
-def _phase(run: Mapping[str, Any]) -> str:
+def _phase(phases: Sequence[Mapping[str, Any]]) -> str:
     """Return the phase of a run, and its number."""
-    phases = run["phases"]
     return f"{phases[-1]['name']} ({len(phases)})" if phases else "-"
 
 
