@@ -15,7 +15,7 @@ from cbp.errors import AlreadyExistsError, NotFoundError
 from controller.store.database.connections import Database, insert_new
 from controller.store.methods import queues
 from controller.store.methods.events import tell
-from controller.store.methods.leases import hold
+from controller.store.methods.leases import held
 from controller.store.methods.listing_pages import begins_with, between, page
 from controller.store.records import (
     ClaimRecord,
@@ -47,8 +47,7 @@ class Arrivals:
         highest = select(func.max(claims.c.sequence)).where(
             claims.c.dataflow == first.dataflow, claims.c.source == first.source
         )
-        with self._database.write() as connection:
-            hold(connection, first.dataflow)
+        with held(self._database, first.dataflow) as connection:
             last = connection.execute(highest).scalar_one()
             start = 0 if last is None else last + 1
             numbered = [replace(claim, sequence=start + n) for n, claim in enumerate(new)]
@@ -69,8 +68,7 @@ class Arrivals:
         self._update(moved, _MOVED)
 
     def _update(self, changed: Sequence[ClaimRecord], columns: Sequence[str]) -> None:
-        with self._database.write() as connection:
-            hold(connection, changed[0].dataflow)
+        with held(self._database, changed[0].dataflow) as connection:
             for claim in _update_claims(connection, changed, columns):
                 raise NotFoundError(kind="claim", name=claim.id)
             tell(connection, *_events(changed))
@@ -251,8 +249,7 @@ class Arrivals:
         An increment of several files is given once with each of their claims.
         """
         records = list({record.increment.index: record for _, record in arrivals}.values())
-        with self._database.write() as connection:
-            hold(connection, records[0].dataflow)
+        with held(self._database, records[0].dataflow) as connection:
             known = len(records) - queues.append_increments(connection, records)
             new = {record.increment.index for record in records[known:]}
             settled = [
@@ -275,8 +272,7 @@ class Arrivals:
             dropped: Source -> the indexes of all dropped increments; see
                 `cbp.model.flow.generation.increments_dropped`.
         """
-        with self._database.write() as connection:
-            hold(connection, dataflow)
+        with held(self._database, dataflow) as connection:
             withdraw(connection, dataflow, dropped)
             tell(connection, Event(kind="file.withdrawn", dataflow=dataflow))
 

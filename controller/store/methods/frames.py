@@ -33,7 +33,7 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.punctuation import Punctuation
 from controller.store.database.connections import Database
 from controller.store.methods.events import tell
-from controller.store.methods.leases import hold
+from controller.store.methods.leases import held
 from controller.store.methods.listing_pages import page
 from controller.store.records import Event, Page
 from controller.store.schema.tables import dataflows, punctuations, queue, wiring
@@ -130,8 +130,7 @@ class Punctuations:
 
         Raises `NotFoundError`; `InvariantError` if the previous punctuation is missing.
         """
-        with self._database.write() as connection:
-            hold(connection, dataflow)
+        with held(self._database, dataflow) as connection:
             number = next_punctuation(connection, dataflow)
             if punctuation.number < number:
                 return

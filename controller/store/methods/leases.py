@@ -13,6 +13,9 @@ read of a dataflow is current for as long as its revision is, whichever instance
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
@@ -162,6 +165,14 @@ def hold(connection: Connection, dataflow: str) -> None:
     """
     if not connection.execute(_NEXT_REVISION, {"held": dataflow}).rowcount:
         raise NotFoundError(kind="dataflow", name=dataflow)
+
+
+@contextmanager
+def held(database: Database, dataflow: str) -> Iterator[Connection]:
+    """Open a transaction that writes, and that holds a dataflow. Raises `NotFoundError`."""
+    with database.write() as connection:
+        hold(connection, dataflow)
+        yield connection
 
 
 def hold_stage(connection: Connection, dataflow: str, stage: str) -> StageRecord:

@@ -31,7 +31,7 @@ from controller.store.methods.frames import (
     punctuation_of,
     write_frames,
 )
-from controller.store.methods.leases import hold
+from controller.store.methods.leases import held
 from controller.store.records import Event, IncrementRecord, StageRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import dataflows, increments, punctuations, queue, stages
@@ -74,8 +74,7 @@ class Positions:
             InvariantError: If it has other stages or inputs, or some are ahead of the position.
         """
         dataflow = position.dataflow
-        with self._database.write() as connection:
-            hold(connection, dataflow)
+        with held(self._database, dataflow) as connection:
             known = {stage.stage: stage.epoch for stage in _stages(connection, dataflow)}
             waiting = queues.connectors(connection, dataflow)
             _require_same(position, waiting)
@@ -119,8 +118,7 @@ class Positions:
         """
         position = generation.position
         dataflow = position.dataflow
-        with self._database.write() as connection:
-            hold(connection, dataflow)
+        with held(self._database, dataflow) as connection:
             stored = select(dataflows.c.generation).where(dataflows.c.name == dataflow)
             if connection.execute(stored).scalar_one() >= generation.number:
                 return

@@ -21,7 +21,7 @@ from controller.store.database.connections import Database, insert_new
 from controller.store.methods import queues
 from controller.store.methods.events import tell
 from controller.store.methods.frames import EMPTY, keep_frames
-from controller.store.methods.leases import hold, hold_stage
+from controller.store.methods.leases import held, hold_stage
 from controller.store.methods.positions import close_again, restore_input, store_increments
 from controller.store.records import DataflowDesired, DataflowRecord, Event, EventKind, StageRecord
 from controller.store.schema import rows
@@ -131,8 +131,7 @@ class Registrations:
         Args:
             instead_of: Change nothing unless this was the desired state until now.
         """
-        with self._database.write() as connection:
-            hold(connection, name)
+        with held(self._database, name) as connection:
             known = select(dataflows.c.desired).where(dataflows.c.name == name)
             if instead_of is not None and connection.execute(known).scalar() != instead_of:
                 return
@@ -148,8 +147,7 @@ class Registrations:
 
     def set_priorities(self, dataflow: str, priorities: Mapping[str, Priority]) -> None:
         """Set the priorities of all stages: normal if left out; raises `NotFoundError`."""
-        with self._database.write() as connection:
-            hold(connection, dataflow)
+        with held(self._database, dataflow) as connection:
             known = select(stages.c.stage, stages.c.priority).where(stages.c.dataflow == dataflow)
             events = []
             for stage, priority in connection.execute(known.order_by(stages.c.stage)).all():
@@ -163,8 +161,7 @@ class Registrations:
 
     def delete(self, name: str) -> None:
         """Remove a dataflow and all its rows, but not its tables; raises `NotFoundError`."""
-        with self._database.write() as connection:
-            hold(connection, name)
+        with held(self._database, name) as connection:
             for table in reversed(metadata.sorted_tables):
                 parts = table.foreign_keys and "dataflow" in table.c
                 if table is not dataflows and not parts:
@@ -299,8 +296,7 @@ class Versions:
 
         Raises `NotFoundError`.
         """
-        with self._database.write() as connection:
-            hold(connection, record.name)
+        with held(self._database, record.name) as connection:
             for table in (queue, wiring):
                 connection.execute(delete_from(table).where(table.c.dataflow == record.name))
             _bring_stages(connection, record.name, position, fresh, priorities, at)
