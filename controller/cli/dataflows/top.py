@@ -141,8 +141,8 @@ def print_activity(answer: Mapping[str, Any], console: Console) -> None:
         "error": (lambda error: (error or {}).get("error_code", ""), "error"),
         "message": (lambda error: (error or {}).get("message", ""), "error"),
     }
-    errors, optional = answer["errors"], ("message", "epoch")
-    print_items(errors, columns, empty="no run has failed", optional=optional, console=console)
+    errors, none = answer["errors"], "no run has failed"
+    print_items(errors, columns, empty=none, optional=("message", "epoch"), console=console)
 
 
 def _state(stage: Mapping[str, Any]) -> str:
