@@ -1,7 +1,7 @@
 """The command `cbp dev`: the service for those who write a dataflow; a saved file is taken at once.
 
-The service is that of `cbp serve`, without Spark. A thread beside it looks at the translators'
-files and at the documents, and registers what was saved through REST, as `cbp register` does.
+A thread beside the service looks at the translators' files and at the documents, and registers what
+was saved through REST, as `cbp register` does.
 """
 
 from __future__ import annotations
@@ -197,10 +197,12 @@ class DevelopmentLoop:
     def take_code(self, saved: str, quiet: bool = False) -> None:
         """Give each dataflow whose code was saved a new version; `quiet` prints only changes."""
         with self._connect() as client:
-            outcomes = [
-                self._tell(f"{saved}: {one.name}", self._take_code_of, client, saved, one.name)
-                for one in list(client.dataflows())
-            ]
+
+            def take(name: str) -> bool:
+                return self._change(client, saved, name, client.dataflow(name).document)
+
+            names = [one.name for one in client.dataflows()]
+            outcomes = [self._tell(f"{saved}: {name}", take, name) for name in names]
         if None in outcomes:
             return
         self._registry.translator_files.refresh()
@@ -209,9 +211,6 @@ class DevelopmentLoop:
             self._say(f"{saved}: {problem.message}", "red")
         if not quiet and not problems and not any(outcomes):
             self._say(f"{saved}: saved; this does not change the code of any registered dataflow")
-
-    def _take_code_of(self, client: Client, saved: str, name: str) -> bool:
-        return self._change(client, saved, name, client.dataflow(name).document)
 
     def _change(self, client: Client, saved: str, name: str, document: Document) -> bool:
         """Change a dataflow if it differs; return whether it does."""

@@ -79,8 +79,8 @@ def register_command(
     and read, and then swapped in at one time. `cbp rebuild DATAFLOW --cancel` ends the rebuild, and
     `--back` undoes the swap.
     """
-    client, document = session.client, document_of(file)
-    beside = bool(rebuild) and not in_place
+    document = document_of(file)
+    client, beside = session.client, bool(rebuild) and not in_place
     answer: dict[str, Any]
     name = client.validate(document).name
     if name in {one.name for one in client.dataflows()}:

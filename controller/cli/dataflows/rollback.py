@@ -93,7 +93,7 @@ def rollback_command(
     yes: Yes = False,
 ) -> None:
     """Take tables, queues and epochs back to an earlier moment, and continue from there."""
-    at = ("dataflows", dataflow, "rollback")
+    rest, at = session.rest, ("dataflows", dataflow, "rollback")
     later, page = str(drop_later).lower(), {"cursor": cursor, "limit": limit}
     if list_:
         _print_done(session.fetch("dataflows", dataflow, "rollbacks", **period))
@@ -113,11 +113,11 @@ def rollback_command(
         return
     plan: dict[str, Any] = {}
     if dry_run or not session.as_json:
-        plan = session.rest.get(*at, **where)
+        plan = rest.get(*at, **where)
     if dry_run:
         session.exit_if_json(plan)
     if dry_run or not (yes or session.as_json):
-        oldest = session.rest.get("dataflows", dataflow, "reach")["oldest_position"] or 0
+        oldest = rest.get("dataflows", dataflow, "reach")["oldest_position"] or 0
         print_text(f"a roll-back can go back to position {oldest}", on_stderr=True)
         _print_plan(plan)
     if dry_run:
