@@ -108,8 +108,6 @@ class Session:
                 return
 
     def report(self, answer: Answer | Mapping[str, Any], text: str, style: str = "green") -> None:
-        """Print a text about what was done; with `--json`, the answer."""
-        if self.as_json:
-            print_json(answer.answer if isinstance(answer, Answer) else answer)
-        else:
-            print_text(text, style)
+        """Print a text about what was done; with `--json` the answer, and end the command."""
+        self.exit_if_json(answer)
+        print_text(text, style)

@@ -138,8 +138,6 @@ def rollback_command(
         )
     text = f"{dataflow} is back at position {done.position}; epochs undone: {_undone(done)}"
     session.report(done, text)
-    if session.as_json:
-        return
     _print_queued_before(plan)
     _print_comes_back(plan)
     if pause:

@@ -47,13 +47,17 @@ def recover_command(
     """
     settings = session.settings
     if dry_run or not rebuild:
-        with _looking(settings) as store:
-            outlooks = _chosen(_outlooks(store, settings), dataflows)
+        outlooks = _chosen(_outlooks(settings), dataflows)
         session.exit_if_json({"items": [_document(one) for one in outlooks]})
         _print(outlooks)
         return
+    from controller.store.database.damage import put_damaged_aside  # loads SQLAlchemy
+
     with _umask_of(settings):
-        _put_damaged_aside(settings, quiet=session.as_json)
+        moved = put_damaged_aside(settings.database_url)
+        if moved is not None and not session.as_json:
+            aside, why = moved
+            print_text(f"the database was damaged ({why}) and was moved to {aside}", "yellow")
         before, rebuilt = _rebuild(settings, dataflows or (), hidden=session.as_json)
     session.exit_if_json({"rebuilt": rebuilt, "recovered": [_document(one) for one in before]})
     steps = sum(outlook.steps for outlook in before)
@@ -71,16 +75,6 @@ def _umask_of(settings: Settings) -> Iterator[None]:
         yield
     finally:
         os.umask(before)
-
-
-def _put_damaged_aside(settings: Settings, *, quiet: bool) -> None:
-    """Move a damaged database aside, so that a new one can be made."""
-    from controller.store.database.damage import put_damaged_aside  # loads SQLAlchemy
-
-    moved = put_damaged_aside(settings.database_url)
-    if moved is not None and not quiet:
-        aside, why = moved
-        print_text(f"the database was damaged ({why}) and was moved to {aside}", "yellow")
 
 
 def _rebuild(
@@ -109,24 +103,18 @@ def _rebuild(
     return before, rebuilt
 
 
-@contextmanager
-def _looking(settings: Settings) -> Iterator[Any]:
-    """Open the database for reading; a missing file is not created."""
+def _outlooks(settings: Settings) -> list[Any]:
+    """Read what recovery would do; a database that is missing is not created."""
+    from cbp.engine.storage.files import files_for
+    from controller.loop.reading.recovery_preview import preview_recovery
     from controller.store.base import open_store
 
-    url = settings.database_url
+    url, tables = settings.database_url, settings.tables
     with tempfile.TemporaryDirectory(prefix="cbp-recover-") as scratch:
         if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists():
             url = f"{_SQLITE}{scratch}/empty.db"
         with closing(open_store(url, exclusive=False)) as store:
-            yield store
-
-
-def _outlooks(store: Any, settings: Settings) -> list[Any]:
-    from cbp.engine.storage.files import files_for
-    from controller.loop.reading.recovery_preview import preview_recovery
-
-    return preview_recovery(store, files_for(settings.tables), settings.tables.rstrip("/"))
+            return preview_recovery(store, files_for(tables), tables.rstrip("/"))
 
 
 def _chosen(outlooks: Sequence[Any], names: Sequence[str] | None) -> list[Any]:
