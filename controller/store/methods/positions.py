@@ -217,19 +217,16 @@ def _newest(connection: Connection, dataflow: str) -> list[Increment]:
 
 
 def _require_same(position: Position, waiting: Mapping[str, Mapping[str, Connector]]) -> None:
-    present, known = (
-        {
-            stage: {(input_, one.framing is not None) for input_, one in inputs.items()}
-            for stage, inputs in connectors.items()
-        }
-        for connectors in (
-            {name: stage.connectors for name, stage in position.stages.items()},
-            waiting,
-        )
-    )
+    present = {name: _inputs(stage.connectors) for name, stage in position.stages.items()}
+    known = {name: _inputs(connectors) for name, connectors in waiting.items()}
     if present != known:
         message = f"the position of {position.dataflow!r} has other stages or inputs"
         raise InvariantError(message, position=sorted(present), dataflow=sorted(known))
+
+
+def _inputs(connectors: Mapping[str, Connector]) -> set[tuple[str, bool]]:
+    """Return inputs, each with whether it is framed."""
+    return {(name, one.framing is not None) for name, one in connectors.items()}
 
 
 def store_increments(connection: Connection, position: Position, at: datetime) -> None:

@@ -196,11 +196,9 @@ def connectors(
     for stage, name, framing in connection.execute(inputs):
         made = queues_by_stage.setdefault(stage, {})
         if name is not None:
-            held = waiting.get((stage, name), ())
-            is_framed = framing is not None
-            made[name] = (
-                connector_of(name, framing, held) if is_framed else Connector(name, tuple(held))
-            )
+            held = tuple(waiting.get((stage, name), ()))
+            plain = framing is None
+            made[name] = Connector(name, held) if plain else connector_of(name, framing, held)
     return queues_by_stage
 
 
