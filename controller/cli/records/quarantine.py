@@ -74,14 +74,13 @@ def list_command(
 ) -> None:
     """List the files of a source that wait for a decision."""
     at = ("dataflows", dataflow, "sources", source, "quarantine")
-    answer = session.fetch(*at, code=code, **listing)
     columns: dict[str, Cell] = {
         "claim": "id",
         "file": (one_line, "path"),
         "since": (clock, "created_at"),
         "reason": (reason_text, "reason"),
     }
-    print_page(answer, columns, empty="nothing is in quarantine")
+    print_page(session.fetch(*at, code=code, **listing), columns, empty="nothing is in quarantine")
 
 
 def show_command(
