@@ -171,6 +171,7 @@ def print_items(
     empty: str = "",
     optional: Sequence[str] = (),
     rare: Sequence[str] = (),
+    console: Console | None = None,
 ) -> None:
     """Print a row for each item; prints nothing if there are no items and no `empty`.
 
@@ -181,7 +182,7 @@ def print_items(
     shown = [name for name in columns if name not in rare or any(row[name] for row in rows)]
     if rows or empty:
         cells = [[row[name] for name in shown] for row in rows]
-        print_table(shown, cells, empty=empty, optional=optional)
+        print_table(shown, cells, empty=empty, optional=optional, console=console)
 
 
 def _made(cell: Cell, item: Mapping[str, Any]) -> Any:

@@ -8,9 +8,8 @@ A webhook gets one POST for all notices of a moment:
                  "dataflow": "clicks", "summary": "...", "detail": "...", "action": "...",
                  "since": "2026-11-23T04:00:00+00:00", "link": "http://.../ui/dataflows/clicks"}]}
 
-`text` is what chat services show. Redirects are not followed, since the address may be secret.
-Addresses come from the settings of the service, never from a request. One that leads to a cloud's
-metadata service is refused all the same.
+`text` is what chat services show. Redirects are not followed, since the address may be secret. One
+that leads to a cloud's metadata service is refused, although it comes from the service's settings.
 """
 
 from __future__ import annotations
@@ -34,11 +33,7 @@ _SUBJECT_MAX = 150
 
 
 class Channel(Protocol):
-    """Sends notices to people.
-
-    Attributes:
-        name: Shown in listings; has no secret.
-    """
+    """Sends notices to people; its name is shown in listings, and has no secret."""
 
     name: str
 
@@ -48,11 +43,7 @@ class Channel(Protocol):
 
 
 class WebhookChannel:
-    """Posts to a URL.
-
-    Args:
-        url: May have secrets in its path and query.
-    """
+    """Posts to a URL, which may have secrets in its path and query."""
 
     def __init__(self, url: str, *, service_url: str) -> None:
         self._url, self._service_url = url, service_url
@@ -69,7 +60,8 @@ class WebhookChannel:
             with outbound_client(AddressRules.of_operator(), seconds=SECONDS_MAX) as http:
                 answer = http.post(self._url, json=body)
         except httpx.HTTPError as error:  # its text can have the URL
-            raise OSError(_reason(error)) from None
+            message = f"the webhook could not be reached ({type(error).__name__})"
+            raise OSError(message) from None
         except (AddressRefusedError, OutboundFailedError) as error:
             raise OSError(error.message) from None
         if not answer.is_success:
@@ -109,9 +101,8 @@ class EmailChannel:
         host, context = self._smtp.hostname or "", ssl.create_default_context()
         server: smtplib.SMTP
         if self._smtp.scheme == "smtps":
-            server = smtplib.SMTP_SSL(
-                host, self._smtp.port or 465, timeout=SECONDS_MAX, context=context
-            )
+            port = self._smtp.port or 465
+            server = smtplib.SMTP_SSL(host, port, timeout=SECONDS_MAX, context=context)
         else:
             server = smtplib.SMTP(host, self._smtp.port or 25, timeout=SECONDS_MAX)
         try:
@@ -164,15 +155,10 @@ def _paragraph(notice: Notice, service_url: str) -> str:
 
 
 def _json(notice: Notice, service_url: str) -> dict[str, Any]:
-    alert = notice.alert
+    names = ("kind", "severity", "dataflow", "summary", "detail", "action")
     return {
         "status": notice.status,
-        "kind": alert.kind,
-        "severity": alert.severity,
-        "dataflow": alert.dataflow,
-        "summary": alert.summary,
-        "detail": alert.detail,
-        "action": alert.action,
+        **{name: getattr(notice.alert, name) for name in names},
         "since": notice.since.isoformat(),
         "link": _link(notice, service_url),
     }
@@ -181,7 +167,3 @@ def _json(notice: Notice, service_url: str) -> dict[str, Any]:
 def _link(notice: Notice, service_url: str) -> str:
     name = notice.alert.dataflow
     return f"{service_url}/ui/dataflows/{quote(name, safe='')}" if name else f"{service_url}/ui/"
-
-
-def _reason(error: httpx.HTTPError) -> str:
-    return f"the webhook could not be reached ({type(error).__name__})"

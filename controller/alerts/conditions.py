@@ -22,13 +22,7 @@ Severity = Literal["critical", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class RebuildHealth:
-    """A rebuild that needs a person.
-
-    Attributes:
-        status: It failed, or its tables are ready to be swapped in.
-        seconds: For how long they have been ready.
-        error: Why it failed, in words.
-    """
+    """A rebuild that needs a person: it failed, with an error, or is ready for so many seconds."""
 
     status: Literal["failed", "ready"]
     seconds: float = 0.0
@@ -37,12 +31,7 @@ class RebuildHealth:
 
 @dataclass(frozen=True, slots=True)
 class DrainHealth:
-    """A dataflow that takes in no files, although some wait in its drop folders.
-
-    Attributes:
-        status: `draining` or `drained`.
-        seconds: For how long the first of them has waited.
-    """
+    """A draining or drained dataflow; `seconds`: for how long the first file has waited in it."""
 
     status: str
     seconds: float
@@ -58,7 +47,7 @@ class DataflowHealth:
             waits.
         paused_stages: Stages that an operator paused, and that have input.
         rebuild: The newest rebuild, if it failed or waits for its swap.
-        drain: Its drain, if files wait for the end of the drain.
+        drain: Its drain, if files wait for its end.
     """
 
     dataflow: str
@@ -103,9 +92,8 @@ def alerts_of(
             drained one whose input waits for `PAUSE_FACTOR` times as long; 0 means none is.
         others: Alerts about the service itself.
     """
-    alerts = [alert for health in healths for alert in _of_dataflow(health, lag_seconds)]
-    alerts += others
-    return tuple(sorted(alerts, key=lambda alert: alert.key))
+    alerts = (alert for health in healths for alert in _of_dataflow(health, lag_seconds))
+    return tuple(sorted((*alerts, *others), key=lambda alert: alert.key))
 
 
 PAUSE_FACTOR = 4

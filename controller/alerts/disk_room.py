@@ -30,7 +30,6 @@ FULL_BYTES = 32 << 20
 LOW_BYTES = 10**9
 """With less room than this somebody should make room before the tables grow."""
 
-
 LOOK_SECONDS = 1.0
 """A disk that does not answer within this time is left out, until it does."""
 
@@ -49,7 +48,6 @@ class DiskRoom:
         folders: The service's folders on it, such as `tables folder`.
         path: The first of these folders.
         free_bytes: Room for this user; 0 if no further file can be made.
-        writable: Whether files can be made there at all.
     """
 
     folders: tuple[str, ...]
@@ -86,15 +84,10 @@ class DiskRoom:
     @property
     def action(self) -> str:
         """What to do."""
+        what = "free some space (`cbp disk NAME` shows what a dataflow uses)"
         if self.state == "read_only":
-            return (
-                "mount the disk for writing, or allow the service's user to write there; the "
-                "service then continues automatically"
-            )
-        return (
-            "free some space (`cbp disk NAME` shows what a dataflow uses); the service then "
-            "continues automatically"
-        )
+            what = "mount the disk for writing, or allow the service's user to write there"
+        return f"{what}; the service then continues automatically"
 
 
 @dataclass(eq=False)
@@ -113,11 +106,7 @@ class TimedLooks(Generic[_Folder, _Seen]):
     _late: set[_Folder] = field(default_factory=set)
 
     def __call__(self, folder: _Folder, seconds: float | None = None) -> _Seen:
-        """Return the result of a look at a folder.
-
-        Args:
-            seconds: How long to wait for it; `None` means `self.seconds`.
-        """
+        """Return the result of a look at a folder; `seconds` replaces the time to wait for it."""
         with self._lock:
             future = self._under_way.get(folder)
             if future is not None and future.done() and folder in self._late:
@@ -140,9 +129,7 @@ class TimedLooks(Generic[_Folder, _Seen]):
 def disk_rooms(settings: Settings, look: Look | None = None) -> list[DiskRoom]:
     """Return the disks of the service's folders, except those that do not answer.
 
-    Args:
-        settings: `root`, `tables`, `drop_root` and `cache`.
-        look: Replaces the operating system's answers.
+    `look` replaces the operating system's answers.
     """
     folders = {"root folder": settings.root, "drop folder": settings.drop_root}
     if "://" not in settings.tables:

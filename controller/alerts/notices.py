@@ -36,11 +36,7 @@ class AlertLimits:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """An alert that holds.
-
-    Attributes:
-        sent_at: When it was last sent; `None` if it has not held for long enough.
-    """
+    """An alert that holds; `sent_at` is `None` while it has not held for long enough."""
 
     alert: Alert
     since: datetime

@@ -32,11 +32,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One attempt to send.
-
-    Attributes:
-        error: Why it failed; `None` if it succeeded.
-    """
+    """One attempt to send; `error` says why it failed."""
 
     at: datetime
     channel: str
@@ -143,10 +139,5 @@ class AlertWatch:
 
 def silent_watch() -> AlertWatch:
     """Return a watch that sees nothing and notifies nobody."""
-    return AlertWatch(
-        health=tuple,
-        leads=lambda: False,
-        channels=(),
-        limits=AlertLimits(),
-        clock=MACHINE.now,
-    )
+    limits, clock = AlertLimits(), MACHINE.now
+    return AlertWatch(health=tuple, leads=lambda: False, channels=(), limits=limits, clock=clock)

@@ -7,12 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from controller.cli.session import AsJson
+from controller.cli.session import Session
 
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the service running.")]
 Root = Annotated[
-    Path | None,
-    typer.Option(help="Create the working folder in this folder, and keep it."),
+    Path | None, typer.Option(help="Create the working folder in this folder, and keep it.")
 ]
 Increments = Annotated[
     int, typer.Option(min=1, max=100, help="Number of increments before the last one.")
@@ -34,6 +33,7 @@ Port = Annotated[
 
 
 def demo_command(
+    session: Session,
     keep: Keep = False,
     root: Root = None,
     increments: Increments = 5,
@@ -41,7 +41,6 @@ def demo_command(
     limit: Modules = None,
     stdlib: Stdlib = False,
     port: Port = 8420,
-    json_: AsJson = False,
 ) -> None:
     """Run the crawl queue over the installed Python packages, and check every table."""
     # Imported here: `cbp --help` does not wait for the demo to load.
@@ -50,7 +49,7 @@ def demo_command(
     options = DemoOptions(
         keep=keep,
         root=root,
-        as_json=json_,
+        as_json=session.as_json,
         increments=increments,
         engine=engine,
         limit=limit,
@@ -60,7 +59,7 @@ def demo_command(
     try:
         run_demo(options)
     except CheckFailedError:
-        if not json_:
+        if not session.as_json:
             raise
         # The printed document says which check failed: print no second one.
         raise typer.Exit(1) from None

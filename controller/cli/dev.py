@@ -1,7 +1,7 @@
 """The command `cbp dev`: the service for those who write a dataflow; a saved file is taken at once.
 
-The service is that of `cbp serve`, without Spark. A thread beside it looks at the translators'
-files and at the documents, and registers what was saved through REST, as `cbp register` does.
+A thread beside the service looks at the translators' files and at the documents, and registers what
+was saved through REST, as `cbp register` does.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from cbp.client import Client
-from cbp.client.calls import Document
+from cbp.client.calls import Document, body_of_document
 from cbp.errors import CbpError, NotFoundError
 from controller.cli.dataflows.register import arrival_line, uncorrectable_line
+from controller.cli.options import Translators
 from controller.cli.saved_code import (
     NOTHING_CHOSEN,
     OnChange,
@@ -25,8 +26,7 @@ from controller.cli.saved_code import (
     describe_change,
 )
 from controller.cli.serve import Host, Port, serve
-from controller.cli.session import AsJson, session
-from controller.cli.translator_paths import Translators
+from controller.cli.session import Session
 from controller.client.service_client import ServiceClient
 from controller.registry import Registry
 from controller.settings import Settings
@@ -39,8 +39,6 @@ ROUNDS_MAX = 50
 Say = Callable[..., None]
 
 _T = TypeVar("_T")
-
-JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
 
 Documents = Annotated[
     list[Path] | None,
@@ -71,14 +69,13 @@ OnSave = Annotated[
 
 
 def dev_command(
-    context: typer.Context,
+    session: Session,
     documents: Documents = None,
     translators: Translators = None,
     on_change: OnSave = "rebuild",
     engine: LocalEngine = "local",
     host: Host = None,
     port: Port = None,
-    json_: AsJson = False,
 ) -> None:
     """Start the service for development: a saved translator or DOCUMENT is registered at once.
 
@@ -90,7 +87,7 @@ def dev_command(
     for path in documents or ():
         if not path.is_file():
             raise NotFoundError(kind="document", name=str(path), hint="name a YAML or JSON file")
-    settings = session(context).settings
+    settings = session.settings
     values: dict[str, Any] = {
         "host": host,
         "port": port,
@@ -102,11 +99,11 @@ def dev_command(
             values[name] = quiet
 
     def started(settings: Settings, registry: Registry) -> None:
-        say = _say_json if json_ else print_text
+        say = _say_json if session.as_json else print_text
         loop = DevelopmentLoop(settings, registry, documents or (), choice, say)
         threading.Thread(target=loop.run, name="development", daemon=True).start()
 
-    serve(settings, values, as_json=json_, started=started)
+    serve(settings, values, as_json=session.as_json, started=started)
 
 
 def _on_change(given: str) -> OnChange:
@@ -183,7 +180,7 @@ class DevelopmentLoop:
 
     def register(self, path: Path) -> bool:
         """Register a document, or its new version; return whether the document was valid."""
-        document = path.read_bytes(), JSON_TYPE if path.suffix == ".json" else YAML_TYPE
+        document = body_of_document(path)
         with self._connect() as client:
             name = client.validate(document).name
             if name in {one.name for one in client.dataflows()}:
@@ -200,10 +197,12 @@ class DevelopmentLoop:
     def take_code(self, saved: str, quiet: bool = False) -> None:
         """Give each dataflow whose code was saved a new version; `quiet` prints only changes."""
         with self._connect() as client:
-            outcomes = [
-                self._tell(f"{saved}: {one.name}", self._take_code_of, client, saved, one.name)
-                for one in list(client.dataflows())
-            ]
+
+            def take(name: str) -> bool:
+                return self._change(client, saved, name, client.dataflow(name).document)
+
+            names = [one.name for one in client.dataflows()]
+            outcomes = [self._tell(f"{saved}: {name}", take, name) for name in names]
         if None in outcomes:
             return
         self._registry.translator_files.refresh()
@@ -212,9 +211,6 @@ class DevelopmentLoop:
             self._say(f"{saved}: {problem.message}", "red")
         if not quiet and not problems and not any(outcomes):
             self._say(f"{saved}: saved; this does not change the code of any registered dataflow")
-
-    def _take_code_of(self, client: Client, saved: str, name: str) -> bool:
-        return self._change(client, saved, name, client.dataflow(name).document)
 
     def _change(self, client: Client, saved: str, name: str, document: Document) -> bool:
         """Change a dataflow if it differs; return whether it does."""

@@ -6,35 +6,28 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.session import AsJson
+from controller.cli.session import Session
 from controller.guides import GROUPS, find_guide, guides
-from controller.terminal import print_json, print_markdown, print_text
+from controller.terminal import print_markdown, print_text
 
 Name = Annotated[str | None, typer.Argument(help="Name of the guide; without it, all are listed.")]
 
 
-def help_command(name: Name = None, json_: AsJson = False) -> None:
+def help_command(session: Session, name: Name = None) -> None:
     """Print a guide, such as `roll-back`; without a name, list them.
 
     Each guide explains one task, command by command. The page shows the same guides.
     """
-    if name is None:
-        _list_guides(as_json=json_)
-        return
-    guide = find_guide(name)
-    if json_:
-        print_json(
+    if name is not None:
+        guide = find_guide(name)
+        session.exit_if_json(
             {"name": guide.name, "title": guide.title, "about": guide.about, "text": guide.text}
         )
-    else:
         print_markdown(guide.text)
-
-
-def _list_guides(*, as_json: bool) -> None:
-    if as_json:
-        fields = ("name", "group", "title", "about")
-        print_json({"items": [{name: getattr(one, name) for name in fields} for one in guides()]})
         return
+    fields = ("name", "group", "title", "about")
+    listed = [{field: getattr(one, field) for field in fields} for one in guides()]
+    session.exit_if_json({"items": listed})
     for group in GROUPS:
         print_text(f"{group}:", "bold")
         for guide in guides():

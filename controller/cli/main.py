@@ -49,6 +49,7 @@ from controller.cli.maintenance import (
     settings,
     support_bundle,
 )
+from controller.cli.options import as_command
 from controller.cli.records import (
     drop,
     edit,
@@ -88,7 +89,7 @@ class _ByTask(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a section for each task, and a line for each command."""
         for task, commands in _COMMANDS.items():
-            names = [*commands, *(name for name, (of, _) in _SUBCOMMANDS.items() if of == task)]
+            names = [*commands, *(name for name, (of, *_) in _SUBCOMMANDS.items() if of == task)]
             room = formatter.width - max(map(len, names)) - INDENTS
             rows = [
                 (name, command.get_short_help_str(room))
@@ -194,12 +195,44 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "intentions": recover.intentions_command,
     },
 }
-quarantine.quarantine_app.command("add-columns")(add_columns.add_columns_command)
-_SUBCOMMANDS = {
-    "quarantine": ("Bring data in", quarantine.quarantine_app),
-    "sinks": ("Read results", sinks.sinks_app),
-    "tokens": ("Run the service", tokens.tokens_app),
+_SUBCOMMANDS: dict[str, tuple[str, str, dict[str, Callable[..., Any]]]] = {
+    "quarantine": (
+        "Bring data in",
+        "List, show, admit or discard refused files.",
+        {
+            "list": quarantine.list_command,
+            "show": quarantine.show_command,
+            "fetch": quarantine.fetch_command,
+            "readmit": quarantine.readmit_command,
+            "discard": quarantine.discard_command,
+            "restore": quarantine.restore_command,
+            "add-columns": add_columns.add_columns_command,
+        },
+    ),
+    "sinks": (
+        "Read results",
+        "Show and control sinks, which publish results outside the service.",
+        {
+            "list": sinks.list_command,
+            "show": sinks.show_command,
+            "pause": sinks.pause_command,
+            "resume": sinks.resume_command,
+            "retry": sinks.retry_command,
+        },
+    ),
+    "tokens": (
+        "Run the service",
+        "Named tokens: who may use the service, and for how long.",
+        {
+            "list": tokens.list_command,
+            "new": tokens.new_command,
+            "rotate": tokens.rotate_command,
+            "revoke": tokens.revoke_command,
+            "sessions": tokens.sessions_command,
+        },
+    ),
 }
+"""Groups of commands: the task of each, its help, and its commands."""
 
 _EXAMPLES = {
     "help": "cbp help roll-back",
@@ -228,9 +261,12 @@ _EXAMPLES = {
 for _commands in _COMMANDS.values():
     for _name, _command in _commands.items():
         _example = f"Example: {_EXAMPLES[_name]}" if _name in _EXAMPLES else None
-        app.command(_name, epilog=_example)(_command)
-for _name, (_, _typer) in _SUBCOMMANDS.items():
-    app.add_typer(_typer, name=_name)
+        app.command(_name, epilog=_example)(as_command(_command))
+for _group, (_, _help, _commands) in _SUBCOMMANDS.items():
+    _app = typer.Typer(help=_help, no_args_is_help=True)
+    for _name, _command in _commands.items():
+        _app.command(_name)(as_command(_command))
+    app.add_typer(_app, name=_group)
 
 
 def _print_version(given: bool) -> None:
@@ -254,9 +290,7 @@ def _options(
 def main(arguments: Sequence[str] | None = None, *, session: Session | None = None) -> None:
     """Run one command, and end the process with its status.
 
-    Args:
-        arguments: Replace those of the process.
-        session: Replaces the settings of the environment, and the network.
+    Tests give arguments in place of those of the process, and a session.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:

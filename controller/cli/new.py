@@ -19,13 +19,13 @@ from cbp.errors import AlreadyExistsError, DefinitionError, Mistake
 from cbp.model.author.sibling_packages import is_installed
 from cbp.model.flow.schema import is_name
 from controller.cli.errors import FolderUnwritableError
-from controller.cli.session import AsJson
-from controller.terminal import print_json, print_text
+from controller.cli.session import Session
+from controller.terminal import print_text
 
 Name = Annotated[str, typer.Argument(help="Name of the project, its folder and its dataflow.")]
 
 
-def new_command(name: Name, json_: AsJson = False) -> None:
+def new_command(session: Session, name: Name) -> None:
     """Make a starter project: a package with a translator, its test, a document and records.
 
     The folder NAME is created in the current folder. It may already exist if it is empty.
@@ -41,9 +41,7 @@ def new_command(name: Name, json_: AsJson = False) -> None:
             (folder / path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise FolderUnwritableError(folder, error.strerror or str(error)) from error
-    if json_:
-        print_json({"folder": str(folder.absolute()), "files": sorted(files)})
-        return
+    session.exit_if_json({"folder": str(folder.absolute()), "files": sorted(files)})
     print_text(f"made {folder}/ with {len(files)} files; try:", "green")
     print_text(f"  cd {folder}")
     print_text("  python -m pytest               # in memory")

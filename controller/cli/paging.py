@@ -7,75 +7,56 @@ A file shows no hint that more follows, so a command that writes one reads page 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import typer
 
-from controller.client.service_client import ServiceClient
+from controller.cli.options import FilePaging
+from controller.cli.session import Session
 from controller.terminal import print_left_out
-
-Query = list[tuple[str, str]]
 
 T = TypeVar("T")
 
-AsCsv = Annotated[bool, typer.Option("--csv", help="Print CSV with a header instead of a table.")]
-FileLimit = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=500,
-        help="Maximum number of rows; by default 20, or with --csv all.",
-    ),
-]
 
-
-def read_pages(
-    read: Callable[[str | None], tuple[T, str | None]], cursor: str | None, *, limit: int | None
-) -> Iterator[T]:
+def read_pages(read: Callable[[str | None], tuple[T, str | None]], page: FilePaging) -> Iterator[T]:
     """Yield the pages of a list: all of them, or one if there is a limit.
 
     Args:
         read: Returns the page at a cursor, and the cursor of the next one; `None` if none follows.
-        limit: The maximum number of rows, if the user gave one; `None` reads everything.
-
-    Raises:
-        CbpError: Errors of `read`; earlier pages were already yielded.
     """
+    cursor = page.cursor
     while True:
-        page, cursor = read(cursor)
-        yield page
+        content, cursor = read(cursor)
+        yield content
         if cursor is None:
             return
-        if limit is not None:
+        if page.limit is not None:
             print_left_out(cursor)
             return
 
 
 def print_csv(
-    service: ServiceClient,
+    session: Session,
     path: tuple[str, ...],
-    query: Query,
-    cursor: tuple[str, str | None],
+    query: list[tuple[str, str]],
+    page: FilePaging,
     *,
-    limit: int | None,
+    cursor: str = "cursor",
 ) -> None:
     """Print the CSV of all pages of a list, with one header.
 
     Args:
         path: The list, as the client takes it.
-        cursor: Name of the parameter of the cursor, and the cursor of the first page.
-
-    Raises:
-        CbpError: The service refuses, or is not reached; earlier pages were already printed.
+        query: Its parameters, except for the cursor.
+        cursor: Name of the parameter of the cursor.
     """
-    name, begin = cursor
 
     def read(place: str | None) -> tuple[str, str | None]:
-        more = [] if place is None else [(name, place)]
-        return service.get_file(*path, query=query + more)
+        more = [] if place is None else [(cursor, place)]
+        return session.rest.get_file(*path, query=query + more)
 
     header = ""
-    for text in read_pages(read, begin, limit=limit):
+    for text in read_pages(read, page):
         head, _, rows = text.partition("\r\n")
         typer.echo(rows if header == head else text, nl=False)
         header = head

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -16,6 +15,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from cbp.client.answers import Answer
+
 
 def new_progress(*columns: ProgressColumn, hidden: bool) -> Progress:
     """Return a display of tasks on stderr: their names, bars and these columns."""
@@ -26,13 +27,13 @@ def new_progress(*columns: ProgressColumn, hidden: bool) -> Progress:
 
 
 @contextmanager
-def progress_bar(*, hidden: bool) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def progress_bar(*, hidden: bool) -> Iterator[Callable[[Answer], None]]:
     """Yield a function that shows the progress of a job: its `step`, and `done` of `total`."""
     with new_progress(MofNCompleteColumn(), TimeElapsedColumn(), hidden=hidden) as progress:
         bar = progress.add_task("", total=None)
 
-        def show(job: Mapping[str, Any]) -> None:
-            total = job["total"] or None
-            progress.update(bar, description=job["step"], completed=job["done"], total=total)
+        def show(job: Answer) -> None:
+            step, done, total = (job.answer[name] for name in ("step", "done", "total"))
+            progress.update(bar, description=step, completed=done, total=total or None)
 
         yield show

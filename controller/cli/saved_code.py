@@ -2,11 +2,10 @@
 
     plan without a choice  ->  choice  ->  plan  ->  choice  ->  ...  until nothing more is chosen
 
-The plan of a change names the stages that differ, and refuses until each has a choice. `rebuild`
-recomputes a stage from its retained input, with all stages after it: the tables are then what
-the new code makes of the whole input. `keep` continues from the state that is there. Neither is a
-second mechanism: each is the choice that an author would give to `cbp register`. A stage that a
-document adds reads the retained input too if the choice is `rebuild`, where that can be read.
+The plan of a change names the stages that differ, and refuses until each has a choice, which an
+author would give to `cbp register`. `rebuild` recomputes a stage from its retained input, with
+all stages after it. `keep` continues from the state that is there. A stage that a document adds
+reads the retained input too if the choice is `rebuild`, where that can be read.
 """
 
 from __future__ import annotations
@@ -22,13 +21,10 @@ OnChange = Literal["rebuild", "keep"]
 
 _FOLLOWS = frozenset(
     {
-        "state_undecided",
-        "behind_rebuilt",
-        "cycle_rebuilt_in_part",
-        "key_changed",
+        "state_undecided", "behind_rebuilt", "cycle_rebuilt_in_part", "key_changed",
         "second_key_changed",
     }
-)
+)  # fmt: skip
 """Codes of refusals that a rebuild of the named stage resolves."""
 
 _UNREADABLE = frozenset({"input_not_retained", "changes_not_retained"})
@@ -50,11 +46,7 @@ class Chosen:
 
     def query(self) -> dict[str, Any]:
         """Return the arguments of `cbp.client.Client.change`."""
-        return {
-            "keep": sorted(self.keep),
-            "rebuild": sorted(self.rebuild),
-            "retained": sorted(self.retained),
-        }
+        return {name: sorted(getattr(self, name)) for name in ("keep", "rebuild", "retained")}
 
 
 NOTHING_CHOSEN = Chosen()
@@ -65,7 +57,6 @@ def choose_next(plan: Mapping[str, Any], chosen: Chosen, on_change: OnChange) ->
 
     Args:
         plan: The service's answer to a dry run with `chosen`.
-        chosen: The choice so far.
         on_change: `keep` keeps stages where possible; other changes stay refused.
     """
     differing = {
@@ -152,11 +143,7 @@ class SavedFiles:
         self._before = dict(self._known)
 
     def look(self, paths: Iterable[str]) -> list[str]:
-        """Return the files saved since the last check, including files that are new in the list.
-
-        Args:
-            paths: The files to check now.
-        """
+        """Return the files saved since the last check, including files that are new in the list."""
         now = {path: file_signature(path) for path in paths}
         saved = [
             path

@@ -10,8 +10,8 @@ import typer
 
 from cbp.errors.masks import mask_credentials
 from controller.access.secret_text import new_secret
-from controller.cli.session import AsJson, session
-from controller.cli.translator_paths import Translators, project_here
+from controller.cli.options import Translators, project_here
+from controller.cli.session import Session
 from controller.registry import Registry, TranslatorFiles
 from controller.server.port import check_port
 from controller.settings import Settings, load_settings
@@ -43,13 +43,12 @@ Readers = Annotated[
 
 
 def serve_command(
-    context: typer.Context,
+    session: Session,
     host: Host = None,
     port: Port = None,
     translators: Translators = None,
     engine: Engine = None,
     readers: Readers = None,
-    json_: AsJson = False,
 ) -> None:
     """Start the service, and run it until Ctrl-C or SIGTERM.
 
@@ -70,7 +69,7 @@ def serve_command(
         "readers": readers,
         "translators": tuple(translators) if translators else None,
     }
-    serve(session(context).settings, values, as_json=json_)
+    serve(session.settings, values, as_json=session.as_json)
 
 
 def serve(

@@ -1,99 +1,22 @@
-"""What commands share: the session (settings, connection), and the options of several commands."""
+"""The session of one call of `cbp`: its settings, its connection, and the form of its answer."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 import httpx
 import typer
 
 from cbp.client import Client
 from cbp.client.answers import Answer
-from cbp.client.rest import ANSWER_SECONDS
+from cbp.client.rest import ANSWER_SECONDS, RestClient
 from cbp.clock import MACHINE, Clock
-from cbp.errors import CbpError
-from cbp.model.instants import zoned
 from controller.client.service_client import ServiceClient
 from controller.settings import Settings, load_settings
 from controller.terminal import print_json, print_text
-
-COMPLETION_SECONDS = 2.0
-"""How long the completion of a name waits for the service."""
-
-_DAY = "%Y-%m-%d"
-TIME_FORMATS = [
-    _DAY,
-    *(f"{_DAY}{sep}%H:%M:%S{part}" for sep in "T " for part in ("", ".%f", "%z", ".%f%z")),
-]
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Cursor = Annotated[
-    str | None, typer.Option(help="Continue after the page that printed this cursor.")
-]
-Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number of rows.")]
-
-Epoch = Annotated[
-    int | None, typer.Option(min=0, help="Read the first snapshot that has this epoch.")
-]
-Stage = Annotated[
-    str | None, typer.Option(help="Stage to which --epoch refers; by default every stage.")
-]
-At = Annotated[
-    datetime | None,
-    typer.Option(
-        formats=TIME_FORMATS,
-        metavar="TIME",
-        help="Read the newest snapshot at this time, such as 2026-11-21 or "
-        "2026-11-21T10:00:00+02:00; UTC without an offset.",
-    ),
-]
-
-StageName = Annotated[str, typer.Argument(help="Name of the stage.")]
-SourceName = Annotated[str, typer.Argument(help="Name of the source.")]
-Reason = Annotated[str, typer.Option(help="Reason; stored permanently.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-Null = Annotated[list[str] | None, typer.Option("--null", help="A key column whose value is null.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", "--plan", help="Change nothing; show what would happen.")
-]
-
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_AGE = re.compile(r"([0-9]{1,6})([smhd])")
-_WHEN = (
-    "a time, such as 2026-11-21T10:00:00+02:00 (UTC without an offset), or an age: 90s 15m 6h 2d"
-)
-
-
-def _moment(value: str) -> str:
-    """Return a time, or an age before now, as the API takes it."""
-    if (given := _AGE.fullmatch(value)) is not None:
-        count, unit = given.groups()
-        return (MACHINE.now() - timedelta(**{_UNITS[unit]: int(count)})).isoformat()
-    for form in TIME_FORMATS:
-        try:
-            return zoned(datetime.strptime(value, form)).isoformat()  # noqa: DTZ007 - `zoned`
-        except ValueError:
-            continue
-    raise typer.BadParameter(f"expected {_WHEN}; got {value!r}")  # noqa: EM102
-
-
-Since = Annotated[
-    str | None,
-    typer.Option(
-        parser=_moment, metavar="TIME", help=f"Only entries that began or arrived since {_WHEN}."
-    ),
-]
-Until = Annotated[
-    str | None,
-    typer.Option(
-        parser=_moment, metavar="TIME", help=f"Only entries that began or arrived before {_WHEN}."
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +39,15 @@ class Session:
     Attributes:
         given: Replaces the settings of the environment.
         transport: Replaces the network.
-        waits: How commands wait for the service.
+        as_json: Whether the command prints JSON, which `--json` asks for.
     """
 
     given: Settings | None = None
     transport: httpx.BaseTransport | None = field(default=None, repr=False)
     waits: Waits = Waits()
     clock: Clock = MACHINE
+    as_json: bool = False
+    _client: Client | None = field(default=None, init=False, repr=False)
 
     @cached_property
     def settings(self) -> Settings:
@@ -135,81 +60,54 @@ class Session:
             self.settings, self.transport, answer_seconds=answer_seconds, clock=self.clock
         )
 
+    @property
     def client(self) -> Client:
-        """Return the typed client, with which commands change something."""
-        return Client.over(self.connect())
+        """The typed client, with which commands change something; connected when first used."""
+        if self._client is None:
+            self._client = Client.over(self.connect())
+        return self._client
 
+    @property
+    def rest(self) -> RestClient:
+        """Sends requests by their paths, over the same connection."""
+        return self.client.rest
 
-def session(context: typer.Context) -> Session:
-    """Return the session of this call."""
-    if not isinstance(context.obj, Session):
-        context.obj = Session()
-    return context.obj
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
+    def exit_if_json(
+        self, answer: Answer | Mapping[str, Any], *, is_whole: bool = False, status: int = 0
+    ) -> None:
+        """With `--json`, print an answer, and end the command; `is_whole` as for `print_json`."""
+        if self.as_json:
+            document = answer.answer if isinstance(answer, Answer) else answer
+            print_json(document, is_whole=is_whole)
+            raise typer.Exit(status)
 
-def require_reason(reason: str, dry_run: bool) -> None:
-    """Refuse a change without a reason."""
-    if not reason and not dry_run:
-        raise typer.BadParameter("is missing; say why", param_hint="--reason")
+    def fetch(self, *path: str, **query: Any) -> Any:
+        """Return what the service answers to a GET; with `--json` print it, and end the command.
 
+        Args:
+            path: Parts of the path after `/api/v1`.
+            query: Parameters; those with the value `None` are left out.
+        """
+        answer = self.rest.get(*path, **query)
+        self.exit_if_json(answer)
+        return answer
 
-def stage_and_state(name: str) -> tuple[str, str]:
-    """Return the two parts of `stage.state`; raises if a text has another form."""
-    stage, _, state = name.partition(".")
-    if not (stage and state):
-        message = f"expected STAGE.STATE, such as count.counts; got {name!r}"
-        raise typer.BadParameter(message)
-    return stage, state
+    def pages(self, *path: str, **query: Any) -> Iterator[dict[str, Any]]:
+        """Yield all pages of a list; arguments as for `fetch`, and perhaps the first cursor."""
+        cursor = query.pop("cursor", None)
+        while True:
+            page = self.rest.get(*path, **query, cursor=cursor)
+            yield page
+            if (cursor := page["cursor"]) is None:
+                return
 
-
-def fetch(context: typer.Context, as_json: bool, *path: str, **query: Any) -> Any:
-    """Return what the service answers to a GET; with `--json` print it, and end the command.
-
-    Args:
-        path: Parts of the path after `/api/v1`.
-        query: Parameters; those with the value `None` are left out.
-    """
-    with session(context).connect() as service:
-        answer = service.get(*path, **query)
-    if as_json:
-        print_json(answer)
-        raise typer.Exit
-    return answer
-
-
-def done(
-    context: typer.Context,
-    as_json: bool,
-    text: str,
-    act: Callable[[Client], Answer | Mapping[str, Any]],
-) -> None:
-    """Call the client, and print the text, or with `--json` the answer."""
-    with session(context).client() as client:
-        said = act(client)
-    if as_json:
-        print_json(said.answer if isinstance(said, Answer) else said)
-    else:
-        print_text(text, "green")
-
-
-def complete_dataflows(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the dataflows whose names begin with this; none if the service answers too slowly."""
-    try:
-        with session(context).connect(answer_seconds=COMPLETION_SECONDS) as service:
-            items = service.get("dataflows")["items"]
-    except CbpError:
-        return []
-    return [item["name"] for item in items if item["name"].startswith(incomplete)]
-
-
-DataflowName = Annotated[
-    str, typer.Argument(help="Name of the dataflow.", autocompletion=complete_dataflows)
-]
-
-
-def moment(
-    epoch: int | None, stage: str | None, at: datetime | None, *, prefix: str = ""
-) -> dict[str, int | str | None]:
-    """Return the query parameters of these options; `None` for options that are not given."""
-    given = {"epoch": epoch, "stage": stage, "at": None if at is None else zoned(at).isoformat()}
-    return {f"{prefix}{name}": value for name, value in given.items()}
+    def report(self, answer: Answer | Mapping[str, Any], text: str, style: str = "green") -> None:
+        """Print a text about what was done; with `--json` the answer, and end the command."""
+        self.exit_if_json(answer)
+        print_text(text, style)

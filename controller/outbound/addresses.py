@@ -100,10 +100,8 @@ class AddressRules:
     def addresses(self, host: str, port: int) -> list[str]:
         """Return the addresses to connect to, in order.
 
-        Raises:
-            AddressRefusedError: If one of them is refused. A name with an allowed and a refused
-                address is also refused, since either might be used.
-            OutboundFailedError: If the name has no address.
+        A name with an allowed and a refused address is refused, since either might be used. Raises
+        `AddressRefusedError`; `OutboundFailedError` if the name has no address.
         """
         name = host.lower().rstrip(".")
         try:

@@ -26,9 +26,7 @@ def outbound_client(
 ) -> httpx.Client:
     """Return a client; a context manager that closes its connections.
 
-    Args:
-        seconds: Longest time for each step: to connect, to send, to wait for bytes.
-        ca: File of trusted authorities; by default those of the system.
+    `seconds` is the longest time for each step: to connect, to send, to wait for bytes.
     """
     return httpx.Client(
         transport=_JudgedTransport(rules, ca or ssl.create_default_context()),

@@ -40,12 +40,7 @@ class CurrentTable:
     def query(
         self, where: Mapping[str, Any], *, limit: int, offset: int
     ) -> tuple[str, tuple[Any, ...]]:
-        """Return the query for some current records, and its parameters.
-
-        Args:
-            where: Column -> JSON value; selects records with these values.
-            offset: Number of records to skip.
-        """
+        """Return the query for the current records with these values, and its parameters."""
         types = column_types(self.schema)
         tests = [
             f"{quoted(column)} IS NOT DISTINCT FROM {_value(types[column])}" for column in where
@@ -78,12 +73,7 @@ class CurrentTable:
 def current_table(dataflow: Dataflow, name: str, by: Sequence[str] = ()) -> CurrentTable:
     """Return the table of this name: `stage.state`, `stage.view` or `stage.output`.
 
-    Args:
-        by: Replaces the key of a flow.
-
-    Raises:
-        NotFoundError: If there is no such state or flow, or no such column.
-        DefinitionError: Rule `key_unknown`, if the key of a flow is unknown.
+    `by` replaces the key of a flow. Raises `NotFoundError`; `DefinitionError`, rule `key_unknown`.
     """
     stage, _, own = name.partition(".")
     node = dataflow.stages.get(stage)

@@ -35,20 +35,16 @@ from controller.query.errors import (
 )
 from controller.query.query_limits import QueryLimits, Request
 
-_CODE = "import sys; sys.path.append({path!r}); from {module} import main; main()"
+_CODE = (
+    "import sys; sys.path.append({path!r}); from controller.query.query_process import main; main()"
+)
 _OWN = {"PYTHONSAFEPATH": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query.
-
-    Attributes:
-        reads: For a query that the service wrote: the tables that it reads, by their names in SQL.
-        values: Its parameters; only with `reads`.
-        rows: Maximum number of rows, if fewer than the limit.
-    """
+    """A query; `reads` and `values` as in `Request`, and `rows` may lower the limit of rows."""
 
     sql: str
     snapshot: Snapshot
@@ -63,7 +59,6 @@ class Answer:
 
     Attributes:
         columns: Name and type of each column; names may repeat.
-        truncated: Whether there were more rows.
         tables: The tables that it read, by their names in SQL.
     """
 
@@ -75,11 +70,7 @@ class Answer:
 
 
 class Queries:
-    """Runs queries; safe to use from several threads.
-
-    Args:
-        limits: Limits of each query, and of the number of queries at a time.
-    """
+    """Runs queries; safe to use from several threads."""
 
     def __init__(self, limits: QueryLimits, seconds: Callable[[], float] = MACHINE.seconds) -> None:
         self.limits, self._seconds = limits, seconds
@@ -88,14 +79,8 @@ class Queries:
     def run(self, question: Question) -> Answer:
         """Return the answer to a question.
 
-        Raises:
-            QueriesBusyError: If the limit of concurrent queries is reached; nothing was started.
-            QueryRefusedError: If it is not one SELECT over the tables of its dataflow.
-            QueryInvalidError: If the query engine refuses it, or it fails on a value.
-            QueryTimeError: If it took too long; it has ended.
-            QueryTooLargeError: If it, or its answer, takes too much memory.
-            VersionGoneError: If a version was collected.
-            QueryFailedError: If the process ended without an answer.
+        Raises `QueriesBusyError`, `QueryRefusedError`, `QueryInvalidError`, `QueryTimeError`,
+        `QueryTooLargeError`, `QueryFailedError`; `VersionGoneError` if a version was collected.
         """
         if not self._free.acquire(blocking=False):
             raise QueriesBusyError(self.limits.parallel)
@@ -117,17 +102,10 @@ class Queries:
         if question.rows is not None:
             limits["rows"] = min(limits["rows"], question.rows)
         snapshot = question.snapshot
-        request = Request(
-            question.sql,
-            snapshot.folder,
-            {name: one.version for name, one in snapshot.tables.items()},
-            limits,
-            question.reads,
-            question.values,
-        )
-        code = _CODE.format(
-            path=str(Path(controller.__file__).parents[1]), module="controller.query.query_process"
-        )
+        tables = {name: one.version for name, one in snapshot.tables.items()}
+        own = (question.reads, question.values)
+        request = Request(question.sql, snapshot.folder, tables, limits, *own)
+        code = _CODE.format(path=str(Path(controller.__file__).parents[1]))
         try:
             ended = subprocess.run(
                 [sys.executable, "-P", "-c", code],
@@ -140,8 +118,7 @@ class Queries:
         except subprocess.TimeoutExpired as error:  # the process was killed, and is gone
             raise QueryTimeError(self.limits.seconds) from error
         line, _, stream = ended.stdout.partition(b"\n")
-        header = self._header(line, ended, snapshot)
-        return header, _rows(stream)
+        return self._header(line, ended, snapshot), _rows(stream)
 
     def _header(
         self, line: bytes, ended: subprocess.CompletedProcess[bytes], snapshot: Snapshot
@@ -164,7 +141,8 @@ class Queries:
                 raise VersionGoneError(**header["details"])
             case "gone":
                 _log.warning("a query could not read its files: %s", header["message"])
-                raise VersionGoneError(snapshot.folder, max(_versions(snapshot), default=0))
+                versions = (one.version for one in snapshot.tables.values())
+                raise VersionGoneError(snapshot.folder, max(versions, default=0))
             case "memory":
                 raise self._too_large()
             case "answer":
@@ -174,10 +152,6 @@ class Queries:
 
     def _too_large(self) -> QueryTooLargeError:
         return QueryTooLargeError("the query", self.limits.memory_bytes, "CBP_QUERY_MEMORY_BYTES")
-
-
-def _versions(snapshot: Snapshot) -> list[int]:
-    return [one.version for one in snapshot.tables.values()]
 
 
 def _rows(stream: bytes) -> list[tuple[Any, ...]]:

@@ -27,11 +27,7 @@ CHANGES = "_changes"
 
 
 def sql_names(tables: Iterable[str]) -> dict[str, str]:
-    """Return the name in SQL, as `stage.table`, of each table of a snapshot.
-
-    Args:
-        tables: Folders of tables in a snapshot, relative to the dataflow's.
-    """
+    """Return SQL name, as `stage.table` -> folder of a table, relative to the dataflow's."""
     every = list(tables)
     states = {name for kind, name in map(_parts, every) if kind == "state"}
     flows = [name for kind, name in map(_parts, every) if kind == "flows"]
@@ -72,7 +68,6 @@ def tables_of(parsed: Mapping[str, Any], known: Collection[str]) -> list[str]:
 
     Args:
         parsed: The output of `json_serialize_sql` for the query.
-        known: Names of tables in SQL, as `stage.table`.
 
     Raises `QueryRefusedError`, `QueryInvalidError`.
     """
@@ -92,14 +87,12 @@ def tables_of(parsed: Mapping[str, Any], known: Collection[str]) -> list[str]:
         raise QueryRefusedError(why)
     nodes = list(_nodes(statements[0]))
     with_names = {name for node in nodes for name in _with_names(node)}
-    tables: dict[str, None] = {}
+    tables = []
     for node in nodes:
         _require_allowed(node)
         if node.get("type") == "BASE_TABLE":
-            name = _table(node, known, with_names)
-            if name is not None:
-                tables[name] = None
-    return list(tables)
+            tables.append(_table(node, known, with_names))
+    return list(dict.fromkeys(name for name in tables if name is not None))
 
 
 def _nodes(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -16,6 +16,7 @@ import yaml
 
 from cbp.errors import CbpError
 from cbp.model.dataflow.stage import Computed, TranslatorSpec
+from cbp.model.flow.schema import Schema
 from controller.registry.ready_dataflows import ReadyDataflow
 from controller.registry.text import is_plain_text
 from controller.registry.translators import Registry
@@ -25,18 +26,9 @@ LINES_MAX = 5_000
 
 
 _FIRST = (
-    "name",
-    "description",
-    "publish",
-    "sources",
-    "stages",
-    "schema",
-    "format",
-    "options",
-    "translator",
-    "parameters",
-    "inputs",
-)
+    "name", "description", "publish", "sources", "stages", "schema", "format", "options",
+    "translator", "parameters", "inputs",
+)  # fmt: skip
 
 
 class _Dumper(yaml.SafeDumper):
@@ -79,10 +71,7 @@ def _ordered(fields: Any) -> Any:
 
 
 def difference(before: str, after: str) -> list[str] | None:
-    """Return the lines that differ, as `diff -u` prints them.
-
-    `None` if they are too long to compare.
-    """
+    """Return the lines that differ, as `diff -u` prints them; `None` if there are too many."""
     old, new = before.splitlines(), after.splitlines()
     if max(len(old), len(new)) > LINES_MAX:
         return None
@@ -120,21 +109,16 @@ def describe_translator(registry: Registry, name: str) -> dict[str, Any]:
 
 
 def _ports(spec: TranslatorSpec) -> dict[str, list[dict[str, str]]]:
+    inputs = [one for one in spec.inputs if not one.loopback]
     return {
-        "inputs": [
-            {"name": one.name, "columns": str(one.schema), "key": _key(one.route_by)}
-            for one in spec.inputs
-            if not one.loopback
-        ],
-        "outputs": [
-            {"name": one.name, "columns": str(one.schema), "key": ", ".join(one.key)}
-            for one in spec.outputs
-        ],
-        "states": [
-            {"name": one.name, "columns": str(one.schema), "key": str(spec.key_of(one))}
-            for one in spec.states
-        ],
+        "inputs": [_port(one.name, one.schema, _key(one.route_by)) for one in inputs],
+        "outputs": [_port(one.name, one.schema, ", ".join(one.key)) for one in spec.outputs],
+        "states": [_port(one.name, one.schema, str(spec.key_of(one))) for one in spec.states],
     }
+
+
+def _port(name: str, schema: Schema, key: str) -> dict[str, str]:
+    return {"name": name, "columns": str(schema), "key": key}
 
 
 def _key(route_by: tuple[str, ...] | Computed | None) -> str:

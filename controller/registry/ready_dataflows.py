@@ -1,7 +1,5 @@
 """Ready dataflows, or examples: documents that installed packages offer to begin with.
 
-`cbp examples` and REST `/examples` list them; the page offers them on its first screen.
-
     [project.entry-points."cbp.dataflows"]
     crawl_queue = "stages.flows.crawl_queue:document"
 
@@ -24,12 +22,9 @@ GROUP = "cbp.dataflows"
 
 @dataclass(frozen=True, slots=True)
 class ReadyDataflow:
-    """One document that a package offers.
+    """One document that a package offers; `problem` says why it cannot be loaded.
 
-    Attributes:
-        summary: First line of the docstring of its module.
-        document: `None` if it cannot be loaded.
-        problem: Why it cannot be loaded; `""` if it can.
+    The summary is the first line of the docstring of its module.
     """
 
     name: str
@@ -56,10 +51,8 @@ def _load(point: importlib.metadata.EntryPoint, package: str) -> ReadyDataflow:
         made: Callable[[], Any] = point.load()
         document = made()
         if not isinstance(document, Mapping):
-            message = (
-                f"{point.value} returned a {type(document).__name__}, expected a document (a "
-                "mapping)"
-            )
+            kind = type(document).__name__
+            message = f"{point.value} returned a {kind}, expected a document (a mapping)"
             raise TypeError(message)
     except Exception as error:  # importing an author's module may raise anything
         problem = f"{type(error).__name__}: {error}"

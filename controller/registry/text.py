@@ -2,8 +2,7 @@ r"""The text of a dataflow document: JSON, or YAML 1.2 without surprises.
 
     parse_document("name: word_counts\nstages: {}", "application/yaml")
 
-Both formats give plain JSON values. The paths of duplicate pairs are returned beside them, since a
-mapping cannot hold such pairs. YAML is read from its events, not by a loader:
+Both formats give plain JSON values. YAML is read from its events, not by a loader:
 
 - `no`, `on` and `2026-01-01` are strings and `010` is 10, as in YAML 1.2.
 - A tag constructs nothing, and deep nesting does not exhaust the stack.
@@ -32,6 +31,9 @@ import yaml
 from cbp.errors import DataflowInvalidError, Mistake
 from cbp.errors.message_limits import MISTAKES_MAX
 
+TEXT_BYTES_MAX = 1 << 20
+VALUES_MAX = 50_000
+NAME_MAX = 1000
 DEPTH_MAX = 32
 DIRECTIVES_MAX = 8
 """Limit of lines that begin with `%`, such as `%TAG`."""
@@ -44,20 +46,18 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def read_events(text: str) -> Iterator[yaml.Event]:
     """Yield the events of a text, one by one as they are read.
 
-    Raises:
-        DataflowInvalidError: Rule `document_too_large`, if there are more directives than
-            `DIRECTIVES_MAX`, or more levels than `DEPTH_MAX`.
-        yaml.YAMLError: If the text is not YAML.
+    Raises `yaml.YAMLError`; `DataflowInvalidError` (rule `document_too_large`) if there are more
+    directives than `DIRECTIVES_MAX`, or more levels than `DEPTH_MAX`.
     """
     if len(_DIRECTIVE.findall(text)) > DIRECTIVES_MAX:
         message = f"has more than {DIRECTIVES_MAX} lines that begin with '%'"
-        raise _too_large("document", message)
+        _fail("document_too_large", "document", message)
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):
             if depth >= DEPTH_MAX:
                 message = f"is nested deeper than {DEPTH_MAX} levels"
-                raise _too_large(event_place(event.start_mark), message)
+                _fail("document_too_large", event_place(event.start_mark), message)
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
@@ -68,23 +68,6 @@ def event_place(mark: Any) -> str:
     """Return a mark for people, such as `line 1, column 1`; `document` if there is none."""
     return "document" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
 
-
-def _too_large(where: str, message: str) -> DataflowInvalidError:
-    return DataflowInvalidError("", [Mistake("document_too_large", where, message)])
-
-
-__all__ = [
-    "DEPTH_MAX",
-    "NAME_MAX",
-    "TEXT_BYTES_MAX",
-    "VALUES_MAX",
-    "is_plain_text",
-    "parse_document",
-]
-
-TEXT_BYTES_MAX = 1 << 20
-VALUES_MAX = 50_000
-NAME_MAX = 1000
 
 _JSON_TYPES = {"application/json"}
 _YAML_TYPES = {"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"}
@@ -114,9 +97,8 @@ def parse_document(text: str, content_type: str) -> tuple[Mapping[str, Any], tup
         The document as JSON values, and the paths of duplicate pairs, such as
         `stages.count.inputs.links`; the last one of such pairs counts.
 
-    Raises:
-        DataflowInvalidError: Rule `document_syntax` with line and column,
-            `document_too_large`, `document_invalid` or `content_type_unknown`.
+    Raises `DataflowInvalidError`: rule `document_syntax` with line and column,
+    `document_too_large`, `document_invalid` or `content_type_unknown`.
     """
     media_type = content_type.partition(";")[0].strip().lower()
     if len(text.encode(errors="surrogatepass")) > TEXT_BYTES_MAX:
@@ -127,15 +109,13 @@ def parse_document(text: str, content_type: str) -> tuple[Mapping[str, Any], tup
         value = _yaml(text)
     else:
         allowed = ", ".join(sorted(_JSON_TYPES | _YAML_TYPES))
-        _fail(
-            "content_type_unknown",
-            "document",
-            f"the content type {media_type!r} is not supported; use one of {allowed}",
-        )
+        message = f"the content type {media_type!r} is not supported; use one of {allowed}"
+        _fail("content_type_unknown", "document", message)
     reader = _Plain()
     document = reader.read(value, ())
     if not isinstance(document, dict):
-        _fail("document_invalid", "document", f"expected a mapping, got {_kind(document)}")
+        kind = "nothing" if document is None else type(document).__name__
+        _fail("document_invalid", "document", f"expected a mapping, got {kind}")
     return document, tuple(dict.fromkeys(reader.duplicates))
 
 
@@ -180,11 +160,8 @@ class _YamlReader:
     def read(self, events: Iterator[yaml.Event]) -> Any:
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent) and self._documents:
-                _fail(
-                    "document_syntax",
-                    event_place(event.start_mark),
-                    "there is a second document; send only one",
-                )
+                why = "there is a second document; send only one"
+                _fail("document_syntax", event_place(event.start_mark), why)
             elif isinstance(event, yaml.CollectionStartEvent):
                 self._open(event)
             elif isinstance(event, yaml.CollectionEndEvent):
@@ -222,11 +199,8 @@ class _YamlReader:
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         if event.anchor not in self._anchors:
-            _fail(
-                "document_syntax",
-                event_place(event.start_mark),
-                f"there is no anchor named {event.anchor!r}",
-            )
+            why = f"there is no anchor named {event.anchor!r}"
+            _fail("document_syntax", event_place(event.start_mark), why)
         self._add(event, self._anchors[event.anchor])
 
     def _add(self, event: yaml.Event, value: Any) -> None:
@@ -315,20 +289,12 @@ class _Plain:
             try:
                 value.encode()
             except UnicodeEncodeError:
-                _fail(
-                    "document_invalid",
-                    where,
-                    "the text has half of a surrogate pair, which is not a character",
-                )
+                why = "the text has half of a surrogate pair, which is not a character"
+                _fail("document_invalid", where, why)
 
     def _too_large(self, path: tuple[str, ...], message: str) -> NoReturn:
         _fail("document_too_large", ".".join(path[:1])[:NAME_MAX] or "document", message)
 
 
-def _kind(value: Any) -> str:
-    return "nothing" if value is None else type(value).__name__
-
-
 def _fail(code: str, where: str, message: str) -> NoReturn:
-    unnamed = ""
-    raise DataflowInvalidError(unnamed, [Mistake(code, where, message)])
+    raise DataflowInvalidError("", [Mistake(code, where, message)])

@@ -60,15 +60,12 @@ class TextPositions:
         return self.of(mistake.where, key=mistake.code in _ABOUT_NAMES)
 
     def of(self, path: str, *, key: bool) -> Place:
-        """Return the place of the value at a path, or of its name.
+        """Return the place of the value at a path, or of the nearest name on the way to it.
 
         Args:
             path: Names joined by dots, such as `stages.count.inputs.links`.
             key: Whether to return the place of the name; for a value of several lines, that is
                 always returned.
-
-        Returns:
-            Line and column; those of the nearest existing name if the path leads further.
         """
         rest = path.removeprefix("document").removeprefix(".")
         node, named = self._root, self._root.place

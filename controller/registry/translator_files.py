@@ -4,12 +4,11 @@
     flows/                  the same for each file in it that imports `cbp`
     shop/pyproject.toml     a project: the names of its entry points `cbp.translators`
 
-A file is loaded when a name is first asked for. It is loaded again when a document is checked and a
-file has changed, so that a registration takes the code that is on disk, and when what is loaded
-is not the code of a registered version (`renew`). Registered versions continue with their
-code. If the new code cannot be loaded, the old one stays, and documents
-that name it are refused with the author's file and line. If some files cannot be loaded at the
-start, the others are: a mistake in one file stops no dataflow of another.
+A file is loaded when a name is first asked for; again when a document is checked and a file has
+changed, so that a registration takes the code that is on disk; and when what is loaded is not the
+code of a registered version (`renew`). Registered versions continue with their code. If the new
+code cannot be loaded, the old one stays, and documents that name it are refused with the author's
+file and line. A file that cannot be loaded at the start stops no dataflow of another file.
 
 Guaranteed (tests/controller/registry/test_translator_files.py): a file is read once per loading, so
 what runs, what is fingerprinted and what workers get are the same text.
@@ -33,7 +32,13 @@ from cbp.errors import DefinitionError, Mistake, is_authors, text_of
 from cbp.errors.advice import advice
 from cbp.errors.message_limits import listed
 from cbp.model.author.code_fingerprint import modules_of
-from cbp.model.author.source_modules import SourceSet, Travelling, load_sources, travelling
+from cbp.model.author.source_modules import (
+    SourceModule,
+    SourceSet,
+    Travelling,
+    load_sources,
+    travelling,
+)
 from cbp.sdk.declare import place_of
 from cbp.sdk.translate import Declared
 from controller.registry.loaded_files import Signature, file_signature
@@ -56,9 +61,8 @@ RENEW_SECONDS = 1.0
 class TranslatorFiles:
     """Translators of files and folders, by name; safe to use from several threads.
 
-    Raises:
-        DefinitionError: Rule `translators_path_invalid` if a path is no such file or folder, or
-            has the name of another module.
+    Raises `DefinitionError`, rule `translators_path_invalid`, if a path is no such file or folder,
+    or has the name of another module.
     """
 
     def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
@@ -71,10 +75,7 @@ class TranslatorFiles:
         _check_names(self._folders)
 
     def names(self) -> dict[str, str]:
-        """Return each name that a document may use, and its file or project.
-
-        Files that cannot be loaded have no names; `problems` returns the reasons.
-        """
+        """Return each name that a document may use, and its file or project."""
         with self._lock:
             every = [pair for one in self._folders for pair in one.names()]
         short = [name.rpartition(":")[2] for name, _ in every]
@@ -94,8 +95,7 @@ class TranslatorFiles:
     def find(self, name: str) -> tuple[Factory, str] | None:
         """Return the factory of the translator of this name, and its file or project.
 
-        Raises:
-            DefinitionError: Rule `translator_ambiguous` if several files have the name.
+        Raises `DefinitionError`, rule `translator_ambiguous`, if several files have the name.
         """
         with self._lock:
             matches = {
@@ -110,27 +110,21 @@ class TranslatorFiles:
 
     def refresh(self) -> None:
         """Load files that have changed on disk since they were loaded."""
-        with self._lock:
-            for folder in self._folders:
-                folder.load(anew=True)
+        self._load_changed(self._folders)
 
     def renew(self) -> int:
         """Load files that have changed on disk since the last attempt; return `loads`.
 
         Unlike `refresh`, it reads no file that is unchanged since the last attempt. It waits at
-        most `RENEW_SECONDS` for an author's import, which then continues. So a loop may call
-        it.
+        most `RENEW_SECONDS` for an author's import, which then continues. So a loop may call it.
         """
-        if self._lock.acquire(blocking=False):  # else files are being loaded
-            try:
-                changed = [folder for folder in self._folders if folder.is_changed()]
-            finally:
-                self._lock.release()
-            if changed:
-                load = partial(self._load_changed, changed)
-                thread = threading.Thread(target=load, name="renew-code", daemon=True)
-                thread.start()
-                thread.join(RENEW_SECONDS)
+        with self.unless_loading() as is_free:
+            changed = [folder for folder in self._folders if folder.is_changed()] if is_free else []
+        if changed:
+            load = partial(self._load_changed, changed)
+            thread = threading.Thread(target=load, name="renew-code", daemon=True)
+            thread.start()
+            thread.join(RENEW_SECONDS)
         return self.loads
 
     def _load_changed(self, folders: Iterable[_Folder]) -> None:
@@ -203,7 +197,8 @@ class _Folder:
         try:
             for given in self.given:
                 targets |= given.targets()
-            if targets != self._targets or self.sources is None or [*self.changed()]:
+            settled = self.sources is not None and all(map(is_current, self._loaded()))
+            if targets != self._targets or not settled:
                 self.missing = self._load(targets)
             self.problem = None  # or the files are again what is loaded
         except BaseException as error:  # importing an author's module may raise anything
@@ -263,11 +258,8 @@ class _Folder:
                 problem = translators_mistake(message, "translator_failed", name)
         return problem
 
-    def changed(self) -> Iterator[str]:
-        """Yield the files that differ from the loaded ones."""
-        for module in () if self.sources is None else self.sources.modules:
-            if not is_current(module):
-                yield module.path
+    def _loaded(self) -> tuple[SourceModule, ...]:
+        return () if self.sources is None else self.sources.modules
 
     def names(self) -> Iterator[tuple[str, str]]:
         """Yield `file:Class`, or the name of an entry point, and where it is."""
@@ -301,9 +293,7 @@ class _Folder:
 
     def paths(self) -> Iterator[str]:
         """Yield the files that were loaded, and those that were named."""
-        yield from (
-            module.path for module in (() if self.sources is None else self.sources.modules)
-        )
+        yield from (module.path for module in self._loaded())
         for given in self.given:
             if given.project is not None:
                 yield str(given.project / PROJECT)

@@ -61,8 +61,7 @@ class GivenPath:
 def project_points(folder: Path) -> Mapping[str, str]:
     """Return the entry points `cbp.translators` of a project's `pyproject.toml`; empty if none.
 
-    Raises:
-        DefinitionError: Rule `translators_path_invalid` if the file is not TOML.
+    Raises `DefinitionError`, rule `translators_path_invalid`, if the file is not TOML.
     """
     try:
         values = tomllib.loads((folder / PROJECT).read_text(encoding="utf-8"))
@@ -72,7 +71,7 @@ def project_points(folder: Path) -> Mapping[str, str]:
         return {}
     except (OSError, ValueError, AttributeError) as error:
         message = f"{folder / PROJECT} cannot be read: {error}"
-        raise translators_mistake(message, "translators_path_invalid", "translators") from error
+        raise _invalid(message) from error
 
 
 def project_name(folder: Path) -> str:
@@ -93,16 +92,14 @@ def given_path(path: Path) -> GivenPath:
     """Return the meaning of one path."""
     if path.is_file() and path.suffix == ".py":
         if not path.stem.isidentifier() or path.stem.startswith("__"):
-            message = (
-                f"{path.name} is not a valid module name; rename the file, for example to "
-                "my_flow.py"
-            )
-            raise translators_mistake(message, "translators_path_invalid", "translators")
+            why = "is not a valid module name; rename the file, for example to my_flow.py"
+            message = f"{path.name} {why}"
+            raise _invalid(message)
         return GivenPath(path.parent, path.name, file=path)
     if not path.is_dir():
         what = "is not a Python file" if path.exists() else "does not exist"
         message = f"{path} {what}; name a file that ends in .py, or a folder"
-        raise translators_mistake(message, "translators_path_invalid", "translators")
+        raise _invalid(message)
     if points := project_points(path):
         tops = {value.partition(":")[0].partition(".")[0] for value in points.values()}
         source = path / "src"
@@ -114,7 +111,7 @@ def given_path(path: Path) -> GivenPath:
             "package, or the folder with the pyproject.toml that declares the entry points "
             f"{ENTRY_POINTS}"
         )
-        raise translators_mistake(message, "translators_path_invalid", "translators")
+        raise _invalid(message)
     return GivenPath(path, path.name)
 
 
@@ -147,8 +144,7 @@ def module_file(root: Path, name: str) -> Path | None:
 def read_module(root: Path, name: str) -> SourceModule | None:
     """Read a module of a folder; `None` if the folder has no module of this name.
 
-    Raises:
-        DefinitionError: Rule `translators_path_invalid` if the module is too large.
+    Raises `DefinitionError`, rule `translators_path_invalid`, if the module is too large.
     """
     path = module_file(root, name)
     if path is None:
@@ -158,7 +154,7 @@ def read_module(root: Path, name: str) -> SourceModule | None:
             f"{path} has more than {SOURCES_BYTES_MAX} bytes; install the code as a package and "
             "add its name to CBP_ALLOWED_PACKAGES"
         )
-        raise translators_mistake(message, "translators_path_invalid", "translators")
+        raise _invalid(message)
     return SourceModule(name, str(path), path.name == "__init__.py", path.read_bytes())
 
 
@@ -178,7 +174,7 @@ def _python_files(folder: Path) -> list[Path]:
     )
     if len(files) > FILES_MAX:
         message = f"{folder} has more than {FILES_MAX} files; name the files with translators"
-        raise translators_mistake(message, "translators_path_invalid", "translators")
+        raise _invalid(message)
     return files
 
 
@@ -204,6 +200,10 @@ def _parses_as_ours(path: Path, *_signature: int) -> bool:
         for alias in node.names
     }
     return any(name.partition(".")[0] == "cbp" for name in modules)
+
+
+def _invalid(message: str) -> DefinitionError:
+    return translators_mistake(message, "translators_path_invalid", "translators")
 
 
 def translators_mistake(message: str, rule: str, where: str) -> DefinitionError:

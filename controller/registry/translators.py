@@ -33,11 +33,7 @@ from cbp.sdk.translate import Declared, spec_of
 from controller.registry import ready_dataflows
 from controller.registry.loaded_files import LoadedFiles
 from controller.registry.ready_dataflows import ReadyDataflow, load_ready
-from controller.registry.translator_files import (
-    TranslatorFiles,
-    author_of,
-    changed_files,
-)
+from controller.registry.translator_files import TranslatorFiles, author_of, changed_files
 from controller.registry.translator_paths import canonical_name
 
 GROUP = "cbp.translators"
@@ -53,7 +49,7 @@ class TranslatorInfo:
 
     Attributes:
         parameters: Parameter name -> its declaration, such as `key: str`.
-        spec: Its inputs, outputs and states; `None` if they depend on parameters without default.
+        spec: `None` if its inputs and outputs depend on parameters without default.
     """
 
     name: str
@@ -71,9 +67,7 @@ class TranslatorInfo:
 class Registry:
     """The translators of the allowed packages, by name; safe to use from several threads.
 
-    Args:
-        allowed_packages: Names of distributions, in any usual spelling, in addition to this
-            one, whose translators are always allowed.
+    Those of this distribution are always allowed.
     """
 
     def __init__(
@@ -129,22 +123,16 @@ class Registry:
         return TranslatorInfo(name, package, description, shown, spec)
 
     def ready_dataflows(self, name: str | None = None) -> list[ReadyDataflow]:
-        """Return the ready documents of allowed packages, by name.
-
-        Raises:
-            NotFoundError: If none has this name.
-        """
+        """Return the ready documents of allowed packages, by name. Raises `NotFoundError`."""
         points = [(one, _package(one)) for one in self._look_ready()]
         return load_ready([one for one in points if one[1] in self._allowed], name)
 
     def resolve(self, name: str, parameters: Mapping[str, Any]) -> Declared:
         """Construct the translator of this name with these parameters.
 
-        Raises:
-            DefinitionError: Rule `translator_unknown` with the nearest names,
-                `translator_ambiguous` if two packages have the name, `translator_failed` if its
-                code raised, `parameters_invalid` naming the accepted ones, `translator_invalid`
-                if it is not a translator.
+        Raises `DefinitionError`: rule `translator_unknown` with the nearest names,
+        `translator_ambiguous` if two packages have the name, `translator_failed` if its code
+        raised, `parameters_invalid` naming the accepted ones, `translator_invalid` if it is none.
         """
         factory, _ = self._load(name)
         place = place_of(factory)
@@ -196,10 +184,7 @@ class Registry:
         return bool(spec.code.text) and spec.code == node.translator.code
 
     def _spec_on_disk(self, node: StageNode) -> TranslatorSpec | None:
-        """Return what the files as they were loaded last declare; `None` if they are wrong.
-
-        An author's translator is constructed once for each load, however often this is asked.
-        """
+        """Return what the files as they were loaded last declare; `None` if they are wrong."""
         key, loads = (node.reference, repr(node.parameters)), self.translator_files.loads
         known = self._on_disk.get(key)
         if known is None or known[0] != loads:
@@ -214,21 +199,15 @@ class Registry:
         """Raise an error if a dataflow's code on disk differs from the loaded code.
 
         Otherwise it would be registered with code that no longer exists on disk, and the next
-        start would run other code. Only registrations are checked; registered dataflows
-        continue.
+        start would run other code. Only registrations are checked.
 
-        Raises:
-            DataflowInvalidError: Rule `code_not_loaded`, naming the files.
+        Raises `DataflowInvalidError`, rule `code_not_loaded`, naming the files.
         """
         offered, _ = self._entry_points()
         mistakes = []
         for name, stage in dataflow.stages.items():
-            changed = [
-                *self.newer_files(dataflow, name),
-                *_pointed_elsewhere(
-                    self._points.get(stage.reference, []), offered.get(stage.reference, [])
-                ),
-            ]
+            was, now = (points.get(stage.reference, ()) for points in (self._points, offered))
+            changed = [*self.newer_files(dataflow, name), *_pointed_elsewhere(was, now)]
             if changed:
                 of_files = self.translator_files.find(stage.reference) is not None
                 then = "register again" if of_files else "restart the service, then register again"
@@ -266,8 +245,7 @@ class Registry:
                 if it cannot be compiled, changed files are loaded: an instance that takes over
                 may have loaded them before another one registered them.
 
-        Raises:
-            DataflowInvalidError: As `compile`, but for mistakes of `LATER_RULES`.
+        Raises `DataflowInvalidError` as `compile`, but for mistakes of `LATER_RULES`.
         """
         try:
             dataflow = self._compile_loaded(document)
@@ -375,9 +353,8 @@ def _check_parameters(
     except TypeError as error:
         takes = ", ".join(map(str, accepted.values())) or "no parameters"
         message = f"{error}; the translator takes {takes}"
-        raise _wrong(
-            message, rule="parameters_invalid", where=name, place=place_of(factory)
-        ) from error
+        place = place_of(factory)
+        raise _wrong(message, rule="parameters_invalid", where=name, place=place) from error
 
 
 def _installed(group: str) -> Iterable[importlib.metadata.EntryPoint]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from datetime import datetime
 from itertools import chain
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,14 +28,9 @@ _SECONDS_MAX = 5.0
 
 
 class LineageExporter:
-    """Posts events of runs.
+    """Posts events of runs; the API key is sent as a bearer token.
 
-    Args:
-        url: Base URL of the receiver.
-        api_key: Sent as a bearer token; `""` if there is none.
-
-    Raises:
-        TelemetryPackagesMissingError: OpenLineage is not installed.
+    Raises `TelemetryPackagesMissingError`.
     """
 
     name = "lineage"
@@ -76,23 +70,21 @@ class LineageExporter:
             code = str(run.error.get("error_code", "unknown"))
             facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(code, "python")
         store, base = _place(ended.folder)
-        inputs = [
-            InputDataset(store, f"{base}/{table}", facets=_schema(schema))
-            for table, schema in _inputs(ended)
-        ]
-        outputs = [
-            OutputDataset(store, f"{base}/{table}", facets=_schema(schema))
-            for table, schema in _outputs(ended)
-        ]
+
+        def described(kind: Any, tables: Iterator[tuple[str, Schema]]) -> list[Any]:
+            return [
+                kind(store, f"{base}/{name}", facets=_schema(columns)) for name, columns in tables
+            ]
+
         self._client.emit(
             RunEvent(
-                eventTime=_text(run.finished_at or run.started_at),
+                eventTime=(run.finished_at or run.started_at).isoformat(),
                 producer=PRODUCER,
                 run=Run(str(uuid.uuid5(_RUN_IDS, run.id)), facets),
                 job=Job(NAMESPACE, f"{run.dataflow}.{run.stage}"),
                 eventType=RunState.FAIL if run.error is not None else RunState.COMPLETE,
-                inputs=inputs,
-                outputs=[] if run.error is not None else outputs,
+                inputs=described(InputDataset, _inputs(ended)),
+                outputs=[] if run.error is not None else described(OutputDataset, _outputs(ended)),
             )
         )
 
@@ -142,7 +134,3 @@ def _place(folder: str) -> tuple[str, str]:
     if parts.scheme:
         return f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     return "file", folder.rstrip("/")
-
-
-def _text(moment: datetime) -> str:
-    return moment.isoformat()

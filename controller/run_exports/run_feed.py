@@ -42,12 +42,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """A run that ended.
-
-    Attributes:
-        folder: The folder of the dataflow's tables.
-        members: The stages that ran together, the leader first.
-    """
+    """A run that ended, with the folder of its tables, and its stages, the leader first."""
 
     run: RunRecord
     dataflow: Dataflow
@@ -56,11 +51,7 @@ class EndedRun:
 
 
 class RunExporter(Protocol):
-    """Informs another system about runs.
-
-    Attributes:
-        name: Its name in the log.
-    """
+    """Informs another system about runs; has a name for the log."""
 
     name: str
 
@@ -77,9 +68,7 @@ class RunFeed:
     """See the module header.
 
     Args:
-        store: The store with the events and the runs.
         describe: Returns the dataflow of a run and the stages that ran together, by name.
-        exporters: The exporters that get every run.
     """
 
     def __init__(

@@ -27,8 +27,7 @@ class TraceExporter:
         endpoint: Base URL of an OTLP/HTTP receiver, such as `http://127.0.0.1:4318`.
         instance: The URL of this service, which identifies it among others.
 
-    Raises:
-        TelemetryPackagesMissingError: OpenTelemetry is not installed.
+    Raises `TelemetryPackagesMissingError`.
     """
 
     name = "traces"

@@ -1,7 +1,7 @@
 """Tokens, sessions and the audit log: the part of the store that no folder can rebuild.
 
-No secret is here: of tokens, sessions and sign-in codes only the SHA-256 digest, in hex. Writes do
-not name the lease, since every instance signs people in and writes down what it did.
+No secret is here: only SHA-256 digests of tokens, sessions and sign-in codes, in hex. Writes do not
+name the lease, since every instance signs people in and writes down what it did.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ class TokenRecord:
         scope: `viewer`, `operator` or `admin`.
         prefix: Beginning of the token, to recognise it by; not part of the 256 random bits.
         dataflows: The dataflows to which it is limited; `None` means all.
-        rotated_at: When its secret was last replaced. old_sha256, old_until: The previous
-            digest, and the time until which it is still accepted.
-        expires_at: `None` means never.
+        rotated_at: When its secret was last replaced.
+        old_sha256, old_until: The previous digest, accepted until that time.
         last_used_at: To the minute.
-        revoked_at: `None` if it is valid.
     """
 
     name: str
@@ -54,9 +52,7 @@ class SessionRecord:
         sha256: Digest of the cookie's value.
         token: The token that it was made from; `""` means the token file.
         mark: Beginning of that token's digest: a session ends when the token is replaced.
-        scope: At most that of the token.
         last_seen_at: To the minute.
-        address: Address from which the browser signed in.
         agent: The browser's own description of itself.
     """
 
@@ -89,15 +85,12 @@ class AuditRecord:
 
     Attributes:
         number: Assigned by the store; rises.
-        at: When it was answered.
         actor: Owner of the credential: `token-file`, `token:NAME`, or `""` if none was
             recognised; `service` for an action of the service without a request.
         session: The session of the page, which was made from that token; `""` for a program.
         user: What the client says about its user; not verified.
         action: The operationId of the OpenAPI document, such as `dataflows_pause`; `columns_add`.
-        dataflow: The dataflow that it concerned; `""` if there is none.
         target: Further names in the request's path, such as `stage` or `run`.
-        error_code: The code of a problem; otherwise `""`.
         count: Number of counted refused requests; otherwise 1.
     """
 
@@ -121,11 +114,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilter:
-    """Which entries of the audit log to list; `None` means any.
-
-    Attributes:
-        until: The end of the range of time, exclusive.
-    """
+    """Which entries of the audit log to list; `None` means any, and `until` is exclusive."""
 
     since: datetime | None = None
     until: datetime | None = None

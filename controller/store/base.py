@@ -5,8 +5,7 @@ are the truth. Every method is one transaction: if it returns, it has happened a
 raises, it has not happened. Methods can be called from several threads. Times are aware and in
 UTC; ids are opaque text.
 
-Writing methods lock the dataflow first (`hold`): writers of one dataflow are serial. Writers of
-different dataflows do not wait for each other on PostgreSQL; SQLite has only one writer.
+Writing methods lock the dataflow first (`hold`): writers of one dataflow are serial.
 
     with closing(open_store("sqlite:///cbp.db")) as store:
         store.register(record, {"count": {"urls": "pages"}})
@@ -96,11 +95,7 @@ def open_store(url: str, *, faults: Faults = NO_FAULTS, exclusive: bool = True) 
         exclusive: Refuse a SQLite file that is already open in exclusive mode, here or in
             another process; no effect on PostgreSQL.
 
-    Raises:
-        DatabaseUrlError: If the URL names no usable database.
-        DatabaseInUseError: See `exclusive`.
-        DatabaseNewerError: If a newer version of the service wrote the database.
-        OperatingError: If the database does not answer, or the disk fails.
+    Raises `DatabaseUrlError`, `DatabaseInUseError`, `DatabaseNewerError`, `OperatingError`.
     """
     database = Database(url, faults=faults, exclusive=exclusive)
     try:
@@ -115,13 +110,7 @@ def open_store(url: str, *, faults: Faults = NO_FAULTS, exclusive: bool = True) 
 
 
 def open_scratch(url: str) -> Store:
-    """Open an empty temporary SQLite store, which needs no migration from earlier versions.
-
-    Args:
-        url: `sqlite:///<file>`; the file is created.
-
-    Raises `OperatingError`.
-    """
+    """Open an empty temporary SQLite store, which needs no migration from earlier versions."""
     database = Database(url)
     try:
         with database.write_schema() as connection:
@@ -133,13 +122,7 @@ def open_scratch(url: str) -> Store:
 
 
 def open_beside(url: str) -> Store:
-    """Open the store beside the process that serves it and has upgraded it.
-
-    Args:
-        url: As in `open_store`.
-
-    Raises `DatabaseUrlError`, `OperatingError`.
-    """
+    """Open the store beside the process that serves it and has upgraded it."""
     return Store(Database(url, exclusive=False))
 
 
@@ -169,10 +152,7 @@ class Store(
         self._database.close()
 
     def stamp(self) -> Hashable | None:
-        """Return a stamp of this moment; an unchanged stamp means an unchanged store.
-
-        `None` if the database has no stamps (PostgreSQL), so that changes are unknown.
-        """
+        """Return what changes with the store; `None` if that is not known (on PostgreSQL)."""
         return self._database.kept.stamp()
 
     def ping(self) -> None:

@@ -1,16 +1,4 @@
-"""Errors of the metadata store, in addition to those of `cbp.errors`.
-
-    OperatingError
-    |- CursorInvalidError      a cursor that this listing did not hand out
-    |- DatabaseDamagedError    a SQLite file that is no longer a database
-    |- DatabaseSilentError     PostgreSQL accepted a request and answered nothing
-    |- DatabaseUrlError        a URL that names no usable database
-    |- DatabaseInUseError      another process serves this SQLite database
-    |- DatabaseNewerError      a newer version of the service wrote the database
-    '- StagePausedError        a stage is not tried again while an operator keeps it paused
-
-No error carries a URL's password.
-"""
+"""Errors of the metadata store, in addition to those of `cbp.errors`; none has a URL's password."""
 
 from __future__ import annotations
 

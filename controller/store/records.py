@@ -82,13 +82,7 @@ def has_stopped(paused_because: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DataflowRecord:
-    """A registered dataflow.
-
-    Attributes:
-        document: The registered document, as JSON values.
-        desired: The state that the operator wants, which the loop then reaches.
-        generation: The generation of its epochs (`cbp.model.flow.generation`).
-    """
+    """A registered dataflow; `generation` is that of its epochs (`cbp.model.flow.generation`)."""
 
     name: str
     version: int
@@ -121,7 +115,6 @@ class StageRecord:
         error: The error that paused it, as returned by `CbpError.as_dict`.
         waiting_since: When its last run started, or when it was registered.
         turns: Epochs in a row that read nothing from outside its cycle; 0 if it is on no cycle.
-        priority: The priority set by an operator; also kept beside the tables.
         due_ms: A time before which none of its timers is due, in milliseconds since 1970; 0 if
             unknown, `None` if no timer is pending.
     """
@@ -141,7 +134,7 @@ class StageRecord:
 
     @property
     def is_paused(self) -> bool:
-        """Whether an operator paused it; only `resume` of the stage or its dataflow ends that."""
+        """Whether an operator paused it; only a resume ends that."""
         return self.paused_because == PAUSED_BY_HAND
 
     @property
@@ -178,11 +171,7 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class IncrementRecord:
-    """An increment with the known facts about its arrival.
-
-    Attributes:
-        origin: For a source: original file names, SHA-256, bytes; for a stage: its run.
-    """
+    """An increment; its origin is files (names, SHA-256, bytes), or the run of a stage."""
 
     dataflow: str
     increment: Increment
@@ -232,12 +221,9 @@ class ClaimRecord:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Whether a file repeats an earlier one; see `controller.ingest.repeated_files`.
+    """What becomes of a valid file that repeats an earlier one, as `ClaimRecord.same_as`.
 
-    Attributes:
-        outcome: The outcome for the file if it is valid for its source.
-        same_as: The earlier file: `{"by", "claim", "file", "index"}`, where `by` is
-            `name_and_content`, `content` or `name`; `index` is absent until that file is accepted.
+    `by` is `name_and_content`, `content` or `name`; `index` is absent until that file is accepted.
     """
 
     outcome: Literal["accepted", "duplicate", "quarantined"]
@@ -249,10 +235,8 @@ class Uploaded:
     """The result of an upload.
 
     Attributes:
-        repeated: Whether an earlier upload had the same key; `claim` is then that of the
-            earlier upload.
-        same_request: Whether name and content equal those of the earlier upload. If not, the
-            key was used for another request, and nothing was done.
+        repeated: Whether an earlier upload had the same key; `claim` is then that upload's.
+        same_request: Whether name and content are those of that upload; if not, nothing was done.
     """
 
     claim: ClaimRecord
@@ -278,9 +262,7 @@ class Page(Generic[T]):
 class EventCursor(NamedTuple):
     """A place in the stream of events: after one event.
 
-    Attributes:
-        at_ms: The event's time. Another database can have an event with the same number, but
-            not also with the same time.
+    Another database can have an event with the same number, but not also with the same time.
     """
 
     number: int
@@ -328,12 +310,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """An event as it is stored.
-
-    Attributes:
-        id: Rises in the order of the commits.
-        at_ms: Milliseconds since 1970.
-    """
+    """An event as it is stored; ids rise in the order of the commits."""
 
     id: int
     at_ms: int
@@ -352,12 +329,7 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True)
 class VerificationRecord:
-    """A verification that has ended.
-
-    Attributes:
-        id: Unique, never used again.
-        result: Its result, as a JSON value that is opaque to the store.
-    """
+    """A verification that has ended; its result is opaque to the store."""
 
     id: str
     dataflow: str
@@ -370,9 +342,7 @@ class SinkRecord:
 
     Attributes:
         identity: Identifies its target; with another identity it is another sink.
-        flow: The flow that it follows.
         generation, next: See `cbp.model.flow.generation`.
-        desired: `running` or `paused`.
         choice: What to do with undone increments: `rewrite`, `keep`, or `""`.
         standing: Figures and the last error, as JSON values that are opaque to the store.
         end: The index after the flow's newest increment; filled in by the store.
@@ -429,21 +399,14 @@ class QueueGauge:
 
 @dataclass(frozen=True, slots=True)
 class GaugeRows:
-    """The figures of all dataflows.
-
-    Attributes:
-        unreadable: Dataflows whose rows cannot be read; their figures are missing.
-    """
+    """The figures of all dataflows, except those whose rows cannot be read (`unreadable`)."""
 
     stages: tuple[StageGauge, ...]
     queues: tuple[QueueGauge, ...]
     unreadable: frozenset[str] = frozenset()
 
     def oldest_waiting(self) -> dict[str, datetime]:
-        """Return dataflow -> arrival of its oldest increment that a stage has not read.
-
-        Dataflows without such an increment are left out.
-        """
+        """Return dataflow -> arrival of its oldest increment that a stage has not read, if any."""
         oldest: dict[str, datetime] = {}
         for queue in self.queues:
             if queue.oldest_at is not None:

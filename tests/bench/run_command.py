@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.cli.session import AsJson
+from controller.cli.options import AsJson
 from controller.terminal import print_json
 
 __all__ = ["bench_command", "bench_tables_command"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from cbp.model.instants import zoned
-from controller.cli.session import AsJson, At, Cursor, Limit, fetch
+from controller.cli.options import At, Paging, instant
+from controller.cli.session import Session
 from controller.terminal import Cell, clock, one_line, print_page
 
 Actor = Annotated[str | None, typer.Option(help="Show only this actor: token-file, or token:NAME.")]
@@ -21,7 +20,7 @@ Outcome = Annotated[
 
 
 def audit_command(
-    context: typer.Context,
+    session: Session,
     since: At = None,
     until: At = None,
     actor: Actor = None,
@@ -29,24 +28,19 @@ def audit_command(
     dataflow: Dataflow = None,
     outcome: Outcome = None,
     error_code: ErrorCode = None,
-    limit: Limit = 20,
-    cursor: Cursor = None,
-    json_: AsJson = False,
+    paging: Paging = Paging(),
 ) -> None:
     """List changes with credential and reason, newest first, and counts of refused requests."""
-    answer = fetch(
-        context,
-        json_,
+    answer = session.fetch(
         "audit",
-        since=_time(since),
-        until=_time(until),
+        since=instant(since),
+        until=instant(until),
         actor=actor,
         action=action,
         dataflow=dataflow,
         outcome=outcome,
         error_code=error_code,
-        limit=limit,
-        cursor=cursor,
+        **paging,
     )
     columns: dict[str, Cell] = {
         "at": (clock, "at"),
@@ -72,7 +66,3 @@ def _who(item: dict[str, Any]) -> str:
 def _what(item: dict[str, Any]) -> str:
     target = ", ".join(f"{name} {value}" for name, value in item["target"].items())
     return one_line(" ".join(part for part in (item["dataflow"], target) if part)) or "-"
-
-
-def _time(given: datetime | None) -> str | None:
-    return None if given is None else zoned(given).isoformat()

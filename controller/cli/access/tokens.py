@@ -6,25 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.cli.session import AsJson, Cursor, Limit, fetch, session
-from controller.terminal import Cell, clock, one_line, print_json, print_page, print_text
-
-tokens_app = typer.Typer(
-    help="Named tokens: who may use the service, and for how long.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+from controller.cli.options import Paging
+from controller.cli.session import Session
+from controller.terminal import Cell, clock, one_line, print_page, print_text
 
 Name = Annotated[str, typer.Argument(help="Name of the token.")]
 
 
-@tokens_app.command("list")
-def list_command(
-    context: typer.Context, limit: Limit = 100, cursor: Cursor = None, json_: AsJson = False
-) -> None:
+def list_command(session: Session, paging: Paging = Paging(limit=100)) -> None:
     """List named tokens, newest first; the token file is not listed."""
-    answer = fetch(context, json_, "tokens", limit=limit, cursor=cursor)
+    answer = session.fetch("tokens", **paging)
     columns: dict[str, Cell] = {
         "token": "name",
         "scope": "scope",
@@ -38,9 +29,8 @@ def list_command(
     print_page(answer, columns, empty="no named tokens; make one with: cbp tokens new NAME")
 
 
-@tokens_app.command("new")
 def new_command(
-    context: typer.Context,
+    session: Session,
     name: Name,
     scope: Annotated[str, typer.Option(help="viewer, operator or admin.")] = "viewer",
     days: Annotated[int, typer.Option(min=1, max=3660, help="Days until it expires.")] = 90,
@@ -51,58 +41,39 @@ def new_command(
         list[str] | None,
         typer.Option(help="Limit the token to this dataflow; can be given several times."),
     ] = None,
-    json_: AsJson = False,
 ) -> None:
     """Create a token, and print its secret, which is shown only once."""
-    expires_days = None if never else days
-    with session(context).client() as client:
-        made = client.make_token(name, scope, expires_days=expires_days, dataflows=dataflow or ())
-    _print_new(made, as_json=json_)
+    expires = None if never else days
+    made = session.client.make_token(name, scope, expires_days=expires, dataflows=dataflow or ())
+    _print_new(session, made)
 
 
-@tokens_app.command("rotate")
 def rotate_command(
-    context: typer.Context,
+    session: Session,
     name: Name,
     overlap_hours: Annotated[
         float, typer.Option(min=0, max=168, help="Hours for which the old secret still works.")
     ] = 0.0,
-    json_: AsJson = False,
 ) -> None:
     """Give a token a new secret and its full lifetime; sessions made from it end."""
-    with session(context).client() as client:
-        made = client.rotate_token(name, overlap_hours=overlap_hours)
-    _print_new(made, as_json=json_)
+    _print_new(session, session.client.rotate_token(name, overlap_hours=overlap_hours))
 
 
-@tokens_app.command("revoke")
-def revoke_command(context: typer.Context, name: Name, json_: AsJson = False) -> None:
+def revoke_command(session: Session, name: Name) -> None:
     """End a token, and the sessions made from it, at once."""
-    with session(context).client() as client:
-        answer = client.revoke_token(name)
-    if json_:
-        print_json(answer)
-    else:
-        print_text(f"{name} was revoked at {clock(answer['revoked_at'])}")
+    answer = session.client.revoke_token(name)
+    session.report(answer, f"{name} was revoked at {clock(answer['revoked_at'])}", "")
 
 
-@tokens_app.command("sessions")
 def sessions_command(
-    context: typer.Context,
+    session: Session,
     end: Annotated[str | None, typer.Option(help="Id of a session to end at once.")] = None,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-    json_: AsJson = False,
+    paging: Paging = Paging(limit=100),
 ) -> None:
     """List the browsers that are signed in, newest first, or end one session."""
-    with session(context).client() as client:
-        if end is not None:
-            client.end_session(end)
-            print_json({"ended": end}) if json_ else print_text(f"session {end} has ended")
-            return
-        answer = client.rest.get("sessions", limit=limit, cursor=cursor)
-    if json_:
-        print_json(answer)
+    if end is not None:
+        session.client.end_session(end)
+        session.report({"ended": end}, f"session {end} has ended", "")
         return
     columns: dict[str, Cell] = {
         "session": "id",
@@ -113,13 +84,11 @@ def sessions_command(
         "address": "address",
         "browser": (lambda agent: one_line(agent)[:40], "agent"),
     }
-    print_page(answer, columns, empty="no one is signed in")
+    print_page(session.fetch("sessions", **paging), columns, empty="no one is signed in")
 
 
-def _print_new(made: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(made)
-        return
+def _print_new(session: Session, made: dict[str, Any]) -> None:
+    session.exit_if_json(made)
     token = made["token"]
     end = clock(token["expires_at"]) if token["expires_at"] else "it is revoked"
     print_text(made["secret"])
@@ -138,15 +107,11 @@ Scope = Annotated[
 ]
 
 
-def link_command(context: typer.Context, scope: Scope = None, json_: AsJson = False) -> None:
+def link_command(session: Session, scope: Scope = None) -> None:
     """Print a link to the page that signs a browser in; it works once, for ten minutes."""
-    chosen = session(context)
-    with chosen.client() as client:
-        made = client.make_sign_in(scope)
-    link = f"{chosen.settings.url}{made['path']}"
-    if json_:
-        print_json({"link": link, "scope": made["scope"], "expires_at": made["expires_at"]})
-        return
+    made = session.client.make_sign_in(scope)
+    link = f"{session.settings.url}{made['path']}"
+    session.exit_if_json({"link": link, "scope": made["scope"], "expires_at": made["expires_at"]})
     print_text(link)
     until = clock(made["expires_at"])
     print_text(f"works once, until {until}, and signs in as {made['scope']}", "dim")

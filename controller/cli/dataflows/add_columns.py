@@ -16,12 +16,11 @@ import typer
 
 from cbp.errors.counts import format_count
 from controller.cli.dataflows.register import print_change
+from controller.cli.options import DataflowName, DryRun, SourceName, Yes
 from controller.cli.records.applied import Applied
-from controller.cli.records.quarantine import Decision, WaitForFiles, readmit_many, waiting_claims
-from controller.cli.session import AsJson, DataflowName, DryRun, SourceName, Yes, session
-from controller.terminal import one_line, print_json, print_table, print_text
-
-__all__ = ["add_columns_command", "proposed_columns"]
+from controller.cli.records.quarantine import WaitForFiles, deciding, readmit_many, waiting_claims
+from controller.cli.session import Session
+from controller.terminal import one_line, print_table, print_text
 
 _CODE = "column_unknown"
 Only = Annotated[
@@ -35,14 +34,13 @@ Only = Annotated[
 
 
 def add_columns_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     source: SourceName,
     only: Only = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     wait: WaitForFiles = False,
-    json_: AsJson = False,
 ) -> None:
     """Add the new columns of refused files to the schema, and admit these files.
 
@@ -51,42 +49,41 @@ def add_columns_command(
     status is 1 if there is no column to add, or if two files suggest different types for a column:
     then add the column to the document yourself.
     """
-    waiting = waiting_claims(context, dataflow, source, _CODE)
-    columns, claims = _chosen(waiting, only)
+    columns, claims = _chosen(waiting_claims(session, dataflow, source, _CODE), only)
     if not claims:
         print_text(
             f"no file of {source} was refused because of an undeclared column", on_stderr=True
         )
         raise typer.Exit(1)
-    if not json_:
+    if not session.as_json:
         _print_columns(columns, claims)
-    with session(context).client() as client:
-        registered = client.dataflow(dataflow)
-        document = _with_columns(registered.document, source, columns)
-        version = registered.summary.version  # a newer one is not overwritten
-        answer = client.change(dataflow, document, expected_version=version, dry_run=True)
-        asked = not (dry_run or answer["refused"])
-        if asked and (yes or _confirmed(columns, claims)):
-            answer = client.change(dataflow, document, expected_version=version)
-    if not json_ or not answer["done"]:
-        print_json(answer) if json_ else print_change(answer, dry_run="--dry-run")
+    registered = session.client.dataflow(dataflow)
+    document = _with_columns(registered.document, source, columns)
+    version = registered.summary.version  # a newer one is not overwritten
+    answer = session.client.change(dataflow, document, expected_version=version, dry_run=True)
+    asked = not (dry_run or answer["refused"])
+    if asked and (yes or _confirmed(columns, claims)):
+        answer = session.client.change(dataflow, document, expected_version=version)
+    if not answer["done"]:
+        session.exit_if_json(answer, status=int(bool(answer["refused"])))
+    if not session.as_json:
+        print_change(answer, dry_run="--dry-run")
     if answer["refused"]:
         raise typer.Exit(1)
     if not answer["done"]:
         return
-    applied = Applied(session(context), dataflow, source) if wait else None
+    applied = Applied(session, dataflow, source) if wait else None
     reason = f"version {answer['version']} declares {', '.join(columns.values())}"
-    decision = Decision(context, (dataflow, source), "readmit", reason)
-    readmit_many(decision, [one["id"] for one in claims], applied, as_json=json_)
+    take = deciding(session, dataflow, source, "readmit", reason=reason)
+    readmit_many(session, dataflow, take, [one["id"] for one in claims], applied)
 
 
 def _chosen(
     waiting: Sequence[Mapping[str, Any]], only: Sequence[str] | None
 ) -> tuple[dict[str, str], list[Mapping[str, Any]]]:
-    """Return the columns to add, and the files for which they suffice; says what is disputed.
+    """Return the columns to add, and the files for which they suffice.
 
-    Raises:
-        typer.Exit: Status 1 if two files suggest different types for a column to add.
+    Says what is disputed, and ends the command, if two files suggest different types of a column.
     """
     columns, disputed = proposed_columns([one["reason"] or {} for one in waiting])
     wrong = [name for name in disputed if only is None or name in only]
@@ -117,8 +114,7 @@ def proposed_columns(
         reasons: Why each of the files was refused, oldest first.
 
     Returns:
-        Each column with its declaration, such as `device STRING`, in the order of the files;
-        and each disputed column with its types.
+        Column -> its declaration, such as `device STRING`; and disputed column -> its types.
     """
     types: dict[str, dict[str, str]] = {}
     for reason in reasons:

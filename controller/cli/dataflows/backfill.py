@@ -16,9 +16,10 @@ import typer
 
 from cbp.errors.counts import format_count
 from controller.cli.dataflows.register import print_change
+from controller.cli.options import DataflowName, DryRun
 from controller.cli.records.applied import WaitForStages, wait_until_applied
-from controller.cli.session import AsJson, DataflowName, DryRun, session
-from controller.terminal import bytes_text, print_json, print_text
+from controller.cli.session import Session
+from controller.terminal import bytes_text, print_text
 
 Stages = Annotated[list[str], typer.Argument(metavar="STAGE...", help="Stages to rebuild.")]
 Keep = Annotated[
@@ -31,13 +32,12 @@ Keep = Annotated[
 
 
 def backfill_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     stages: Stages,
     keep: Keep = None,
     dry_run: DryRun = False,
     wait: WaitForStages = False,
-    json_: AsJson = False,
 ) -> None:
     """Rebuild the state of stages from all retained input, and continue from there.
 
@@ -45,24 +45,21 @@ def backfill_command(
     earlier one. So name each reader, too: as a further STAGE to rebuild it as well, or with
     --keep to keep its state. The command is refused if some of the input was removed.
     """
-    with session(context).client() as client:
-        registered = client.dataflow(dataflow)
-        answer = client.change(
-            dataflow,
-            registered.document,
-            rebuild=stages,
-            keep=keep or (),
-            expected_version=registered.summary.version,  # a newer one is not overwritten
-            dry_run=dry_run,
-        )
+    registered = session.client.dataflow(dataflow)
+    answer = session.client.change(
+        dataflow,
+        registered.document,
+        rebuild=stages,
+        keep=keep or (),
+        expected_version=registered.summary.version,  # a newer one is not overwritten
+        dry_run=dry_run,
+    )
     if wait and answer["done"]:
-        wait_until_applied(session(context), dataflow, hidden=json_)
-    if json_:
-        print_json(answer)
-    else:
-        print_change(answer, dry_run="--dry-run")
-        for line in _read_again(answer, set(stages)):
-            print_text(line)
+        wait_until_applied(session, dataflow)
+    session.exit_if_json(answer, status=int(bool(answer["refused"])))
+    print_change(answer, dry_run="--dry-run")
+    for line in _read_again(answer, set(stages)):
+        print_text(line)
     if answer["refused"]:
         raise typer.Exit(1)
 

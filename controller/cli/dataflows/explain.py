@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -9,8 +10,9 @@ import typer
 from cbp.errors import NotFoundError
 from cbp.errors.counts import format_count
 from controller.cli.dataflows.runs import print_phases
-from controller.cli.session import AsJson, complete_dataflows, session
-from controller.terminal import bytes_text, print_json, print_table, print_text
+from controller.cli.options import complete_dataflows
+from controller.cli.session import Session
+from controller.terminal import bytes_text, print_table, print_text
 
 Name = Annotated[
     str | None,
@@ -24,11 +26,7 @@ Format = Annotated[Shape, typer.Option("--format", help="How to draw the plan of
 
 
 def explain_command(
-    context: typer.Context,
-    dataflow: Name = None,
-    run: Run = None,
-    format_: Format = "text",
-    json_: AsJson = False,
+    session: Session, dataflow: Name = None, run: Run = None, format_: Format = "text"
 ) -> None:
     """Show the plan of a dataflow; or, with --run, explain one run.
 
@@ -38,23 +36,17 @@ def explain_command(
     """
     if dataflow is None and run is None:
         raise typer.BadParameter("name a dataflow, or a run with --run")  # noqa: EM101
-    with session(context).connect() as service:
-        if run is not None:
-            answer = service.get("runs", run, "account")
-            if dataflow is not None and dataflow != answer["run"]["dataflow"]:
-                hint = f"it is a run of {answer['run']['dataflow']!r}"
-                raise NotFoundError(kind=f"run of {dataflow!r} with the id", name=run, hint=hint)
-            answer["lineage"] = service.get("runs", run, "lineage")
-        else:
-            answer = service.get("dataflows", str(dataflow), "plan")
-    if json_:
-        print_json(answer)
-    elif run is not None:
-        _print_account(answer)
-    elif format_ == "text":
-        _print_plan(answer)
-    else:
-        print_text(answer[format_])
+    if run is None:
+        answer = session.fetch("dataflows", str(dataflow), "plan")
+        _print_plan(answer) if format_ == "text" else print_text(answer[format_])
+        return
+    answer = session.rest.get("runs", run, "account")
+    if dataflow is not None and dataflow != answer["run"]["dataflow"]:
+        hint = f"it is a run of {answer['run']['dataflow']!r}"
+        raise NotFoundError(kind=f"run of {dataflow!r} with the id", name=run, hint=hint)
+    answer["lineage"] = session.rest.get("runs", run, "lineage")
+    session.exit_if_json(answer)
+    _print_account(answer)
 
 
 def _print_plan(answer: dict[str, Any]) -> None:
@@ -78,16 +70,16 @@ def _print_plan(answer: dict[str, Any]) -> None:
 
 
 def _print_stage(stage: dict[str, Any], *, leads: bool) -> None:
-    facts = [f"{stage['translator']}, {stage['form']}"]
-    if stage["buckets"]:
-        facts.append(format_count(stage["buckets"], "bucket"))
     tasks = f"up to {format_count(stage['tasks_max'], 'task')}"
     if stage["rows_per_task"]:
         tasks += f", one per {format_count(stage['rows_per_task'], 'record')}"
-    facts.append(tasks)
-    if leads:
-        facts.append(f"started by rule {stage['runnable']}")
-    print_text(f"  {stage['name']}: {'; '.join(facts)}")
+    facts = (
+        f"{stage['translator']}, {stage['form']}",
+        format_count(stage["buckets"], "bucket") if stage["buckets"] else "",
+        tasks,
+        f"started by rule {stage['runnable']}" if leads else "",
+    )
+    print_text(f"  {stage['name']}: {'; '.join(filter(None, facts))}")
     if stage["ways"]:
         print_text(f"    how: {stage['ways']}")
     for input_ in stage["inputs"]:
@@ -138,10 +130,14 @@ def _print_account(answer: dict[str, Any]) -> None:
     _print_lineage(answer["lineage"])
     if run["error"] is not None:
         print_text(f"error: {run['error'].get('message', '')}", "red")
-    figures = [(name, value) for name, value in sorted(run["figures"].items())]
-    if figures:
-        print_text("\nfigures", "bold")
-        print_table(("figure", "value"), figures, empty="")
+    _print_part("figures", ("figure", "value"), sorted(run["figures"].items()))
+
+
+def _print_part(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a table below its title, unless it is empty."""
+    if rows:
+        print_text(f"\n{title}", "bold")
+        print_table(columns, rows, empty="")
 
 
 def _print_lookups(lookups: list[dict[str, Any]]) -> None:
@@ -154,16 +150,14 @@ def _print_lookups(lookups: list[dict[str, Any]]) -> None:
         )
         for one in lookups
     ]
-    if rows:
-        print_text("\nlooked up", "bold")
-        print_table(("look-up", "table", "as of epoch", "version"), rows, empty="")
+    _print_part("looked up", ("look-up", "table", "as of epoch", "version"), rows)
 
 
 def _print_lineage(lineage: dict[str, Any]) -> None:
-    caused = [(f"{one['flow']}/{one['index']}", one["run"]) for one in lineage["causes"]]
-    if any(run for _, run in caused):
-        print_text("\ncaused by", "bold")
-        print_table(("increment", "run"), [one for one in caused if one[1]], empty="")
+    caused = [
+        (f"{one['flow']}/{one['index']}", one["run"]) for one in lineage["causes"] if one["run"]
+    ]
+    _print_part("caused by", ("increment", "run"), caused)
     read = [
         (
             f"{one['flow']}/{one['index']}",
@@ -172,17 +166,13 @@ def _print_lineage(lineage: dict[str, Any]) -> None:
         )
         for one in lineage["effects"]
     ]
-    if read:
-        print_text("\nread by", "bold")
-        print_table(("increment", "input", "run"), read, empty="")
+    _print_part("read by", ("increment", "input", "run"), read)
 
 
 def _print_changes(answer: dict[str, Any]) -> None:
     if not answer["recorded"]:
-        versions = [(table, version) for table, version in answer["versions"].items()]
-        if versions:
-            print_text("\ntables (changes unknown: the log no longer has the run's record)", "bold")
-            print_table(("table", "since version"), versions, empty="")
+        title = "tables (changes unknown: the log no longer has the run's record)"
+        _print_part(title, ("table", "since version"), list(answer["versions"].items()))
         return
     rows = [
         (
@@ -201,7 +191,7 @@ def _print_changes(answer: dict[str, Any]) -> None:
 
 
 def _consumed(item: dict[str, Any]) -> tuple[Any, ...]:
-    name = f"frame {item['index']} of {item['flow']}" if item["frame"] else ""
+    flow, index = item["flow"], item["index"]
     part = {
         (True, True): "read, removed",
         (True, False): "read, kept",
@@ -210,7 +200,7 @@ def _consumed(item: dict[str, Any]) -> tuple[Any, ...]:
     }[item["read"], item["removed"]]
     return (
         item["input"],
-        name or f"{item['flow']}/{item['index']}",
+        f"frame {index} of {flow}" if item["frame"] else f"{flow}/{index}",
         item["framing_key"],
         item["file"] or None,
         item["records"],

@@ -19,21 +19,11 @@ import typer
 
 from cbp.client.errors import ServiceUnreachableError, TokenMissingError
 from cbp.errors import NotFoundError
-from controller.cli.session import (
-    AsJson,
-    Cursor,
-    DataflowName,
-    Limit,
-    Session,
-    Since,
-    Until,
-    fetch,
-    session,
-)
-from controller.cli.translator_paths import project_here
+from controller.cli.options import DataflowName, Listing, project_here
+from controller.cli.session import Session
 from controller.registry import Registry, TranslatorFiles
 from controller.registry.library import describe_example, describe_translator
-from controller.terminal import Cell, clock, print_items, print_json, print_more, print_text
+from controller.terminal import Cell, clock, print_items, print_more, print_text
 
 Example = Annotated[str | None, typer.Argument(help="Print the document of this dataflow.")]
 Translator = Annotated[str | None, typer.Argument(help="Describe this translator.")]
@@ -50,29 +40,23 @@ Diff = Annotated[bool, typer.Option("--diff", help="Show the lines that each ver
 
 
 def translators_command(
-    context: typer.Context,
-    name: Translator = None,
-    translators: Paths = None,
-    json_: AsJson = False,
+    session: Session, name: Translator = None, translators: Paths = None
 ) -> None:
     """List the translators that a document can use, or describe one with its parameters.
 
     Without a service, the list comes from the installed packages and the project in this folder.
     """
-    given = session(context)
-    answer = None if translators else _asked(given, "translators")
+    answer = None if translators else _asked(session, "translators")
     if answer is None:
-        registry = _registry(given, translators or ())
-        answer = {
-            "items": [describe_translator(registry, one) for one in registry.names()],
-            "cursor": None,
-        }
+        registry = _registry(session, translators or ())
+        items = [describe_translator(registry, one) for one in registry.names()]
+        answer = {"items": items, "cursor": None}
     if name is not None:
-        _describe(_named(answer["items"], name), as_json=json_)
+        one = _named(answer["items"], name)
+        session.exit_if_json(one)
+        _describe(one)
         return
-    if json_:
-        print_json(answer)
-        return
+    session.exit_if_json(answer)
     columns: dict[str, Cell] = {
         "translator": "name",
         "package": "package",
@@ -82,47 +66,39 @@ def translators_command(
     print_items(answer["items"], columns, empty="no allowed package offers a translator")
 
 
-def examples_command(context: typer.Context, name: Example = None, json_: AsJson = False) -> None:
+def examples_command(session: Session, name: Example = None) -> None:
     """List the ready dataflows of installed packages, or print the document of one."""
-    given = session(context)
-    answer = _asked(given, "examples", *([name] if name else []))
+    answer = _asked(session, "examples", *([name] if name else []))
     if answer is None:
-        items = [describe_example(one) for one in _registry(given).ready_dataflows(name)]
+        items = [describe_example(one) for one in _registry(session).ready_dataflows(name)]
         answer = items[0] if name else {"items": items, "cursor": None}
-    if json_:
-        print_json(answer)
-    elif name:
+    session.exit_if_json(answer)
+    if name:
         print_text(answer["problem"] or answer["text"].rstrip("\n"))
-    else:
-        columns: dict[str, Cell] = {
-            "name": "name",
-            "package": "package",
-            "what it is": lambda one: one["problem"] or one["summary"],
-        }
-        print_items(answer["items"], columns, empty="no package offers a ready dataflow")
+        return
+    columns: dict[str, Cell] = {
+        "name": "name",
+        "package": "package",
+        "what it is": lambda one: one["problem"] or one["summary"],
+    }
+    print_items(answer["items"], columns, empty="no package offers a ready dataflow")
 
 
 def versions_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     version: Annotated[
         int | None, typer.Option(min=1, help="Print this version's document.")
     ] = None,
     diff: Diff = False,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    json_: AsJson = False,
+    listing: Listing = Listing(limit=50),
 ) -> None:
     """List the versions of a dataflow, newest first; or print one."""
     if version is not None:
-        with session(context).connect() as service:
-            answer = service.get("dataflows", dataflow, "versions", str(version))
-        print_json(answer) if json_ else print_text(answer["text"].rstrip("\n"))
+        answer = session.fetch("dataflows", dataflow, "versions", str(version))
+        print_text(answer["text"].rstrip("\n"))
         return
-    asked = {"since": since, "until": until, "limit": limit, "cursor": cursor}
-    answer = fetch(context, json_, "dataflows", dataflow, "versions", **asked)
+    answer = session.fetch("dataflows", dataflow, "versions", **listing)
     if diff:
         for one in answer["items"]:
             print_text(f"version {one['version']}, {clock(one['at'])}", "bold")
@@ -138,23 +114,19 @@ def versions_command(
     print_more(answer)
 
 
-def _asked(given: Session, *path: str) -> Any:
+def _asked(session: Session, *path: str) -> Any:
     """Return what the service answers; `None`, and a remark on stderr, if there is none."""
     try:
-        with given.connect() as service:
-            return service.get(*path)
+        return session.rest.get(*path)
     except (ServiceUnreachableError, TokenMissingError):
-        print_text(
-            "no service answers; this list comes from the packages that are installed on this "
-            "machine",
-            on_stderr=True,
-        )
+        said = "this list comes from the packages that are installed on this machine"
+        print_text(f"no service answers; {said}", on_stderr=True)
         return None
 
 
-def _registry(given: Session, paths: Sequence[Path] = ()) -> Registry:
+def _registry(session: Session, paths: Sequence[Path] = ()) -> Registry:
     """Return the translators that a service started here would know."""
-    settings = given.settings
+    settings = session.settings
     paths = paths or settings.translators or project_here(settings).get("translators", ())
     files = TranslatorFiles(tuple(paths))
     for problem in files.problems():
@@ -171,19 +143,17 @@ def _named(items: list[dict[str, Any]], name: str) -> dict[str, Any]:
     raise NotFoundError("translator", name, hint=hint)
 
 
-def _describe(one: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(one)
-    elif one["problem"]:
+def _describe(one: dict[str, Any]) -> None:
+    if one["problem"]:
         print_text(f"{one['name']}: {one['problem']}")
-    else:
-        print_text(f"{one['name']}, from the package {one['package']}\n\n{one['description']}")
-        for declared in one["parameters"].values():
-            print_text(f"  parameter {declared}")
-        for kind, ports in (one["ports"] or {}).items():
-            for port in ports:
-                key = f", key {port['key']}" if port["key"] else ""
-                print_text(f"  {kind.removesuffix('s')} {port['name']}: {port['columns']}{key}")
+        return
+    print_text(f"{one['name']}, from the package {one['package']}\n\n{one['description']}")
+    for declared in one["parameters"].values():
+        print_text(f"  parameter {declared}")
+    for kind, ports in (one["ports"] or {}).items():
+        for port in ports:
+            key = f", key {port['key']}" if port["key"] else ""
+            print_text(f"  {kind.removesuffix('s')} {port['name']}: {port['columns']}{key}")
 
 
 def _ports(one: dict[str, Any]) -> str:

@@ -1,7 +1,6 @@
-"""The command `cbp logs`: the log of a run, or of the newest run of a stage or dataflow.
+"""The commands `cbp logs` and `cbp events`: the log of a run, and what changed in the service.
 
-`follow_events` reads the stream of events (the HTML standard, section 9.2, "Server-sent events"),
-and comes again when the stream ends.
+Events are a stream as in the HTML standard, section 9.2, "Server-sent events".
 """
 
 from __future__ import annotations
@@ -10,28 +9,25 @@ import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
 
 from cbp.client.errors import ResourceMissingError, ServiceUnreachableError
+from cbp.client.rest import RestClient
 from cbp.clock import MACHINE
 from cbp.errors import NotFoundError
-from controller.cli.session import AsJson, Limit, session
-from controller.client.service_client import ServiceClient
-from controller.terminal import clock, print_json, print_table, print_text
+from controller.cli.options import Limit
+from controller.cli.session import Session
+from controller.terminal import clock, print_table, print_text
 
 RETRY_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a stream.
-
-    Attributes:
-        id: The last id of the stream; `""` if there is none yet.
-        data: `None` if the message only changed the id.
-    """
+    """One message of a stream, with the stream's last id; `data` is `None` if only that changed."""
 
     event: str
     id: str
@@ -57,7 +53,7 @@ def messages(lines: Iterable[str]) -> Iterator[Message]:
 
 
 def follow_events(
-    service: ServiceClient,
+    service: RestClient,
     *,
     after: str | None = None,
     dataflow: str | None = None,
@@ -65,10 +61,8 @@ def follow_events(
 ) -> Generator[Message, None, None]:
     """Yield `changed` and `reset` forever; reconnects with the last id whenever a stream ends.
 
-    Raises:
-        ServiceUnreachableError: If the service cannot be reached at first; later it waits for
-            the service.
-        ServiceProblemError: If it refuses.
+    Raises `ServiceUnreachableError` if the service cannot be reached at first; later it waits for
+    the service.
     """
     began = False
     while True:
@@ -91,7 +85,7 @@ _PLACE = ("time", "level", "event", "dataflow", "stage", "epoch", "run", "logger
 
 
 def logs_command(
-    context: typer.Context,
+    session: Session,
     of: Annotated[
         str,
         typer.Argument(
@@ -106,7 +100,6 @@ def logs_command(
         bool, typer.Option("--follow", help="Keep printing new lines, also those of newer runs.")
     ] = False,
     limit: Limit = 100,
-    json_: AsJson = False,
 ) -> None:
     """Show the last lines of the log of a run, or of the newest run of a stage or dataflow."""
     if stage is not None:
@@ -117,22 +110,20 @@ def logs_command(
             )
             raise typer.BadParameter(message)
         of = f"{of}.{stage}"
-    with session(context).connect() as service:
-        run = _newest(service, of)
-        answer = service.get("runs", run, "log", limit=limit)
-        if not follow:
-            _print_page(answer, json_)
-            return
-        for line in _follow(service, of, run, answer, session(context).clock.wait):
-            print_text(json.dumps(line) if json_ else _text(line))
+    run = _newest(session, of)
+    answer = session.rest.get("runs", run, "log", limit=limit)
+    if follow:
+        for line in _follow(session, of, run, answer):
+            print_text(json.dumps(line) if session.as_json else _text(line))
+    session.exit_if_json(answer, is_whole=True)
+    for line in answer["items"]:
+        print_text(_text(line))
+    if not answer["items"]:
+        print_text("no lines: this instance keeps no log of this run")
 
 
 def _follow(
-    service: ServiceClient,
-    of: str,
-    run: str,
-    answer: dict[str, Any],
-    wait: Callable[[float], object],
+    session: Session, of: str, run: str, answer: dict[str, Any]
 ) -> Generator[dict[str, Any], None, None]:
     """Yield the lines of an answer and, forever, all that come later, of newer runs too.
 
@@ -140,10 +131,10 @@ def _follow(
     for a round after that. One that is forgotten has ended.
     """
     yield from answer["items"]
-    is_run = _RUN.fullmatch(of) is not None
+    service, is_run = session.rest, _RUN.fullmatch(of) is not None
     places, ended, newest = {run: answer["cursor"]}, set[str](), run
     while True:
-        for newer in [] if is_run else _newer(service, of, newest):
+        for newer in [] if is_run else _later(session, of, newest):
             places[newer], newest = None, newer
         for one, place in list(places.items()):
             try:
@@ -161,10 +152,10 @@ def _follow(
             if one in ended and not count and not is_run:
                 del places[one]
             ended |= {one} if had_ended else set()
-        wait(_AGAIN_SECONDS)
+        session.clock.wait(_AGAIN_SECONDS)
 
 
-def _pages(service: ServiceClient, run: str, place: str | None) -> Iterator[dict[str, Any]]:
+def _pages(service: RestClient, run: str, place: str | None) -> Iterator[dict[str, Any]]:
     """Yield pages of a run's log from a place on; the last one is empty."""
     while True:
         page = service.get("runs", run, "log", cursor=place, oldest=place is None)
@@ -174,38 +165,25 @@ def _pages(service: ServiceClient, run: str, place: str | None) -> Iterator[dict
             return
 
 
-def _newer(service: ServiceClient, of: str, run: str) -> list[str]:
-    """Return the runs that began after one, oldest first; ids are in the order of time."""
+def _runs(session: Session, of: str, limit: int | None = None) -> Iterator[str]:
+    """Yield the ids of the runs that an argument means, newest first; ids rise with time."""
     dataflow, _, stage = of.partition(".")
-    ids, cursor = list[str](), None
-    while True:
-        page = service.get("runs", dataflow=dataflow, stage=stage or None, cursor=cursor)
-        newer = [id_ for id_ in (str(one["id"]) for one in page["items"]) if id_ > run]
-        ids += newer
-        cursor = page["cursor"]
-        if cursor is None or len(newer) < len(page["items"]):
-            return ids[::-1]
+    for page in session.pages("runs", dataflow=dataflow, stage=stage or None, limit=limit):
+        yield from (str(one["id"]) for one in page["items"])
 
 
-def _newest(service: ServiceClient, of: str) -> str:
+def _later(session: Session, of: str, run: str) -> list[str]:
+    """Return the runs that began after one, oldest first."""
+    return [*takewhile(lambda id_: id_ > run, _runs(session, of))][::-1]
+
+
+def _newest(session: Session, of: str) -> str:
     """Return the id of the run that the argument names."""
     if _RUN.fullmatch(of):
         return of
-    dataflow, _, stage = of.partition(".")
-    runs = service.get("runs", dataflow=dataflow, stage=stage or None, limit=1)["items"]
-    if not runs:
-        raise NotFoundError(kind="run", name=of)
-    return str(runs[0]["id"])
-
-
-def _print_page(answer: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(answer, is_whole=True)
-        return
-    for line in answer["items"]:
-        print_text(_text(line))
-    if not answer["items"]:
-        print_text("no lines: this instance keeps no log of this run")
+    for run in _runs(session, of, limit=1):
+        return run
+    raise NotFoundError(kind="run", name=of)
 
 
 def _text(line: dict[str, Any]) -> str:
@@ -215,35 +193,26 @@ def _text(line: dict[str, Any]) -> str:
 
 
 def events_command(
-    context: typer.Context,
+    session: Session,
     follow: Annotated[bool, typer.Option("--follow", help="Keep printing new events.")] = False,
     after: Annotated[str | None, typer.Option(help="Begin after the event with this id.")] = None,
     dataflow: Annotated[str | None, typer.Option(help="Only this dataflow.")] = None,
     limit: Limit = 20,
-    json_: AsJson = False,
 ) -> None:
     """List events, oldest first; with --follow, keep printing new ones, one per line."""
-    with session(context).connect() as service:
-        if not follow:
-            answer = service.get("events", "recent", after=after, dataflow=dataflow, limit=limit)
-            _print_events(answer, json_)
-            return
-        for message in follow_events(service, after=after, dataflow=dataflow):
-            if json_:
-                print_text(json.dumps({"event": message.event, **message.data}))
-            elif message.event == "reset":
-                print_text("some events are no longer kept; continuing with new events")
-            else:
-                print_text("  ".join(map(str, _row(message.data))))
-
-
-def _print_events(answer: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
+    if not follow:
+        answer = session.fetch("events", "recent", after=after, dataflow=dataflow, limit=limit)
+        rows = [_row(item) for item in answer["items"]]
+        columns = ("id", "at", "what", "where", "subject", "count")
+        print_table(columns, rows, empty="no events", optional=("count", "id"))
         return
-    columns = ("id", "at", "what", "where", "subject", "count")
-    rows = [_row(item) for item in answer["items"]]
-    print_table(columns, rows, empty="no events", optional=("count", "id"))
+    for message in follow_events(session.rest, after=after, dataflow=dataflow):
+        if session.as_json:
+            print_text(json.dumps({"event": message.event, **message.data}))
+        elif message.event == "reset":
+            print_text("some events are no longer kept; continuing with new events")
+        else:
+            print_text("  ".join(map(str, _row(message.data))))
 
 
 def _row(event: dict[str, Any]) -> tuple[Any, ...]:

@@ -14,7 +14,6 @@ The service does the work: `controller.loop.rebuild.build_beside`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -22,10 +21,11 @@ import typer
 from cbp.client import Client, RebuildJob, TableDifference
 from cbp.errors import NotFoundError
 from controller.cli.dataflows.register import document_of
+from controller.cli.maintenance.gc import print_input_reach
+from controller.cli.options import DataflowName, Period
 from controller.cli.progress import progress_bar
-from controller.cli.reach import print_input_reach
-from controller.cli.session import AsJson, DataflowName, Since, Until, session
-from controller.terminal import Cell, clock, print_items, print_json, print_table, print_text
+from controller.cli.session import Session
+from controller.terminal import Cell, clock, print_items, print_table, print_text
 
 Document = Annotated[
     str | None,
@@ -64,7 +64,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Swap without asking.")]
 
 
 def rebuild_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     document: Document = None,
     swap: Swap = False,
@@ -73,10 +73,8 @@ def rebuild_command(
     list_: List = False,
     seed: Seed = None,
     error_code: ErrorCode = None,
-    since: Since = None,
-    until: Until = None,
+    period: Period = Period(),
     yes: Yes = False,
-    json_: AsJson = False,
 ) -> None:
     """Rebuild all tables from retained input, beside the present ones, and swap them in.
 
@@ -85,40 +83,31 @@ def rebuild_command(
     a restart of the service. The old tables are kept for a day (CBP_KEEP_HOURS): --back shows them
     again.
     """
-    with session(context).client() as client:
-        if back:
-            version = client.swap_back(dataflow)
-            text = f"{dataflow} shows its tables from before the swap, at version {version}"
-            answer = {"dataflow": dataflow, "version": version}
-            print_json(answer) if json_ else print_text(text, "green")
-            return
-        if list_:
-            asked = {"error_code": error_code, "since": since, "until": until}
-            made = client.rest.get("dataflows", dataflow, "rebuilds", **asked)
-            _print_jobs(made, as_json=json_)
-            return
-        with progress_bar(hidden=json_) as show:
-
-            def report(job: RebuildJob) -> None:
-                show(job.answer)
-
-            if cancel:
-                job = client.cancel_rebuild(dataflow, _to_cancel(client, dataflow))
-            elif swap:
-                job = client.swap(dataflow, _under_way(client, dataflow), report=report)
-            else:
-                if not json_:
-                    print_input_reach(client.rest, dataflow)
-                made = None if document is None else document_of(document)
-                job = client.rebuild(dataflow, made, seed=seed or (), report=report)
-        if job.status == "ready" and not json_:
-            _print_differences(job)
-            if yes or (not swap and _wants_swap()):
-                with progress_bar(hidden=json_) as show:
-                    job = client.swap(dataflow, job, report=report)
-    if json_:
-        print_json(job.answer)
+    client = session.client
+    if back:
+        version = client.swap_back(dataflow)
+        text = f"{dataflow} shows its tables from before the swap, at version {version}"
+        session.report({"dataflow": dataflow, "version": version}, text)
         return
+    if list_:
+        at = ("dataflows", dataflow, "rebuilds")
+        _print_jobs(session.fetch(*at, error_code=error_code, **period))
+        return
+    with progress_bar(hidden=session.as_json) as show:
+        if cancel:
+            job = client.cancel_rebuild(dataflow, _to_cancel(client, dataflow))
+        elif swap:
+            job = client.swap(dataflow, _under_way(client, dataflow), report=show)
+        else:
+            print_input_reach(session, dataflow)
+            made = None if document is None else document_of(document)
+            job = client.rebuild(dataflow, made, seed=seed or (), report=show)
+    if job.status == "ready" and not session.as_json:
+        _print_differences(job)
+        if yes or (not swap and _wants_swap()):
+            with progress_bar(hidden=False) as show:
+                job = client.swap(dataflow, job, report=show)
+    session.exit_if_json(job)
     if job.status == "ready":
         print_text(
             f"the new tables are ready. Swap them in with: cbp rebuild {dataflow} --swap (or "
@@ -154,8 +143,9 @@ def _under_way(client: Client, dataflow: str) -> RebuildJob:
 def _to_cancel(client: Client, dataflow: str) -> RebuildJob:
     """Return the rebuild that is under way, or the newest one, if that failed."""
     newest = next(iter(client.rebuilds(dataflow)), None)
-    failed = newest is not None and newest.status == "failed"
-    return newest if newest is not None and failed else _under_way(client, dataflow)
+    if newest is not None and newest.status == "failed":
+        return newest
+    return _under_way(client, dataflow)
 
 
 def _print_differences(job: RebuildJob) -> None:
@@ -163,11 +153,11 @@ def _print_differences(job: RebuildJob) -> None:
     columns = ("table", "records now", "then", "added", "gone", "changed")
     print_table(columns, rows, empty="no tables")
     if not job.exact:
-        text = (
+        print_text(
             "some differences come from input that only one side, the present or the new tables, "
-            "had applied when they were compared, because the dataflow did not become idle"
+            "had applied when they were compared, because the dataflow did not become idle",
+            "yellow",
         )
-        print_text(text, "yellow")
 
 
 def _differences(table: TableDifference) -> tuple[Any, Any, Any]:
@@ -177,10 +167,7 @@ def _differences(table: TableDifference) -> tuple[Any, Any, Any]:
     return table.added, table.gone, table.changed
 
 
-def _print_jobs(answer: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-        return
+def _print_jobs(answer: dict[str, Any]) -> None:
     columns: dict[str, Cell] = {
         "rebuild": "id",
         "version": "version",

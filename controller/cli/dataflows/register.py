@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from cbp.client.calls import body_of_document
 from cbp.client.errors import ServiceProblemError
 from cbp.errors import ChangeRefusedError, DataflowInvalidError, NotFoundError
 from cbp.errors.counts import format_count
+from controller.cli.options import DryRun
 from controller.cli.progress import progress_bar
 from controller.cli.records.applied import WaitForStages, wait_until_applied
-from controller.cli.session import AsJson, DryRun, session
+from controller.cli.session import Session
 from controller.client.service_client import FileUnreadableError
-from controller.terminal import one_line, print_json, print_table, print_text
+from controller.registry.ready_dataflows import GROUP
+from controller.terminal import one_line, print_table, print_text
 
-GROUP = "cbp.dataflows"
 _IN_PLACE = (
     "nothing was built. To rebuild in place, use --in-place; readers then see the tables empty at "
     "first, and growing"
 )
-JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
 
 Document = Annotated[
     str, typer.Argument(help="JSON or YAML file, or the name of a ready dataflow.")
@@ -61,7 +61,7 @@ Expected = Annotated[
 
 
 def register_command(
-    context: typer.Context,
+    session: Session,
     file: Document,
     plan: DryRun = False,
     keep: Keep = None,
@@ -70,7 +70,6 @@ def register_command(
     in_place: InPlace = False,
     expected_version: Expected = None,
     wait: WaitForStages = False,
-    json_: AsJson = False,
 ) -> None:
     """Register a dataflow, or replace a registered one by a new version.
 
@@ -81,60 +80,58 @@ def register_command(
     `--back` undoes the swap.
     """
     document = document_of(file)
-    beside = bool(rebuild) and not in_place
+    client, beside = session.client, bool(rebuild) and not in_place
     answer: dict[str, Any]
-    with session(context).client() as client:
-        name = client.validate(document).name
-        if name in {one.name for one in client.dataflows()}:
-            try:
-                answer = client.change(
-                    name,
-                    document,
-                    keep=keep or (),
-                    rebuild=rebuild or (),
-                    retained=retained or (),
-                    beside=beside,
-                    expected_version=expected_version,
-                    dry_run=plan,
-                )
-            except ServiceProblemError as error:
-                if beside and error.error_code == ChangeRefusedError.code:
-                    print_text(_IN_PLACE, on_stderr=True)
-                raise
-            if answer.get("rebuild"):
-                with progress_bar(hidden=json_) as show:
-                    job = client.follow_rebuild(
-                        name, answer["rebuild"], report=lambda one: show(one.answer)
-                    )
-                answer |= {"done": job.status == "swapped"}
-        elif plan:
-            answer = {"name": name, "version": 1, "changed": True, "done": False}
-        else:
-            answer = dict(client.register(document).answer)
-    if wait and answer.get("done", True):
-        wait_until_applied(session(context), name, hidden=json_)
-    if json_:
-        print_json(answer)
-    elif "summary" not in answer:
-        print_change(answer, dry_run="--plan", retained=retained or ())
-    else:
-        summary = answer["summary"]
-        stages = format_count(summary["stages"], "stage")
-        print_text(f"registered {summary['name']} with {stages}", "green")
-        epochs = ", ".join(f"{one['name']} {one['epoch']}" for one in answer["stages"])
-        if summary["version"] > 1 or any(one["epoch"] for one in answer["stages"]):
-            print_text(
-                f"continues with its existing tables at version {summary['version']} (epochs: "
-                f"{epochs})"
+    name = client.validate(document).name
+    if name in {one.name for one in client.dataflows()}:
+        try:
+            answer = client.change(
+                name,
+                document,
+                keep=keep or (),
+                rebuild=rebuild or (),
+                retained=retained or (),
+                beside=beside,
+                expected_version=expected_version,
+                dry_run=plan,
             )
-        for source in answer["sources"]:
-            print_text(arrival_line(summary["name"], source))
-            if source["uncorrectable"]:
-                print_text(uncorrectable_line(source), "yellow")
+        except ServiceProblemError as error:
+            if beside and error.error_code == ChangeRefusedError.code:
+                print_text(_IN_PLACE, on_stderr=True)
+            raise
+        if answer.get("rebuild"):
+            with progress_bar(hidden=session.as_json) as show:
+                job = client.follow_rebuild(name, answer["rebuild"], report=show)
+            answer |= {"done": job.status == "swapped"}
+    elif plan:
+        answer = {"name": name, "version": 1, "changed": True, "done": False}
+    else:
+        answer = dict(client.register(document).answer)
+    if wait and answer.get("done", True):
+        wait_until_applied(session, name)
+    session.exit_if_json(answer, status=int(bool(answer.get("refused"))))
+    if "summary" in answer:
+        _print_registered(answer)
+        return
+    print_change(answer, dry_run="--plan", retained=retained or ())
     if answer.get("refused"):
-        if beside and not json_:
+        if beside:
             print_text(_IN_PLACE)
         raise typer.Exit(1)
+
+
+def _print_registered(answer: dict[str, Any]) -> None:
+    summary = answer["summary"]
+    stages = format_count(summary["stages"], "stage")
+    print_text(f"registered {summary['name']} with {stages}", "green")
+    epochs = ", ".join(f"{one['name']} {one['epoch']}" for one in answer["stages"])
+    if summary["version"] > 1 or any(one["epoch"] for one in answer["stages"]):
+        at = f"at version {summary['version']} (epochs: {epochs})"
+        print_text(f"continues with its existing tables {at}")
+    for source in answer["sources"]:
+        print_text(arrival_line(summary["name"], source))
+        if source["uncorrectable"]:
+            print_text(uncorrectable_line(source), "yellow")
 
 
 def arrival_line(dataflow: str, source: Mapping[str, Any]) -> str:
@@ -152,7 +149,7 @@ def uncorrectable_line(source: Mapping[str, Any]) -> str:
     return f"no file of {source['name']} can be replaced or taken back: {why}"
 
 
-def validate_command(context: typer.Context, file: Document, json_: AsJson = False) -> None:
+def validate_command(session: Session, file: Document) -> None:
     """Check a document as `cbp register` does; change nothing.
 
     Each mistake is one line on stderr, `file:line:column: code: message`, as editors read it.
@@ -160,27 +157,21 @@ def validate_command(context: typer.Context, file: Document, json_: AsJson = Fal
     2 for a usage error.
     """
     document = document_of(file)
-    with session(context).client() as client:
-        try:
-            valid = client.validate(document)
-        except ServiceProblemError as error:
-            mistakes = error.details.get("mistakes")
-            if json_ or error.error_code != DataflowInvalidError.code or not mistakes:
-                raise
-            _print_mistakes(file, mistakes, error.details.get("mistakes_max"))
-            raise typer.Exit(1) from error
-    if json_:
-        print_json(valid.answer)
-        return
+    try:
+        valid = session.client.validate(document)
+    except ServiceProblemError as error:
+        mistakes = error.details.get("mistakes")
+        if session.as_json or error.error_code != DataflowInvalidError.code or not mistakes:
+            raise
+        for mistake in mistakes:
+            print_text(_mistake_line(file, mistake), on_stderr=True)
+        most = error.details.get("mistakes_max")
+        count = f"more than {most} mistakes; the first ones are shown" if most else ""
+        print_text(count or format_count(len(mistakes), "mistake"), "red", on_stderr=True)
+        raise typer.Exit(1) from error
+    session.exit_if_json(valid)
     print_text(f"{valid.name} is valid and can be registered", "green")
     print_table(("flow", "columns"), list(valid.flows.items()), empty="no flows")
-
-
-def _print_mistakes(file: str, mistakes: Sequence[Mapping[str, Any]], most: int | None) -> None:
-    for mistake in mistakes:
-        print_text(_mistake_line(file, mistake), on_stderr=True)
-    count = f"more than {most} mistakes; the first ones are shown" if most else ""
-    print_text(count or format_count(len(mistakes), "mistake"), "red", on_stderr=True)
 
 
 def _mistake_line(file: str, mistake: Mapping[str, Any]) -> str:
@@ -195,12 +186,11 @@ def document_of(file: str) -> tuple[bytes, str]:
     """Return the text of a document, and its media type."""
     path = Path(file)
     if not path.exists() and path.name == file and not path.suffix:
-        return json.dumps(_ready(file)).encode(), JSON_TYPE
+        return body_of_document(_ready(file))
     try:
-        content = path.read_bytes()
+        return body_of_document(path)
     except OSError as error:
         raise FileUnreadableError(path, error.strerror or str(error)) from error
-    return content, JSON_TYPE if path.suffix.lower() == ".json" else YAML_TYPE
 
 
 def _ready(name: str) -> Any:
@@ -209,10 +199,8 @@ def _ready(name: str) -> Any:
     for point in points:
         if point.name == name:
             return point.load()()
-    known = ", ".join(sorted({point.name for point in points})) or "none"
-    raise NotFoundError(
-        kind="file or ready dataflow", name=name, hint=f"ready dataflows are: {known}"
-    )
+    hint = f"ready dataflows are: {', '.join(sorted({point.name for point in points})) or 'none'}"
+    raise NotFoundError(kind="file or ready dataflow", name=name, hint=hint)
 
 
 _STATE = {"none": "", "kept": "state kept", "new": "empty state", "rebuilt": "state rebuilt"}
@@ -225,11 +213,7 @@ _VIEW = {
 
 
 def print_change(answer: dict[str, Any], *, dry_run: str, retained: Collection[str] = ()) -> None:
-    """Print what a change did, or would do.
-
-    Args:
-        dry_run: The command's option for a dry run, such as `--plan`.
-    """
+    """Print what a change did, or would do; `dry_run` is the command's option for that."""
     name, version = answer["name"], answer["version"]
     for line in _without_effect(answer, retained):
         print_text(line)
@@ -260,10 +244,8 @@ def print_change(answer: dict[str, Any], *, dry_run: str, retained: Collection[s
     if answer["done"]:
         print_text(f"{name} is at version {version}", "green")
     elif not answer["refused"]:
-        print_text(
-            f"Dry run: version {version} is valid. Run again without {dry_run} to apply it.",
-            "green",
-        )
+        text = f"Dry run: version {version} is valid. Run again without {dry_run} to apply it."
+        print_text(text, "green")
 
 
 def _skipped(answer: dict[str, Any]) -> Iterator[str]:

@@ -17,28 +17,19 @@ from typing import Annotated, Any
 
 import typer
 
-from cbp.client import Client
+from cbp.client import Rollback
 from cbp.errors.counts import format_count
 from cbp.errors.message_limits import listed
+from controller.cli.options import DataflowName, DryRun, Period, Yes
 from controller.cli.progress import progress_bar
-from controller.cli.reach import print_rollback_reach
-from controller.cli.session import (
-    AsJson,
-    DataflowName,
-    DryRun,
-    Since,
-    Until,
-    Yes,
-    session,
-)
+from controller.cli.session import Session
 from controller.terminal import (
     Cell,
     bytes_text,
     clock,
     exact_clock,
     print_items,
-    print_json,
-    print_more,
+    print_page,
     print_table,
     print_text,
 )
@@ -48,7 +39,7 @@ To = Annotated[
     typer.Option(
         help="Where to go back to: the number of a position, a stage with its last epoch to keep "
         "(count:57), a time (UTC without an offset), or the first increment that is applied again "
-        "(urls/3).",
+        "(urls/3)."
     ),
 ]
 Reason = Annotated[str, typer.Option(help="Reason; required, except with --dry-run.")]
@@ -85,7 +76,7 @@ Limit = Annotated[
 
 
 def rollback_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     to: To = None,
     reason: Reason = "",
@@ -98,70 +89,55 @@ def rollback_command(
     files: Files = False,
     cursor: Cursor = None,
     limit: Limit = 50,
-    since: Since = None,
-    until: Until = None,
+    period: Period = Period(),
     yes: Yes = False,
-    json_: AsJson = False,
 ) -> None:
     """Take tables, queues and epochs back to an earlier moment, and continue from there."""
-    with session(context).connect() as service:
-        if list_:
-            answer = service.get("dataflows", dataflow, "rollbacks", since=since, until=until)
-            _print_done(answer, as_json=json_)
-            return
-        if moments:
-            later = str(drop_later).lower()
-            asked: dict[str, Any] = {"since": since, "until": until, "drop_later": later}
-            asked |= {"cursor": cursor, "limit": limit}
-            answer = service.get("dataflows", dataflow, "rollback", "moments", **asked)
-            _print_moments(answer, as_json=json_)
-            return
-        if to is None:
-            message = f"is missing; see where a roll-back can go: cbp rollback {dataflow} --moments"
-            raise typer.BadParameter(message, param_hint="--to")
-        where = {"to": to, "drop_later": str(drop_later).lower(), "without": without or []}
-        if files:
-            page = {**where, "cursor": cursor, "limit": limit}
-            answer = service.get("dataflows", dataflow, "rollback", "files", **page)
-            _print_files(answer, as_json=json_)
-            return
-        plan: dict[str, Any] = {}
-        if dry_run or not json_:
-            plan = service.get("dataflows", dataflow, "rollback", **where)
-        if dry_run and json_:
-            print_json(plan)
-        elif dry_run or not (yes or json_):
-            print_rollback_reach(service, dataflow)
-            _print_plan(plan)
-        if dry_run:
-            return
-        if not reason:
-            message = 'is missing; say why, such as: --reason "a bad file" (stored, see --list)'
-            raise typer.BadParameter(message, param_hint="--reason")
-        if not (yes or json_):
-            typer.confirm(f"Roll {dataflow} back?", abort=True, err=True)
-        with progress_bar(hidden=json_) as show:
-            answer = (
-                Client.over(service)
-                .roll_back(
-                    dataflow,
-                    to,
-                    reason=reason,
-                    by=getpass.getuser(),
-                    drop_later=drop_later,
-                    without=without or (),
-                    pause=pause,
-                    report=lambda job: show(job.answer),
-                )
-                .answer
-            )
-    if json_:
-        print_json(answer)
+    rest, at = session.rest, ("dataflows", dataflow, "rollback")
+    later, page = str(drop_later).lower(), {"cursor": cursor, "limit": limit}
+    if list_:
+        _print_done(session.fetch("dataflows", dataflow, "rollbacks", **period))
         return
-    undone = ", ".join(f"{stage}: {n}" for stage, n in answer["undone"].items())
-    print_text(
-        f"{dataflow} is back at position {answer['position']}; epochs undone: {undone}", "green"
-    )
+    if moments:
+        _print_moments(session.fetch(*at, "moments", drop_later=later, **period, **page))
+        return
+    if to is None:
+        message = f"is missing; see where a roll-back can go: cbp rollback {dataflow} --moments"
+        raise typer.BadParameter(message, param_hint="--to")
+    where = {"to": to, "drop_later": later, "without": without or []}
+    if files:
+        answer = session.fetch(*at, "files", **where, **page)
+        _print_file_table(answer["items"])
+        if answer["cursor"]:
+            print_text(f"more: --cursor {answer['cursor']}")
+        return
+    plan: dict[str, Any] = {}
+    if dry_run or not session.as_json:
+        plan = rest.get(*at, **where)
+    if dry_run:
+        session.exit_if_json(plan)
+    if dry_run or not (yes or session.as_json):
+        oldest = rest.get("dataflows", dataflow, "reach")["oldest_position"] or 0
+        print_text(f"a roll-back can go back to position {oldest}", on_stderr=True)
+        _print_plan(plan)
+    if dry_run:
+        return
+    _require_reason(reason, 'such as: --reason "a bad file" (stored, see --list)')
+    if not (yes or session.as_json):
+        typer.confirm(f"Roll {dataflow} back?", abort=True, err=True)
+    with progress_bar(hidden=session.as_json) as show:
+        done = session.client.roll_back(
+            dataflow,
+            to,
+            reason=reason,
+            by=getpass.getuser(),
+            drop_later=drop_later,
+            without=without or (),
+            pause=pause,
+            report=show,
+        )
+    text = f"{dataflow} is back at position {done.position}; epochs undone: {_undone(done)}"
+    session.report(done, text)
     _print_queued_before(plan)
     _print_comes_back(plan)
     if pause:
@@ -169,7 +145,7 @@ def rollback_command(
 
 
 def replay_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     increment: Annotated[
         str, typer.Argument(metavar="FLOW/NUMBER", help="Such as urls/3, or count.totals/57.")
@@ -177,7 +153,6 @@ def replay_command(
     reason: Reason = "",
     dry_run: DryRun = False,
     yes: Yes = False,
-    json_: AsJson = False,
 ) -> None:
     """Apply an increment and all later ones again, with the registered code.
 
@@ -188,33 +163,28 @@ def replay_command(
     if not (flow and number.isdecimal()):
         message = f"expected FLOW/NUMBER, such as urls/3; got {increment!r}"
         raise typer.BadParameter(message)
-    with session(context).connect() as service:
-        plan = service.get("dataflows", dataflow, "rollback", to=increment)
-        if dry_run:
-            print_json(plan) if json_ else _print_plan(plan)
-            return
-        if not reason:
-            message = (
-                'is missing; say why, such as: --reason "new code" (stored with the roll-back)'
-            )
-            raise typer.BadParameter(message, param_hint="--reason")
-        if not (yes or json_):
-            _print_plan(plan)
-            typer.confirm(f"Apply {increment} of {dataflow} again?", abort=True, err=True)
-        with progress_bar(hidden=json_) as show:
-            done = Client.over(service).replay(
-                dataflow,
-                flow,
-                int(number),
-                reason=reason,
-                by=getpass.getuser(),
-                report=lambda job: show(job.answer),
-            )
-    if json_:
-        print_json(done.answer)
+    plan = session.rest.get("dataflows", dataflow, "rollback", to=increment)
+    if dry_run:
+        session.exit_if_json(plan)
+        _print_plan(plan)
         return
-    undone = ", ".join(f"{stage}: {n}" for stage, n in done.undone.items())
-    print_text(f"{dataflow} applies {increment} again; epochs undone: {undone}", "green")
+    _require_reason(reason, 'such as: --reason "new code" (stored with the roll-back)')
+    if not (yes or session.as_json):
+        _print_plan(plan)
+        typer.confirm(f"Apply {increment} of {dataflow} again?", abort=True, err=True)
+    with progress_bar(hidden=session.as_json) as show:
+        by, index = getpass.getuser(), int(number)
+        done = session.client.replay(dataflow, flow, index, reason=reason, by=by, report=show)
+    session.report(done, f"{dataflow} applies {increment} again; epochs undone: {_undone(done)}")
+
+
+def _require_reason(reason: str, example: str) -> None:
+    if not reason:
+        raise typer.BadParameter(f"is missing; say why, {example}", param_hint="--reason")  # noqa: EM102
+
+
+def _undone(done: Rollback) -> str:
+    return ", ".join(f"{stage}: {n}" for stage, n in done.undone.items())
 
 
 def _print_plan(plan: dict[str, Any]) -> None:
@@ -263,15 +233,6 @@ def _print_first_files(plan: dict[str, Any]) -> None:
         print_text(f"and {more:,} more (to list all: --files)")
 
 
-def _print_files(answer: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-        return
-    _print_file_table(answer["items"])
-    if answer["cursor"]:
-        print_text(f"more: --cursor {answer['cursor']}")
-
-
 def _print_file_table(files: list[dict[str, Any]]) -> None:
     columns: dict[str, Cell] = {
         "source": "source",
@@ -307,10 +268,7 @@ def _print_comes_back(plan: dict[str, Any]) -> None:
         )
 
 
-def _print_moments(answer: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-        return
+def _print_moments(answer: dict[str, Any]) -> None:
     columns: dict[str, Cell] = {
         "--to": "position",
         "after": lambda one: (
@@ -318,14 +276,10 @@ def _print_moments(answer: dict[str, Any], *, as_json: bool) -> None:
         ),
         "recorded at, also for --to": (lambda at: exact_clock(at) if at else "", "at"),
     }
-    print_items(answer["items"], columns, empty="no earlier moment is retained")
-    print_more(answer)
+    print_page(answer, columns, empty="no earlier moment is retained")
 
 
-def _print_done(answer: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-        return
+def _print_done(answer: dict[str, Any]) -> None:
     columns: dict[str, Cell] = {
         "generation": "generation",
         "at": (clock, "at"),

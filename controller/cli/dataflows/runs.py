@@ -9,19 +9,11 @@ import typer
 
 from cbp.client import BulkItem
 from cbp.client.errors import ServiceProblemError
+from cbp.client.rest import RestClient
 from cbp.errors import NotFoundError
-from controller.cli.session import AsJson, Cursor, Limit, Since, Until, complete_dataflows, session
-from controller.client.service_client import ServiceClient
-from controller.terminal import (
-    Cell,
-    age,
-    clock,
-    print_items,
-    print_json,
-    print_more,
-    print_table,
-    print_text,
-)
+from controller.cli.options import Listing, complete_dataflows
+from controller.cli.session import Session
+from controller.terminal import Cell, age, clock, print_items, print_more, print_table, print_text
 
 RunIds = Annotated[list[str], typer.Argument(help="Ids of the runs.")]
 Stage = Annotated[str | None, typer.Option(help="Only this stage.")]
@@ -34,7 +26,7 @@ ErrorCode = Annotated[str | None, typer.Option(help="Only runs that ended with t
 
 
 def runs_command(
-    context: typer.Context,
+    session: Session,
     run: Annotated[
         str | None,
         typer.Argument(
@@ -49,39 +41,26 @@ def runs_command(
     failed: Failed = False,
     epoch: Epoch = None,
     error_code: ErrorCode = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = 20,
-    cursor: Cursor = None,
-    json_: AsJson = False,
+    listing: Listing = Listing(),
 ) -> None:
     """List runs, newest first, of all dataflows or of one; or show one run."""
-    with session(context).connect() as service:
-        shown = None if run is None else _find_run(service, run)
-        if shown is not None:
-            answer = shown
-        else:
-            answer = service.get(
-                "runs",
-                dataflow=dataflow if run is None else run,
-                stage=stage,
-                status="FAILED" if failed else status,
-                epoch=epoch,
-                error_code=error_code,
-                since=since,
-                until=until,
-                limit=limit,
-                cursor=cursor,
-            )
-    if json_:
-        print_json(answer)
-    elif shown is not None:
-        _print_run(answer)
-    else:
-        _print_runs(answer)
+    if run is not None and (shown := _find_run(session.rest, run)) is not None:
+        session.exit_if_json(shown)
+        _print_run(shown)
+        return
+    answer = session.fetch(
+        "runs",
+        dataflow=dataflow if run is None else run,
+        stage=stage,
+        status="FAILED" if failed else status,
+        epoch=epoch,
+        error_code=error_code,
+        **listing,
+    )
+    _print_runs(answer)
 
 
-def _find_run(service: ServiceClient, name: str) -> dict[str, Any] | None:
+def _find_run(service: RestClient, name: str) -> dict[str, Any] | None:
     """Return the run of this id; `None` if there is none, so that a dataflow may be meant."""
     try:
         run: dict[str, Any] = service.get("runs", name)
@@ -92,27 +71,22 @@ def _find_run(service: ServiceClient, name: str) -> dict[str, Any] | None:
     return run
 
 
-def cancel_command(context: typer.Context, runs: RunIds, json_: AsJson = False) -> None:
+def cancel_command(session: Session, runs: RunIds) -> None:
     """Ask runs to stop; their input stays queued.
 
     If some of several runs are refused, each refusal is reported, and the exit status is 1.
     """
-    with session(context).client() as client:
-        if len(runs) > 1:
-            items = client.cancel_runs(runs)
-            print_report(items, done="asked to stop", as_json=json_)
-            return
-        run = client.cancel_run(runs[0])
-    if json_:
-        print_json(run.answer)
-    else:
-        ended = run.status != "INTENDED"
-        late = f"had finished already, with status {run.status}"
-        print_text(f"run {runs[0]} {late if ended else 'was asked to stop'}")
+    if len(runs) > 1:
+        print_report(session, session.client.cancel_runs(runs), done="asked to stop")
+        return
+    run = session.client.cancel_run(runs[0])
+    late = f"had finished already, with status {run.status}"
+    fate = "was asked to stop" if run.status == "INTENDED" else late
+    session.report(run, f"run {runs[0]} {fate}", "")
 
 
 def stack_command(
-    context: typer.Context,
+    session: Session,
     of: Annotated[
         str,
         typer.Argument(
@@ -121,31 +95,28 @@ def stack_command(
             autocompletion=complete_dataflows,
         ),
     ],
-    json_: AsJson = False,
 ) -> None:
     """Show in which lines of code a run is now, for a run that takes longer than expected.
 
     The run goes on, and no values are shown. Spark's own workers cannot be asked. If some of
     several runs cannot be asked, each says why; the exit status is 1 if none could.
     """
-    with session(context).connect() as service:
-        if (run := _find_run(service, of)) is not None:
-            runs, stacks = [run], [service.get("runs", run["id"], "stack")]
-        else:
-            runs = service.get("runs", dataflow=of, status="INTENDED")["items"]
-            stacks = [_stack_of(service, one) for one in runs]
-    if json_:
-        print_json({"items": stacks})
-    elif not stacks:
-        print_text(f"no run of {of} is under way")
+    if (run := _find_run(session.rest, of)) is not None:
+        runs, stacks = [run], [session.rest.get("runs", run["id"], "stack")]
     else:
-        for one, stack in zip(runs, stacks, strict=True):
-            _print_stack(one, stack)
-    if stacks and all("error" in stack for stack in stacks):
-        raise typer.Exit(1)
+        runs = session.rest.get("runs", dataflow=of, status="INTENDED")["items"]
+        stacks = [_stack_of(session.rest, one) for one in runs]
+    status = int(bool(stacks) and all("error" in stack for stack in stacks))
+    session.exit_if_json({"items": stacks}, status=status)
+    if not stacks:
+        print_text(f"no run of {of} is under way")
+    for one, stack in zip(runs, stacks, strict=True):
+        _print_stack(one, stack)
+    if status:
+        raise typer.Exit(status)
 
 
-def _stack_of(service: ServiceClient, run: dict[str, Any]) -> dict[str, Any]:
+def _stack_of(service: RestClient, run: dict[str, Any]) -> dict[str, Any]:
     """Return the stack of a run, or with `error` why it cannot be shown."""
     try:
         stack: dict[str, Any] = service.get("runs", run["id"], "stack")
@@ -175,7 +146,7 @@ def _print_stack(run: dict[str, Any], stack: dict[str, Any]) -> None:
         print_text(f"  process {process['pid']}:")
         if not calls:
             print_text(
-                f"    did not answer in time: it is starting or stopped, it waits in the system "
+                "    did not answer in time: it is starting or stopped, it waits in the system "
                 "for a device, or its code handles SIGURG"
             )
         elif not calls[first]["authors"]:
@@ -185,15 +156,14 @@ def _print_stack(run: dict[str, Any], stack: dict[str, Any]) -> None:
             print_text(f"    {call['file']}:{call['line']} in {call['function']}", style)
 
 
-def print_report(items: Sequence[BulkItem], *, done: str, as_json: bool) -> None:
+def print_report(session: Session, items: Sequence[BulkItem], *, done: str) -> None:
     """Print the result for each run of a request about many; exit with 1 if any was refused."""
-    if as_json:
-        print_json({"items": [item.answer for item in items]})
-    else:
-        rows = [(item.id, done if item.error is None else item.error["message"]) for item in items]
-        print_table(("run", "report"), rows, empty="no runs")
-    if any(item.error is not None for item in items):
-        raise typer.Exit(1)
+    status = int(any(item.error is not None for item in items))
+    session.exit_if_json({"items": [item.answer for item in items]}, status=status)
+    rows = [(item.id, done if item.error is None else item.error["message"]) for item in items]
+    print_table(("run", "report"), rows, empty="no runs")
+    if status:
+        raise typer.Exit(status)
 
 
 def print_phases(run: dict[str, Any]) -> None:

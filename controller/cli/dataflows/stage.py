@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-import typer
-
 from cbp.errors.counts import format_count
-from controller.cli.session import AsJson, DataflowName, StageName, session
-from controller.terminal import (
-    Cell,
-    age,
-    bytes_text,
-    print_items,
-    print_json,
-    print_table,
-    print_text,
-)
+from controller.cli.options import DataflowName, StageName
+from controller.cli.session import Session
+from controller.terminal import Cell, age, bytes_text, print_items, print_text
 
 RUNS_SHOWN = 10
 _PHASES = ("start", "plan", "job", "assemble", "tidy", "finish")
 
 
-def stage_command(
-    context: typer.Context, dataflow: DataflowName, stage: StageName, json_: AsJson = False
-) -> None:
+def stage_command(session: Session, dataflow: DataflowName, stage: StageName) -> None:
     """Show one stage: why it waits, its queues, the size of its state, its latest runs."""
-    with session(context).connect() as service:
-        answer = service.get("dataflows", dataflow, "stages", stage)
-        answer["states"] = []
-        if answer["code"] is not None and not answer["code"]["drift"]:
-            states = service.get("dataflows", dataflow, "stages", stage, "states")
-            answer["states"] = states["items"]
-        answer["runs"] = service.get(
-            "runs", dataflow=dataflow, stage=stage, status="COMMITTED", limit=RUNS_SHOWN
-        )["items"]
-    if json_:
-        print_json(answer)
-        return
+    at, rest = ("dataflows", dataflow, "stages", stage), session.rest
+    answer = rest.get(*at)
+    answer["states"] = []
+    if answer["code"] is not None and not answer["code"]["drift"]:
+        answer["states"] = rest.get(*at, "states")["items"]
+    asked = {"dataflow": dataflow, "stage": stage, "status": "COMMITTED", "limit": RUNS_SHOWN}
+    answer["runs"] = rest.get("runs", **asked)["items"]
+    session.exit_if_json(answer)
     _print_head(answer)
     _print_inputs(answer)
     _print_lookups(answer)
@@ -70,37 +56,26 @@ def _print_head(answer: dict[str, Any]) -> None:
 
 
 def _print_inputs(answer: dict[str, Any]) -> None:
-    rows = [
-        (
-            one["input"],
-            one["flow"],
-            one["unread"],
-            one["records"],
-            bytes_text(one["bytes"]),
-            _limit(answer["limits"].get(one["input"])),
-        )
-        for one in answer["stage"]["queues"]
-    ]
-    columns = ("input", "flow", "unread", "records", "size", "limit")
+    columns: dict[str, Cell] = {
+        **{name: name for name in ("input", "flow", "unread", "records")},
+        "size": (bytes_text, "bytes"),
+        "limit": lambda one: _limit(answer["limits"].get(one["input"])),
+    }
     print_text("\ninputs", "bold")
-    print_table(columns, rows, empty="no queue of its own")
+    print_items(answer["stage"]["queues"], columns, empty="no queue of its own")
 
 
 def _print_lookups(answer: dict[str, Any]) -> None:
-    rows = [
-        (
-            one["name"],
-            one["table"],
-            ", ".join(one["by"]) or "every group has all records",
-            "yes" if one["wakes"] else "no",
-            _moment(answer["moments"].get(one["name"])),
-        )
-        for one in answer["stage"]["lookups"]
-    ]
-    if rows:
+    columns: dict[str, Cell] = {
+        "look-up": "name",
+        "table": "table",
+        "by": lambda one: ", ".join(one["by"]) or "every group has all records",
+        "changes call groups": lambda one: "yes" if one["wakes"] else "no",
+        "last run read": lambda one: _moment(answer["moments"].get(one["name"])),
+    }
+    if lookups := answer["stage"]["lookups"]:
         print_text("\nlook-ups", "bold")
-        columns = ("look-up", "table", "by", "changes call groups", "last run read")
-        print_table(columns, rows, empty="")
+        print_items(lookups, columns)
 
 
 def _moment(moment: dict[str, Any] | None) -> str:
@@ -132,21 +107,17 @@ def _print_states(states: list[dict[str, Any]]) -> None:
 
 
 def _print_runs(runs: list[dict[str, Any]], stage: str) -> None:
-    rows = [
-        (
-            run["epoch"],
-            run["id"],
-            _figure(run, stage, "records_in"),
-            _figure(run, stage, "groups"),
-            _hits(run["figures"]),
-            age(run["seconds"]),
-            *(_seconds(run["phases"], name) for name in _PHASES),
-        )
-        for run in runs
-    ]
-    columns = ("epoch", "run", "in", "groups", "by index", "took", *_PHASES)
+    columns: dict[str, Cell] = {
+        "epoch": "epoch",
+        "run": "id",
+        "in": lambda run: _figure(run, stage, "records_in"),
+        "groups": lambda run: _figure(run, stage, "groups"),
+        "by index": (_hits, "figures"),
+        "took": (age, "seconds"),
+        **{name: (partial(_seconds, name=name), "phases") for name in _PHASES},
+    }
     print_text("\nlatest runs", "bold")
-    print_table(columns, rows, empty="none yet")
+    print_items(runs, columns, empty="none yet")
 
 
 def _figure(run: dict[str, Any], stage: str, name: str) -> Any:

@@ -11,10 +11,11 @@ from cbp.errors.counts import format_count
 from cbp.model.schedule.priority import NORMAL
 from controller.cli.dataflows.register import uncorrectable_line
 from controller.cli.maintenance.scrub import folders
+from controller.cli.options import DataflowName, complete_dataflows
 from controller.cli.records.set_aside import print_set_aside
-from controller.cli.session import AsJson, DataflowName, complete_dataflows, fetch, session
+from controller.cli.session import Session
 from controller.settings import Settings
-from controller.terminal import age, bytes_text, clock, print_json, print_table, print_text
+from controller.terminal import Cell, age, bytes_text, clock, print_items, print_table, print_text
 
 _STATUSES = {"up_to_date": 0, "catching_up": 3, "stuck": 4}
 """Exit status by freshness, which `cbp.model.schedule.freshness` judges."""
@@ -27,73 +28,56 @@ REASON_LENGTH_MAX = 15
 
 
 def status_command(
-    context: typer.Context,
+    session: Session,
     dataflow: Annotated[
         str | None,
         typer.Argument(help="Show the stages of this dataflow.", autocompletion=complete_dataflows),
     ] = None,
-    json_: AsJson = False,
 ) -> None:
     """Show whether all dataflows are up to date, or one of them with its stages.
 
     Exit status: 0 if every stage has applied every file that arrived; 3 if the service is still
     catching up; 4 if an operator is needed; 1 if the service did not answer.
     """
-    with session(context).connect() as service:
-        answer = (
-            service.get("dataflows") if dataflow is None else service.get("dataflows", dataflow)
-        )
-        answer["freshness"] = service.get("freshness", dataflow=dataflow)
-        answer["instance"] = service.get("leader")
-        if dataflow is not None and not answer["definition_problem"]:
-            answer["folders"] = service.get("dataflows", dataflow, "sources")["items"]
-            answer["rebuilds"] = service.get("dataflows", dataflow, "rebuilds")
-            answer["reach"] = service.get("dataflows", dataflow, "reach")
-    if json_:
-        print_json(answer)
+    rest, of = session.rest, ("dataflows", *([] if dataflow is None else [dataflow]))
+    answer = rest.get(*of)
+    answer["freshness"] = rest.get("freshness", dataflow=dataflow)
+    answer["instance"] = rest.get("leader")
+    if dataflow is not None and not answer["definition_problem"]:
+        answer["folders"] = rest.get(*of, "sources")["items"]
+        answer["rebuilds"] = rest.get(*of, "rebuilds")
+        answer["reach"] = rest.get(*of, "reach")
+    status = _STATUSES[answer["freshness"]["state"]]
+    session.exit_if_json(answer, status=status)
+    _print_leader(answer["instance"])
+    if dataflow is None:
+        _print_dataflows(answer, session.settings)
     else:
-        _print_leader(answer["instance"])
-        if dataflow is None:
-            _print_dataflows(answer, session(context).settings)
-        else:
-            _print_stages(answer)
-        summaries = answer["items"] if dataflow is None else [answer["summary"]]
-        _print_freshness(answer["freshness"], summaries)
-    if status := _STATUSES[answer["freshness"]["state"]]:
+        _print_stages(answer)
+    summaries = answer["items"] if dataflow is None else [answer["summary"]]
+    _print_freshness(answer["freshness"], summaries)
+    if status:
         raise typer.Exit(status)
 
 
-def waiting_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
+def waiting_command(session: Session, dataflow: DataflowName) -> None:
     """Show why each stage of a dataflow waits, and the queues at its inputs."""
-    answer = fetch(context, json_, "dataflows", dataflow, "waiting")
+    answer = session.fetch("dataflows", dataflow, "waiting")
     for item in answer["items"]:
         kind = item["kind"] or "ready"
         print_text(f"{item['stage']}: {kind}, since {clock(item['since'])}")
         print_text(f"  {item['words'] or 'can start at the next tick'}")
-    columns = ("stage", "input", "flow", "unread", "records", "kept", "framing", "open frame")
-    rows = [
-        (
-            item["stage"],
-            one["input"],
-            one["flow"],
-            one["unread"],
-            one["records"],
-            one["kept"],
-            one["framing"],
-            _frame(one["open_frame"]),
-        )
-        for item in answer["items"]
-        for one in item["inputs"]
-    ]
-    print_table(columns, rows, empty="no inputs")
+    names = ("stage", "input", "flow", "unread", "records", "kept", "framing")
+    columns: dict[str, Cell] = {name: name for name in names}
+    columns["open frame"] = (_frame, "open_frame")
+    inputs = [{**one, "stage": item["stage"]} for item in answer["items"] for one in item["inputs"]]
+    print_items(inputs, columns, empty="no inputs")
 
 
 def _frame(frame: dict[str, Any] | None) -> str:
-    return (
-        "-"
-        if frame is None
-        else f"{frame['framing_key']} ({format_count(frame['records'], 'record')})"
-    )
+    if frame is None:
+        return "-"
+    return f"{frame['framing_key']} ({format_count(frame['records'], 'record')})"
 
 
 def _print_leader(instance: dict[str, Any]) -> None:
@@ -107,8 +91,7 @@ def _print_leader(instance: dict[str, Any]) -> None:
 def _print_freshness(freshness: dict[str, Any], summaries: Iterable[dict[str, Any]]) -> None:
     """Print the verdict as the last line, after the remaining work.
 
-    Args:
-        summaries: The dataflows. One can be up to date and fail, since sinks are not judged.
+    A dataflow can be up to date and fail, as its summary says, since sinks are not judged.
     """
     for trouble in freshness["service"]:
         print_text(trouble, "red")
@@ -131,29 +114,24 @@ def _print_freshness(freshness: dict[str, Any], summaries: Iterable[dict[str, An
         print_text(f"up to date: {name}", "green")
         return
     of_all = f"{len(behind)} of {format_count(len(judged), 'dataflow')}"
-    then = "the service is catching up"
-    if freshness["state"] == "stuck":
-        then = "an operator is needed"
+    stuck = freshness["state"] == "stuck"
+    then = "an operator is needed" if stuck else "the service is catching up"
     print_text(f"not up to date: {of_all}; {then}", "yellow")
 
 
 def _print_dataflows(answer: dict[str, Any], settings: Settings) -> None:
     items = answer["items"]
     fresh = {one["dataflow"]: one["state"] for one in answer["freshness"]["dataflows"]}
-    columns = ("dataflow", "state", "lag", "queued", "records", "last success", "failures")
-    rows = [
-        (
-            item["name"],
-            _state_or_drain(item, fresh.get(item["name"], "")),
-            age(item["lag_seconds"]),
-            item["queued_increments"],
-            item["queued_records"],
-            clock(item["last_success_at"]),
-            item["failures"],
-        )
-        for item in items
-    ]
-    print_table(columns, rows, empty=_nothing_known(settings))
+    columns: dict[str, Cell] = {
+        "dataflow": "name",
+        "state": lambda item: _state_or_drain(item, fresh.get(item["name"], "")),
+        "lag": (age, "lag_seconds"),
+        "queued": "queued_increments",
+        "records": "queued_records",
+        "last success": (clock, "last_success_at"),
+        "failures": "failures",
+    }
+    print_items(items, columns, empty=_nothing_known(settings))
     for item in items:
         for failing in item["failing"]:
             print_text(f"{item['name']}.{failing['stage']}: {_failure(failing)}", "red")
@@ -161,9 +139,7 @@ def _print_dataflows(answer: dict[str, Any], settings: Settings) -> None:
             print_text(f"{item['name']}: {trouble}", "red")
         if _says_more(item):
             print_text(f"{item['name']}: {item['problem']}", "red")
-        _print_quarantined(item)
-        _print_rejected(item)
-        print_set_aside(item)
+        _print_not_applied(item)
 
 
 def _troubles(summary: dict[str, Any]) -> list[str]:
@@ -176,8 +152,8 @@ def _says_more(summary: dict[str, Any]) -> bool:
 
     A service of an earlier release does not say what the problem is about: then it may be.
     """
-    is_outside = summary.get("problem_code") == "outside"
-    return bool(summary["problem"] and not summary["failing"] and not is_outside)
+    is_known = summary["failing"] or summary.get("problem_code") == "outside"
+    return bool(summary["problem"] and not is_known)
 
 
 def _state_or_drain(summary: dict[str, Any], freshness: str) -> str:
@@ -189,19 +165,17 @@ def _state_or_drain(summary: dict[str, Any], freshness: str) -> str:
     return freshness.replace("_", " ") if state == "ok" and freshness else state
 
 
-def _print_quarantined(summary: dict[str, Any]) -> None:
+def _print_not_applied(summary: dict[str, Any]) -> None:
+    """Print how many files and records were refused, rejected or set aside, and how to see them."""
     name = summary["name"]
     for source, files in summary["quarantined"].items():
         what = format_count(files, "file is", "files are")
         where = f"cbp quarantine list {name} {source}"
         print_text(f"{name}.{source}: {what} in quarantine (see: {where})", "red")
-
-
-def _print_rejected(summary: dict[str, Any]) -> None:
-    name = summary["name"]
     for source, records in summary["rejected"].items():
         what = format_count(records, "record was", "records were")
         print_text(f"{name}.{source}: {what} rejected (see: cbp rejects {name} {source})", "yellow")
+    print_set_aside(summary)
 
 
 def _failure(failing: dict[str, Any]) -> str:
@@ -233,9 +207,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
     print_text(f"{summary['name']} (version {summary['version']}): {state}")
     if answer["definition_problem"]:
         print_text(answer["definition_problem"], "red")
-    _print_quarantined(summary)
-    _print_rejected(summary)
-    print_set_aside(summary)
+    _print_not_applied(summary)
     _print_stage_table(answer["stages"])
     for stage in answer["stages"]:
         _print_rebuild(summary["name"], stage)
@@ -243,20 +215,16 @@ def _print_stages(answer: dict[str, Any]) -> None:
     print_newer_files(answer["stages"], answer.get("rebuilds", {"items": ()})["items"])
     reach = answer.get("reach", {"sources": ()})
     kept = {one["source"]: _kept_from(one) for one in reach["sources"]}
-    print_table(
-        ("source", "format", "duplicates", "inputs kept", "up to", "set by", "kept since"),
-        [
-            (
-                one["name"],
-                one["format"],
-                one["duplicates"],
-                *_keep(one["keep"]),
-                kept.get(one["name"], "-"),
-            )
-            for one in answer["sources"]
-        ],
-        empty="no sources",
-    )
+    columns: dict[str, Cell] = {
+        "source": "name",
+        "format": "format",
+        "duplicates": "duplicates",
+        "inputs kept": lambda one: age(one["keep"]["hours"] * 3600),
+        "up to": (_most, "keep"),
+        "set by": lambda one: f"the {one['keep']['by']}",
+        "kept since": lambda one: kept.get(one["name"], "-"),
+    }
+    print_items(answer["sources"], columns, empty="no sources")
     for one in answer["sources"]:
         if one["uncorrectable"]:
             print_text(uncorrectable_line(one), "yellow")
@@ -287,34 +255,18 @@ def _print_stages(answer: dict[str, Any]) -> None:
 
 def _print_stage_table(stages: list[dict[str, Any]]) -> None:
     """Print a row for each stage; reasons stand in their column if all are short."""
-    columns: tuple[str, ...] = (
-        "stage",
-        "state",
-        "epoch",
-        "lag",
-        "queued",
-        "failures",
-        "last success",
-        "why",
-    )
+    columns: dict[str, Cell] = {
+        "stage": lambda one: ("" if one["runs_with"] == one["name"] else "+ ") + one["name"],
+        "state": _state,
+        "epoch": "epoch",
+        "lag": (age, "lag_seconds"),
+        "queued": lambda one: sum(queue["increments"] for queue in one["queues"]),
+        "failures": "failures",
+        "last success": (clock, "last_success_at"),
+    }
     reasons = {one["name"]: one["waiting"] for one in stages if one["waiting"]}
     below = any(len(reason) > REASON_LENGTH_MAX for reason in reasons.values())
-    rows: list[tuple[Any, ...]] = [
-        (
-            stage["name"] if stage["runs_with"] == stage["name"] else f"+ {stage['name']}",
-            _state(stage),
-            stage["epoch"],
-            age(stage["lag_seconds"]),
-            sum(queue["increments"] for queue in stage["queues"]),
-            stage["failures"],
-            clock(stage["last_success_at"]),
-            stage["waiting"],
-        )
-        for stage in stages
-    ]
-    if below:
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    print_table(columns, rows, empty="no stages")
+    print_items(stages, columns if below else columns | {"why": "waiting"}, empty="no stages")
     for name, reason in reasons.items() if below else ():
         print_text(f"{name}: {reason}")
 
@@ -357,11 +309,8 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
             text = f"the last rebuild failed at {clock(job['ended_at'])} (see: cbp rebuild"
             print_text(f"{text} {dataflow} --list)", "yellow")
     if rebuilds["back_until"]:
-        until = clock(rebuilds["back_until"])
-        print_text(
-            f"the tables from before the swap are kept until {until} (to show them: cbp rebuild "
-            f"{dataflow} --back)"
-        )
+        until, show = clock(rebuilds["back_until"]), f"cbp rebuild {dataflow} --back"
+        print_text(f"the tables from before the swap are kept until {until} (to show them: {show})")
     for one in answer.get("reach", {"sources": ()})["sources"]:
         if not one["complete"]:
             print_text(
@@ -379,12 +328,14 @@ def _kept_from(reach: dict[str, Any]) -> str:
 def print_newer_files(stages: Iterable[dict[str, Any]], rebuilds: Iterable[dict[str, Any]]) -> None:
     """Print which stages run other code than their files have, and until when.
 
-    Args:
-        stages: Answers for stages, with their `newer_files`.
-        rebuilds: Jobs that build tables beside; one that has not ended may have the new code.
+    A rebuild that has not ended may have the new code.
     """
     built = any(not job["ended"] for job in rebuilds)
-    for file, names in _newer_files(stages).items():
+    files: dict[str, list[str]] = {}
+    for stage in stages:
+        for file in stage["newer_files"]:
+            files.setdefault(file, []).append(stage["name"])
+    for file, names in files.items():
         run, wait = ("runs", "waits") if len(names) == 1 else ("run", "wait")
         then = f"until the service restarts, and then {wait} until you register again"
         if built:
@@ -396,23 +347,10 @@ def print_newer_files(stages: Iterable[dict[str, Any]], rebuilds: Iterable[dict[
         )
 
 
-def _newer_files(stages: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
-    """Return which stages have code in each file that has changed on disk."""
-    files: dict[str, list[str]] = {}
-    for stage in stages:
-        for file in stage["newer_files"]:
-            files.setdefault(file, []).append(stage["name"])
-    return files
-
-
 def _state(stage: dict[str, Any]) -> str:
     """Return the state of a stage, with its priority unless that is normal."""
     state, priority = stage["state"].replace("_", " "), stage["priority"]
     return str(state) if priority == NORMAL else f"{state}, {priority}"
-
-
-def _keep(keep: dict[str, Any]) -> tuple[str, str, str]:
-    return age(keep["hours"] * 3600), _most(keep), f"the {keep['by']}"
 
 
 def _most(keep: dict[str, Any]) -> str:

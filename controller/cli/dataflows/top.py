@@ -11,8 +11,9 @@ import select
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -22,8 +23,9 @@ from rich.text import Text
 
 from cbp.errors import CbpError
 from cbp.errors.counts import format_count
-from controller.cli.session import AsJson, complete_dataflows, session
-from controller.terminal import age, clock, print_json, print_table, print_text, text
+from controller.cli.options import complete_dataflows
+from controller.cli.session import Session
+from controller.terminal import Cell, age, clock, print_items, print_text, text
 
 Every = Annotated[
     float, typer.Option("--every", min=0.2, max=3600, help="Seconds between two refreshes.")
@@ -37,31 +39,21 @@ _STOP_KEYS = ("q", "Q", "\x03", "\x04")
 
 
 def top_command(
-    context: typer.Context,
+    session: Session,
     dataflow: Annotated[
         str | None, typer.Argument(help="Only this dataflow.", autocompletion=complete_dataflows)
     ] = None,
     every: Every = 2.0,
     once: Once = False,
-    json_: AsJson = False,
 ) -> None:
     """Show all dataflows live: stages, queues, runs and newest errors; q ends the display."""
-    with session(context).connect() as service:
-
-        def look() -> Any:
-            return service.get("activity", dataflow=dataflow)
-
-        if json_:
-            print_json(look())
-        elif once or not (sys.stdout.isatty() and sys.stdin.isatty()):
-            print_activity(look(), Console(highlight=False))
-        else:
-            with Live(screen=True, auto_refresh=False) as live, _keys() as wait_for_key:
-
-                def show(drawn: Text) -> None:
-                    live.update(drawn, refresh=True)
-
-                refresh(look, show, wait_for_key, every=every, size=lambda: live.console.size)
+    look = partial(session.fetch, "activity", dataflow=dataflow)
+    if session.as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty()):
+        print_activity(look(), Console(highlight=False))
+        return
+    with Live(screen=True, auto_refresh=False) as live, _keys() as wait_for_key:
+        show = partial(live.update, refresh=True)
+        refresh(look, show, wait_for_key, every=every, size=lambda: live.console.size)
 
 
 def refresh(
@@ -77,7 +69,6 @@ def refresh(
     Args:
         look: Returns the activity; its errors are shown, and it is called again.
         wait_for_key: Waits for this many seconds; returns the pressed key, or `""`.
-        every: Seconds between two refreshes.
         size: Returns columns and lines of the terminal.
     """
     key = ""
@@ -108,22 +99,22 @@ def draw(answer: Mapping[str, Any], width: int, height: int) -> Text:
 def print_activity(answer: Mapping[str, Any], console: Console) -> None:
     """Print an activity: dataflows, their stages, runs under way, newest errors."""
     print_text(f"cbp top, {clock(answer['at'])}", "dim", console=console)
-    stages = [(one["summary"], stage) for one in answer["dataflows"] for stage in one["stages"]]
-    rows = [
-        (
-            f"{summary['name']}.{stage['name']}",
-            stage["state"] if summary["desired"] in ("running", "draining") else summary["desired"],
-            stage["epoch"],
-            stage["queued_increments"],
-            stage["queued_records"],
-            age(stage["lag_seconds"]),
-            stage["failures"],
-        )
-        for summary, stage in stages
+    stages = [
+        {**stage, "summary": one["summary"]}
+        for one in answer["dataflows"]
+        for stage in one["stages"]
     ]
-    columns = ("stage", "state", "epoch", "waits", "records", "lag", "failures")
+    columns: dict[str, Cell] = {
+        "stage": lambda one: f"{one['summary']['name']}.{one['name']}",
+        "state": _state,
+        "epoch": "epoch",
+        "waits": "queued_increments",
+        "records": "queued_records",
+        "lag": (age, "lag_seconds"),
+        "failures": "failures",
+    }
     optional = ("failures", "records", "epoch")
-    print_table(columns, rows, empty="no dataflow yet", optional=optional, console=console)
+    print_items(stages, columns, empty="no dataflow yet", optional=optional, console=console)
     if answer["left_out"]:
         print_text(f"and {format_count(answer['left_out'], 'dataflow')} more", console=console)
     for one in answer["dataflows"]:
@@ -131,54 +122,37 @@ def print_activity(answer: Mapping[str, Any], console: Console) -> None:
             said = f"{one['summary']['name']}: {one['summary']['problem']}"
             print_text(said, "red", console=console)
     print_text("", console=console)
-    _print_running(answer, console)
+    columns = {
+        "run": "id",
+        "stage": lambda run: f"{run['dataflow']}.{'+'.join(run['stages'])}",
+        "epoch": "epoch",
+        "since": (clock, "started_at"),
+        "phase": (_phase, "phases"),
+        "reads": lambda run: sum(map(len, run["read"].values())),
+    }
+    optional = ("reads", "run", "epoch")
+    running = answer["running"]
+    print_items(running, columns, empty="nothing runs", optional=optional, console=console)
     print_text("", console=console)
-    errors = [
-        (
-            clock(one["at"]),
-            f"{one['dataflow']}.{one['stage']}",
-            one["epoch"],
-            (one["error"] or {}).get("error_code", ""),
-            (one["error"] or {}).get("message", ""),
-        )
-        for one in answer["errors"]
-    ]
-    print_table(
-        ("failed at", "stage", "epoch", "error", "message"),
-        errors,
-        empty="no run has failed",
-        optional=("message", "epoch"),
-        console=console,
-    )
+    columns = {
+        "failed at": (clock, "at"),
+        "stage": lambda one: f"{one['dataflow']}.{one['stage']}",
+        "epoch": "epoch",
+        "error": (lambda error: (error or {}).get("error_code", ""), "error"),
+        "message": (lambda error: (error or {}).get("message", ""), "error"),
+    }
+    errors, none = answer["errors"], "no run has failed"
+    print_items(errors, columns, empty=none, optional=("message", "epoch"), console=console)
 
 
-def _print_running(answer: Mapping[str, Any], console: Console) -> None:
-    rows = [
-        (
-            run["id"],
-            f"{run['dataflow']}.{'+'.join(run['stages'])}",
-            run["epoch"],
-            clock(run["started_at"]),
-            _phase(run),
-            sum(len(indexes) for indexes in run["read"].values()),
-        )
-        for run in answer["running"]
-    ]
-    print_table(
-        ("run", "stage", "epoch", "since", "phase", "reads"),
-        rows,
-        empty="nothing runs",
-        optional=("reads", "run", "epoch"),
-        console=console,
-    )
+def _state(stage: Mapping[str, Any]) -> str:
+    desired = str(stage["summary"]["desired"])
+    return str(stage["state"]) if desired in ("running", "draining") else desired
 
 
-def _phase(run: Mapping[str, Any]) -> str:
+def _phase(phases: Sequence[Mapping[str, Any]]) -> str:
     """Return the phase of a run, and its number."""
-    if not run["phases"]:
-        return "-"
-    last = run["phases"][-1]
-    return f"{last['name']} ({len(run['phases'])})"
+    return f"{phases[-1]['name']} ({len(phases)})" if phases else "-"
 
 
 @contextmanager

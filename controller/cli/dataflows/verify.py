@@ -1,9 +1,6 @@
-"""The command `cbp verify`: recompute a dataflow from its input, and compare every table.
+"""The commands `cbp verify`, `cbp verifications` and `cbp differences`.
 
-The commands `cbp verifications` and `cbp differences`: what earlier verifications found.
-
-cbp verifications clicks       the last ones, newest first
-cbp differences v0123456789ab  record by record, value by value
+A verification recomputes a dataflow from its input, and compares every table.
 """
 
 from __future__ import annotations
@@ -13,29 +10,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from cbp.client import Client, Verification
+from cbp.client import Verification
 from cbp.errors.counts import format_count
+from controller.cli.options import DataflowName, Paging, Period
 from controller.cli.progress import progress_bar
-from controller.cli.session import (
-    AsJson,
-    Cursor,
-    DataflowName,
-    Limit,
-    Since,
-    Until,
-    fetch,
-    session,
-)
-from controller.terminal import (
-    Cell,
-    age,
-    clock,
-    print_items,
-    print_json,
-    print_more,
-    print_table,
-    print_text,
-)
+from controller.cli.session import Session
+from controller.terminal import Cell, age, clock, print_items, print_more, print_table, print_text
 
 ErrorCode = Annotated[str | None, typer.Option(help="Only those with this error code.")]
 
@@ -44,6 +24,8 @@ UNFINISHED = 3
 
 UNDECIDED = 4
 """Exit status of a verification in which nothing differs, but not everything could be compared."""
+
+_STATUSES = {"equal": 0, "timed_out": UNFINISHED, "cancelled": UNFINISHED, "undecided": UNDECIDED}
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)\Z")
@@ -67,13 +49,12 @@ Twice = Annotated[bool, typer.Option("--twice", help="Recompute twice even if no
 
 
 def verify_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     time_limit: TimeLimit = "10m",
     split: Split = "increments",
     engine: Engine = "direct",
     twice: Twice = False,
-    json_: AsJson = False,
 ) -> None:
     """Recompute a dataflow from its retained input, and compare every table.
 
@@ -81,27 +62,19 @@ def verify_command(
     it was cancelled or ran out of time without a difference so far; 4 if no table differs, but one
     is undecided: it could not be compared, or not from its first epoch on.
     """
-    with session(context).connect() as service:
-        verified = _verify(
-            Client.over(service),
-            dataflow,
-            hidden=json_,
-            split="at_once" if split == "at-once" else "increments",
-            engine=engine,
-            twice=twice,
-            seconds_max=seconds_of(time_limit),
-        )
-    answer = dict(verified.answer)
-    if json_:
-        print_json(answer)
-    else:
-        _print(answer)
-    if verified.status in ("timed_out", "cancelled"):
-        raise typer.Exit(UNFINISHED)
-    if verified.status == "undecided":
-        raise typer.Exit(UNDECIDED)
-    if verified.status != "equal":
-        raise typer.Exit(1)
+    verified = _verify(
+        session,
+        dataflow,
+        split="at_once" if split == "at-once" else "increments",
+        engine=engine,
+        twice=twice,
+        seconds_max=seconds_of(time_limit),
+    )
+    status = _STATUSES.get(verified.status, 1)
+    session.exit_if_json(verified, status=status)
+    _print(dict(verified.answer))
+    if status:
+        raise typer.Exit(status)
 
 
 def seconds_of(text: str) -> float:
@@ -113,21 +86,21 @@ def seconds_of(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _verify(client: Client, dataflow: str, *, hidden: bool, **asked: Any) -> Verification:
+def _verify(session: Session, dataflow: str, **asked: Any) -> Verification:
     """Show a progress bar until the verification ends; an interrupt cancels it."""
     seen = list[str]()
-    with progress_bar(hidden=hidden) as show:
+    with progress_bar(hidden=session.as_json) as show:
 
         def report(verification: Verification) -> None:
             seen.append(verification.id)
-            show(verification.answer)
+            show(verification)
 
         try:
-            return client.verify(dataflow, report=report, **asked)
+            return session.client.verify(dataflow, report=report, **asked)
         except KeyboardInterrupt:  # the client has cancelled it
             if not seen:
                 raise
-            return client.verification(seen[-1])
+            return session.client.verification(seen[-1])
 
 
 def _print(answer: dict[str, Any]) -> None:
@@ -207,27 +180,21 @@ OfTable = Annotated[
 
 
 def verifications_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     cancel: Annotated[
         str | None, typer.Option(metavar="ID", help="Cancel this verification.")
     ] = None,
     error_code: ErrorCode = None,
-    since: Since = None,
-    until: Until = None,
-    json_: AsJson = False,
+    period: Period = Period(),
 ) -> None:
     """List the last verifications of a dataflow, newest first; a restart keeps the last 20."""
-    with session(context).connect() as service:
-        if cancel is not None:
-            ended = Client.over(service).cancel_verification(cancel)
-            print_json(ended.answer) if json_ else print_text(f"{cancel} is cancelled")
-            return
-        asked = {"error_code": error_code, "since": since, "until": until}
-        answer = service.get("dataflows", dataflow, "verifications", **asked)
-    if json_:
-        print_json(answer)
+    if cancel is not None:
+        ended = session.client.cancel_verification(cancel)
+        session.report(ended, f"{cancel} is cancelled", "")
         return
+    at = ("dataflows", dataflow, "verifications")
+    answer = session.fetch(*at, error_code=error_code, **period)
     columns: dict[str, Cell] = {
         "id": "id",
         "began": (clock, "began_at"),
@@ -239,24 +206,10 @@ def verifications_command(
 
 
 def differences_command(
-    context: typer.Context,
-    verification: Id,
-    table: OfTable = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    json_: AsJson = False,
+    session: Session, verification: Id, table: OfTable = None, paging: Paging = Paging(limit=50)
 ) -> None:
     """Show the keys that differ, with the expected and the actual value of each column."""
-    answer = fetch(
-        context,
-        json_,
-        "verifications",
-        verification,
-        "differences",
-        table=table,
-        limit=limit,
-        cursor=cursor,
-    )
+    answer = session.fetch("verifications", verification, "differences", table=table, **paging)
     if not answer["items"]:
         print_text("no differing keys are stored for this verification", "dim")
     for one in answer["items"]:

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.cli.session import AsJson, session
-from controller.terminal import Cell, clock, print_items, print_json, print_text
+from controller.cli.session import Session
+from controller.terminal import Cell, clock, print_items, print_text
 
 NO_CHANNEL = (
     "no channel for alerts is configured: set CBP_ALERT_WEBHOOK_URL, or CBP_ALERT_EMAIL_TO and "
@@ -21,42 +21,30 @@ NO_CHANNEL = (
 
 
 def alerts_command(
-    context: typer.Context,
+    session: Session,
     test: Annotated[
         bool, typer.Option("--test", help="Send a test message by every channel.")
     ] = False,
-    json_: AsJson = False,
 ) -> None:
     """Show firing alerts and whether they were sent; exits with 1 if a test fails."""
-    with session(context).client() as client:
-        answer = client.test_alerts() if test else client.rest.get("alerts")
-    if json_:
-        print_json(answer)
-    elif test:
+    answer = session.client.test_alerts() if test else session.rest.get("alerts")
+    status = int(test and any(one["error"] for one in answer["deliveries"]))
+    session.exit_if_json(answer, status=status)
+    if test:
         _print_deliveries(answer["deliveries"], empty=NO_CHANNEL)
-    else:
-        _print_standing(answer["standing"])
-        _print_channels(answer["channels"], answer["deliveries"])
-    if test and any(one["error"] for one in answer["deliveries"]):
-        raise typer.Exit(1)
-
-
-def _print_standing(standing: Sequence[Any]) -> None:
+        raise typer.Exit(status)
     columns: dict[str, Cell] = {
         "severity": "severity",
         "since": (clock, "since"),
         "alert": "summary",
         "what to do": "action",
     }
-    print_items(standing, columns, empty="nothing is wrong")
-
-
-def _print_channels(channels: Sequence[str], deliveries: Sequence[Any]) -> None:
-    if not channels:
+    print_items(answer["standing"], columns, empty="nothing is wrong")
+    if answer["channels"]:
+        print_text(f"sent by: {', '.join(answer['channels'])}")
+        _print_deliveries(answer["deliveries"], empty="nothing was sent yet")
+    else:
         print_text(NO_CHANNEL, "dim")
-        return
-    print_text(f"sent by: {', '.join(channels)}")
-    _print_deliveries(deliveries, empty="nothing was sent yet")
 
 
 def _print_deliveries(deliveries: Sequence[Any], *, empty: str) -> None:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-import typer
 from rich.console import Console
 
 from cbp.clock import MACHINE
@@ -31,12 +30,13 @@ from controller.cli.maintenance.machine_checks import (
     check_java,
     check_port_free,
     delta_jars,
+    existing_part,
     needs_encoding,
 )
 from controller.cli.maintenance.scrub import folders, look
-from controller.cli.session import AsJson, Session, session
+from controller.cli.session import Session
 from controller.settings import Settings
-from controller.terminal import print_json, print_table
+from controller.terminal import print_table
 
 READ_SECONDS = 30.0
 """How long tables are read; `cbp scrub` reads all of them."""
@@ -57,26 +57,22 @@ class Check:
     remedy: str = ""
 
 
-def doctor_command(context: typer.Context, json_: AsJson = False) -> None:
+def doctor_command(session: Session) -> None:
     """Check Python, Java, the Delta jars, folders, port, clock, disk and database."""
-    given = session(context)
     with Console(stderr=True).status("checking this machine"):
-        checks = list(examine(given))
-    if json_:
-        print_json({"checks": [asdict(check) for check in checks]})
-    else:
-        rows = [(check.status, check.name, check.found, check.remedy) for check in checks]
-        print_table(("", "check", "found", "what to do"), rows, empty="nothing to check")
+        checks = list(examine(session))
     failed = [check.name for check in checks if check.status == "fail"]
-    if failed and json_:
-        raise typer.Exit(1)  # the document has been printed
+    # With --json the document says what failed: no second one is printed.
+    session.exit_if_json({"checks": [asdict(check) for check in checks]}, status=int(bool(failed)))
+    rows = [(check.status, check.name, check.found, check.remedy) for check in checks]
+    print_table(("", "check", "found", "what to do"), rows, empty="nothing to check")
     if failed:
         raise ChecksFailedError(failed)
 
 
-def examine(given: Session) -> Iterable[Check]:
+def examine(session: Session) -> Iterable[Check]:
     """Yield every check in turn."""
-    settings = given.settings
+    settings = session.settings
     yield _python()
     if settings.engine == "spark":
         yield _tried(
@@ -94,7 +90,7 @@ def examine(given: Session) -> Iterable[Check]:
     yield from _disks(settings)
     yield _tried(
         "port",
-        lambda: check_port_free(settings, given.transport),
+        lambda: check_port_free(settings, session.transport),
         "stop the program that uses it, or choose another port with CBP_PORT",
     )
     yield _tried(
@@ -272,10 +268,8 @@ def _disks(settings: Settings) -> Iterator[Check]:
     """
     seen = set[int]()
     for name, folder in _folders(settings):
-        place = Path(folder)
         with suppress(OSError):  # the check of the folder says that it cannot be read
-            while not place.exists():
-                place = place.parent
+            place = existing_part(Path(folder))
             device = place.stat().st_dev
             if device not in seen:
                 seen.add(device)

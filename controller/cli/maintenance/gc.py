@@ -1,4 +1,4 @@
-"""The commands `cbp gc` and `cbp disk`: remove garbage, or show what would be removed; disk usage.
+"""The commands `cbp gc` and `cbp disk`: remove garbage, or show it; disk usage; reach of input.
 
 cbp gc --dry-run
 cbp gc clicks
@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from cbp.errors.counts import format_count
-from controller.cli.session import AsJson, DataflowName, fetch, session
-from controller.terminal import Cell, bytes_text, clock, print_items, print_json, print_text
+from controller.cli.options import DataflowName
+from controller.cli.session import Session
+from controller.terminal import Cell, bytes_text, clock, print_items, print_text
 
 Name = Annotated[
     str | None, typer.Argument(metavar="[DATAFLOW]", help="Dataflow to collect; by default all.")
@@ -21,8 +22,6 @@ Name = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", "--plan", help="Remove nothing; show what would be removed.")
 ]
-
-
 Reach = Annotated[
     bool,
     typer.Option(
@@ -33,30 +32,22 @@ Reach = Annotated[
 
 
 def gc_command(
-    context: typer.Context,
-    dataflow: Name = None,
-    dry_run: DryRun = False,
-    reach: Reach = False,
-    json_: AsJson = False,
+    session: Session, dataflow: Name = None, dry_run: DryRun = False, reach: Reach = False
 ) -> None:
     """Remove files that are no longer needed, and show why the others stay.
 
     The service does this by itself, in small steps. The settings keep_hours, keep_inputs_hours,
     keep_finished_hours and others set how long files are kept.
     """
-    answers: list[dict[str, Any]] = []
-    with session(context).client() as client:
-        names = [one.name for one in client.dataflows()] if dataflow is None else [dataflow]
-        for name in names:
-            if reach:
-                answers.append(client.rest.get("dataflows", name, "reach"))
-            elif dry_run:
-                answers.append(client.rest.get("dataflows", name, "garbage"))
-            else:
-                answers.append(client.collect(name))
-    if json_:
-        print_json({"items": answers})
-        return
+    client, answers = session.client, list[dict[str, Any]]()
+    names = [one.name for one in client.dataflows()] if dataflow is None else [dataflow]
+    for name in names:
+        if reach or dry_run:
+            what = "reach" if reach else "garbage"
+            answers.append(client.rest.get("dataflows", name, what))
+        else:
+            answers.append(client.collect(name))
+    session.exit_if_json({"items": answers})
     if reach:
         _print_reach(answers)
         return
@@ -95,6 +86,28 @@ def _print_reach(answers: list[dict[str, Any]]) -> None:
         print_text(f"{answer['dataflow']}: a roll-back can go back to position {oldest}")
 
 
+def print_input_reach(session: Session, dataflow: str, source: str = "") -> None:
+    """Print on stderr how far back input is kept, since corrections and rebuilds read it.
+
+    Args:
+        source: The corrected source; `""` means all sources.
+    """
+    if session.as_json:
+        return
+    for one in session.rest.get("dataflows", dataflow, "reach")["sources"]:
+        if one["increments"] and source in ("", one["source"]):
+            kept = format_count(one["increments"], "increment")
+            text, style = f"{one['source']}: all input is kept ({kept})", ""
+            if not one["complete"]:
+                style = "yellow"
+                text = (
+                    f"{one['source']}: input is kept from increment {one['first']:,} on ({kept}, "
+                    f"the first from {clock(one['first_at'])}); operations that need all input "
+                    "are refused"
+                )
+            print_text(text, style, on_stderr=True)
+
+
 def _print_compactions(answers: list[dict[str, Any]]) -> None:
     """Print what was compacted last in each table, if anything was."""
     if compactions := _of_each(answers, "compactions"):
@@ -110,9 +123,9 @@ def _print_compactions(answers: list[dict[str, Any]]) -> None:
         print_items(compactions, columns)
 
 
-def disk_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
+def disk_command(session: Session, dataflow: DataflowName) -> None:
     """Show how many files and bytes each table takes, including all its readable versions."""
-    answer = fetch(context, json_, "dataflows", dataflow, "disk")
+    answer = session.fetch("dataflows", dataflow, "disk")
     columns: dict[str, Cell] = {"place": "place", "files": "files", "size": (bytes_text, "bytes")}
     print_items(answer["items"], columns, empty="nothing is on disk")
     total = f"{format_count(answer['files'], 'file')}, {bytes_text(answer['bytes'])}"

@@ -60,10 +60,7 @@ def check_java() -> str:
 
 
 def delta_jars(spark_conf: Mapping[str, str]) -> str | None:
-    """Return the path of Delta's jar for the installed version.
-
-    `None` if it is not downloaded yet.
-    """
+    """Return the path of Delta's jar for the installed version; `None` if not downloaded yet."""
     for jar in delta_archives(spark_conf):
         if jar.name.startswith("io.delta_delta-spark_"):
             return f"delta-spark {importlib.metadata.version('delta-spark')} in {jar.parent}"
@@ -86,11 +83,7 @@ def delta_archives(spark_conf: Mapping[str, str]) -> list[Path]:
 
 def check_folder(folder: str) -> str:
     """Try the operations of the service in a folder: write, sync, link, rename, remove."""
-    place = Path(folder)
-    made = not place.exists()
-    existing = place
-    while not existing.exists():
-        existing = existing.parent
+    existing = existing_part(Path(folder))
     if os.statvfs(existing).f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, f"the disk of {existing} is mounted read-only")
     if not os.access(existing, os.W_OK | os.X_OK):
@@ -114,7 +107,14 @@ def check_folder(folder: str) -> str:
         for path in (probe, *others):
             with suppress(OSError):  # on a read-only disk this fails as the probe did
                 path.unlink(missing_ok=True)
-    return f"{folder} can be created" if made else f"{folder} works"
+    return f"{folder} works" if Path(folder).exists() else f"{folder} can be created"
+
+
+def existing_part(path: Path) -> Path:
+    """Return a path, or the nearest folder on the way to it that exists."""
+    while not path.exists():
+        path = path.parent
+    return path
 
 
 def needs_encoding(path: str) -> bool:
@@ -135,9 +135,7 @@ def check_port_free(settings: Settings, transport: httpx.BaseTransport | None = 
 
 def check_clock(root: Path, clock: Clock = MACHINE) -> str:
     """Compare the clock with the timestamps of files, and with itself."""
-    place = root
-    while not place.exists():
-        place = place.parent
+    place = existing_part(root)
     now, steady = clock.now().timestamp(), clock.seconds()
     if now < CLOCK_MIN:
         message = f"the clock says {time.strftime('%Y-%m-%d', time.gmtime(now))}: it was never set"

@@ -1,17 +1,11 @@
-"""The command `cbp recover`: show what is open, and rebuild a lost database.
+"""The commands `cbp recover`, `cbp intentions` and `cbp recoveries`.
 
-    cbp recover                  show what is open, and what recovery would do
-    cbp recover --rebuild        fill the database again from the folders beside the tables
-
-A service recovers by itself when it starts. This command only shows that, or replaces a lost
-database. With --rebuild it leads while it works: stop the services first.
-
-The commands `cbp intentions` and `cbp recoveries`: what is open, and what recovery did.
-
+    cbp recover                      what is open, and what a service that starts would recover
+    cbp recover --rebuild            fill a lost database again from the folders beside the tables
     cbp intentions clicks            committed and not yet published, by stage and epoch
     cbp recoveries --dataflow clicks what the last recoveries of the service did
 
-`cbp recover` shows what a service that does not run would have to recover.
+With --rebuild the command leads while it works: stop the services first.
 """
 
 from __future__ import annotations
@@ -28,45 +22,22 @@ import typer
 from rich.progress import MofNCompleteColumn
 
 from cbp.errors.counts import format_count
+from controller.cli.options import DataflowName, DryRun, Paging, Period
 from controller.cli.progress import new_progress
-from controller.cli.session import (
-    AsJson,
-    Cursor,
-    DataflowName,
-    DryRun,
-    Limit,
-    Since,
-    Until,
-    fetch,
-    session,
-)
+from controller.cli.session import Session
 from controller.settings import Settings
-from controller.terminal import (
-    Cell,
-    age,
-    clock,
-    print_items,
-    print_json,
-    print_page,
-    print_table,
-    print_text,
-)
+from controller.terminal import Cell, age, clock, print_items, print_page, print_table, print_text
 
 _SQLITE = "sqlite:///"
 
 Names = Annotated[list[str] | None, typer.Argument(help="Only these dataflows.")]
 Rebuild = Annotated[
-    bool,
-    typer.Option("--rebuild", help="Finish unfinished work, and restore missing dataflows."),
+    bool, typer.Option("--rebuild", help="Finish unfinished work, and restore missing dataflows.")
 ]
 
 
 def recover_command(
-    context: typer.Context,
-    dataflows: Names = None,
-    rebuild: Rebuild = False,
-    dry_run: DryRun = False,
-    json_: AsJson = False,
+    session: Session, dataflows: Names = None, rebuild: Rebuild = False, dry_run: DryRun = False
 ) -> None:
     """Show work that a crash left unfinished, and dataflows that the database lacks.
 
@@ -74,18 +45,21 @@ def recover_command(
     restores missing dataflows from their folders; stop the service first. Deleted dataflows whose
     tables were kept are restored, too, unless you name the dataflows to restore.
     """
-    settings = session(context).settings
+    settings = session.settings
     if dry_run or not rebuild:
-        with _looking(settings) as store:
-            outlooks = _chosen(_outlooks(store, settings), dataflows)
-        _print(outlooks, as_json=json_)
+        outlooks = _chosen(_outlooks(settings), dataflows)
+        session.exit_if_json({"items": [_document(one) for one in outlooks]})
+        _print(outlooks)
         return
+    from controller.store.database.damage import put_damaged_aside  # loads SQLAlchemy
+
     with _umask_of(settings):
-        _put_damaged_aside(settings, quiet=json_)
-        before, rebuilt = _rebuild(settings, dataflows or (), hidden=json_)
-    if json_:
-        print_json({"rebuilt": rebuilt, "recovered": [_document(one) for one in before]})
-        return
+        moved = put_damaged_aside(settings.database_url)
+        if moved is not None and not session.as_json:
+            aside, why = moved
+            print_text(f"the database was damaged ({why}) and was moved to {aside}", "yellow")
+        before, rebuilt = _rebuild(settings, dataflows or (), hidden=session.as_json)
+    session.exit_if_json({"rebuilt": rebuilt, "recovered": [_document(one) for one in before]})
     steps = sum(outlook.steps for outlook in before)
     names = ", ".join(rebuilt) or "none was lost"
     indexed = format_count(steps, "record or increment", "records and increments")
@@ -101,16 +75,6 @@ def _umask_of(settings: Settings) -> Iterator[None]:
         yield
     finally:
         os.umask(before)
-
-
-def _put_damaged_aside(settings: Settings, *, quiet: bool) -> None:
-    """Move a damaged database aside, so that a new one can be made."""
-    from controller.store.database.damage import put_damaged_aside  # loads SQLAlchemy
-
-    moved = put_damaged_aside(settings.database_url)
-    if moved is not None and not quiet:
-        aside, why = moved
-        print_text(f"the database was damaged ({why}) and was moved to {aside}", "yellow")
 
 
 def _rebuild(
@@ -139,34 +103,25 @@ def _rebuild(
     return before, rebuilt
 
 
-@contextmanager
-def _looking(settings: Settings) -> Iterator[Any]:
-    """Open the database for reading; a missing file is not created."""
+def _outlooks(settings: Settings) -> list[Any]:
+    """Read what recovery would do; a database that is missing is not created."""
+    from cbp.engine.storage.files import files_for
+    from controller.loop.reading.recovery_preview import preview_recovery
     from controller.store.base import open_store
 
-    url = settings.database_url
+    url, tables = settings.database_url, settings.tables
     with tempfile.TemporaryDirectory(prefix="cbp-recover-") as scratch:
         if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists():
             url = f"{_SQLITE}{scratch}/empty.db"
         with closing(open_store(url, exclusive=False)) as store:
-            yield store
-
-
-def _outlooks(store: Any, settings: Settings) -> list[Any]:
-    from cbp.engine.storage.files import files_for
-    from controller.loop.reading.recovery_preview import preview_recovery
-
-    return preview_recovery(store, files_for(settings.tables), settings.tables.rstrip("/"))
+            return preview_recovery(store, files_for(tables), tables.rstrip("/"))
 
 
 def _chosen(outlooks: Sequence[Any], names: Sequence[str] | None) -> list[Any]:
     return [one for one in outlooks if not names or one.dataflow in names]
 
 
-def _print(outlooks: Sequence[Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"items": [_document(one) for one in outlooks]})
-        return
+def _print(outlooks: Sequence[Any]) -> None:
     rows = [(one.dataflow, "yes" if one.known else "no", _words(one)) for one in outlooks]
     print_table(("dataflow", "in the database", "what recovery does"), rows, empty="no dataflow")
     if any(not one.known for one in outlooks):
@@ -202,17 +157,13 @@ OfDataflow = Annotated[
 
 
 def intentions_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     stage: OfStage = None,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-    json_: AsJson = False,
+    paging: Paging = Paging(limit=50),
 ) -> None:
     """List committed runs that are not yet published, so that readers do not see them."""
-    answer = fetch(
-        context, json_, "dataflows", dataflow, "intentions", stage=stage, limit=limit, cursor=cursor
-    )
+    answer = session.fetch("dataflows", dataflow, "intentions", stage=stage, **paging)
     columns: dict[str, Cell] = {
         "stage": "stage",
         "epoch": "epoch",
@@ -224,15 +175,10 @@ def intentions_command(
 
 
 def recoveries_command(
-    context: typer.Context,
-    dataflow: OfDataflow = None,
-    since: Since = None,
-    until: Until = None,
-    json_: AsJson = False,
+    session: Session, dataflow: OfDataflow = None, period: Period = Period()
 ) -> None:
     """List the last recoveries of the service and their actions, newest first."""
-    asked = {"dataflow": dataflow, "since": since, "until": until}
-    answer = fetch(context, json_, "recoveries", **asked)
+    answer = session.fetch("recoveries", dataflow=dataflow, **period)
     columns: dict[str, Cell] = {
         "at": (clock, "at"),
         "term": "term",

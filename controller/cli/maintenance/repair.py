@@ -11,38 +11,32 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.session import AsJson, Yes, session
-from controller.terminal import print_json, print_text
+from controller.cli.options import Yes
+from controller.cli.session import Session
+from controller.terminal import print_text
 
 Table = Annotated[Path, typer.Argument(help="Folder of the table.")]
 
 
-def repair_command(
-    context: typer.Context, table: Table, yes: Yes = False, json_: AsJson = False
-) -> None:
+def repair_command(session: Session, table: Table, yes: Yes = False) -> None:
     """Undo the writes of other programs to a table, and restore its fence.
 
     Their versions stay readable in the table's history. Run `cbp resume` afterwards.
     """
-    _ask(f"Readers of {table} will no longer see what other programs wrote to it.", yes or json_)
+    if not (yes or session.as_json):
+        _ask(f"Readers of {table} will no longer see what other programs wrote to it.")
     # Imported here, as below: other commands do not wait for the engine to load.
     from cbp.engine.commit.change_feed import feed_of_repair
     from cbp.engine.delta.repair import repair
     from cbp.engine.storage.files import files_for
 
-    path = str(table.absolute())
+    path, now_ms = str(table.absolute()), session.clock.now_ms()
     files = files_for(path)
-    repaired = repair(
-        path, files=files, now_ms=session(context).clock.now_ms(), feed=feed_of_repair(path, files)
-    )
-    undone = [
-        {"version": one.version, "operation": one.operation, "engine": one.engine}
-        for one in repaired.undone
-    ]
-    if json_:
-        document = {"version": repaired.version, "shows": repaired.shows, "undone": undone}
-        print_json({"repaired": str(table), **document})
-        return
+    repaired = repair(path, files=files, now_ms=now_ms, feed=feed_of_repair(path, files))
+    names = ("version", "operation", "engine")
+    undone = [{name: getattr(one, name) for name in names} for one in repaired.undone]
+    document = {"version": repaired.version, "shows": repaired.shows, "undone": undone}
+    session.exit_if_json({"repaired": str(table), **document})
     for entry in undone:
         print_text(f"undone: version {entry['version']}, {entry['operation']} by {entry['engine']}")
     print_text(
@@ -50,28 +44,21 @@ def repair_command(
     )
 
 
-def release_command(
-    context: typer.Context, table: Table, yes: Yes = False, json_: AsJson = False
-) -> None:
+def release_command(session: Session, table: Table, yes: Yes = False) -> None:
     """Let other programs write to a table; the service never writes to it again.
 
     Runs that are recorded and not published yet are published first.
     """
-    _ask(
-        f"From then on, only other programs write to {table}; the service never does again.",
-        yes or json_,
-    )
+    if not (yes or session.as_json):
+        _ask(f"From then on, only other programs write to {table}; the service never does again.")
     from cbp.engine.commit.release import release_table
     from cbp.engine.storage.files import files_for
 
     path = str(table.absolute())
-    version = release_table(path, files=files_for(path), now_ms=session(context).clock.now_ms())
-    if json_:
-        print_json({"released": str(table), "version": version})
-    else:
-        print_text(f"{table} is released for other programs from version {version} on", "green")
+    version = release_table(path, files=files_for(path), now_ms=session.clock.now_ms())
+    text = f"{table} is released for other programs from version {version} on"
+    session.report({"released": str(table), "version": version}, text)
 
 
-def _ask(consequence: str, confirmed: bool) -> None:
-    if not confirmed:
-        typer.confirm(f"{consequence} Continue?", abort=True, err=True)
+def _ask(consequence: str) -> None:
+    typer.confirm(f"{consequence} Continue?", abort=True, err=True)

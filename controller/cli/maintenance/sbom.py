@@ -1,17 +1,12 @@
 """The command `cbp sbom`: which packages this installation consists of, as CycloneDX JSON.
 
-    cbp sbom > sbom.json
+It lists what is installed in this Python environment, from the metadata of the distributions; so it
+is true of this machine, whatever a lock says. The packages that the page was built from are those
+of its lock file, as the build wrote them down (`controller/ui/build_page.py`).
 
-It lists what is installed in this Python environment, from the metadata of the distributions
-themselves; so it is true of this machine, whatever a lock says. So are Java's archives of Spark and
-Delta, from the files. The packages that the page was built from are those of its lock file, as the
-build wrote them down (`controller/ui/build_page.py`).
-
-Java's archives of an installation, as components of a bill of materials (CycloneDX 1.6).
-
-Spark's own lie in the package `pyspark`, Delta's in Ivy's folder. An archive is named by Maven's
-description inside it, or by Ivy's file name (`group_artifact-version.jar`); one with neither has no
-group. Each has its SHA-1, by which registries of Java know an archive whatever its name is.
+Java's archives of Spark lie in the package `pyspark`, Delta's in Ivy's folder. An archive is named
+by Maven's description inside it, or by Ivy's file name (`group_artifact-version.jar`); one with
+neither has no group. Each has its SHA-1, by which registries of Java know an archive.
 """
 
 from __future__ import annotations
@@ -31,11 +26,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import typer
-
 import controller
 from controller.cli.maintenance.machine_checks import delta_archives
-from controller.cli.session import AsJson, session
+from controller.cli.session import Session
 from controller.terminal import print_json
 
 SPEC_VERSION = "1.6"
@@ -45,13 +38,12 @@ _LICENSE_LENGTH = 100
 """In characters; a longer field is the text of a license, and not its name."""
 
 
-def sbom_command(context: typer.Context, json_: AsJson = False) -> None:
+def sbom_command(session: Session) -> None:
     """Print the packages of this installation as a CycloneDX document, which is always JSON."""
-    del json_
     archives = describe_archives(spark_archives(), delta_archives({}))
     parts = [*archives, *describe_page(_PAGE_PACKAGES)]
     installed = importlib.metadata.distributions()
-    print_json(describe_installation(installed, session(context).clock.now(), parts))
+    print_json(describe_installation(installed, session.clock.now(), parts))
 
 
 def describe_page(packages: Path) -> list[dict[str, Any]]:
@@ -60,24 +52,19 @@ def describe_page(packages: Path) -> list[dict[str, Any]]:
         listed = json.loads(packages.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
+    found = ((one["name"], one["version"], one["license"]) for one in listed)
     return [
-        _component(
-            f"pkg:npm/{quote(one['name'])}@{one['version']}",
-            one["name"],
-            one["version"],
-            one["license"],
-        )
-        for one in listed
+        _component(f"pkg:npm/{quote(name)}@{version}", name, version, license_)
+        for name, version, license_ in found
     ]
 
 
 def describe_installation(
     installed: Iterable[Distribution], at: datetime, parts: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Return a CycloneDX document.
+    """Return a CycloneDX document; of two distributions with one name the first counts.
 
     Args:
-        installed: The distributions; of two with one name the first counts, as for Python itself.
         parts: Components of other kinds: Java's archives, packages of the page.
     """
     chosen: dict[str, Distribution] = {}
@@ -153,12 +140,7 @@ def spark_archives() -> list[Path]:
 def describe_archives(
     archives: Iterable[Path], from_ivy: Iterable[Path] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield a component for each archive; of two with the same address the first counts.
-
-    Args:
-        archives: Files whose names begin with the archive's name.
-        from_ivy: Files of Ivy's folder, whose names begin with the group.
-    """
+    """Yield a component for each archive; of two with the same address the first counts."""
     seen: set[str] = set()
     for path, group in [*((p, "") for p in archives), *((p, _ivy_group(p)) for p in from_ivy)]:
         match = _FILE.fullmatch(path.name.removeprefix(f"{group}_"))

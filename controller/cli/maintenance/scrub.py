@@ -21,9 +21,9 @@ from rich.console import Console
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_count
 from controller.cli.errors import DamagesFoundError
-from controller.cli.session import AsJson, Session, session
+from controller.cli.session import Session
 from controller.settings import Settings
-from controller.terminal import bytes_text, print_json, print_table, print_text
+from controller.terminal import bytes_text, print_table, print_text
 
 Names = Annotated[
     list[str] | None,
@@ -36,23 +36,20 @@ Rate = Annotated[
 
 @dataclass(slots=True)
 class ScrubTotals:
-    """The amount that was read, and the damaged files; `whole` says whether everything was read."""
+    """The amount that was read, and the damaged files."""
 
     files: int = 0
     bytes: int = 0
-    whole: bool = True
     damages: list[dict[str, Any]] = field(default_factory=list)
 
 
-def scrub_command(
-    context: typer.Context, dataflows: Names = None, rate: Rate = 0.0, json_: AsJson = False
-) -> None:
+def scrub_command(session: Session, dataflows: Names = None, rate: Rate = 0.0) -> None:
     """Read all files on disk; list damaged ones, and how to repair them."""
-    settings, clock = session(context).settings, session(context).clock
+    settings, clock = session.settings, session.clock
     console = Console(stderr=True)
     result = ScrubTotals()
     with console.status("reading") as status:
-        done = set() if rate else _read_by_service(session(context), dataflows or (), result)
+        done = set() if rate else _read_by_service(session, dataflows or (), result)
         here = [name for name in dataflows or folders(settings) if name not in done]
         began = clock.seconds()
         for looked in look(settings, here) if here else ():
@@ -66,37 +63,31 @@ def scrub_command(
             if rate:
                 due = result.bytes / (rate * 1e6) - (clock.seconds() - began)
                 clock.wait(max(0.0, due))
-    if json_:
-        print_json({"files": result.files, "bytes": result.bytes, "damages": result.damages})
-        if result.damages:
-            raise typer.Exit(1)  # the document has been printed
-        return
-    rows = [(one["code"], one["path"], one["why"], one["next_step"]) for one in result.damages]
-    if rows:
+    answer = {"files": result.files, "bytes": result.bytes, "damages": result.damages}
+    session.exit_if_json(answer, status=int(bool(result.damages)))
+    if result.damages:
+        rows = [(one["code"], one["path"], one["why"], one["next_step"]) for one in result.damages]
         print_table(("code", "file", "what is wrong", "what to do"), rows, empty="")
         raise DamagesFoundError(len(rows))
-    print_text(
-        f"{format_count(result.files, 'file')}, {bytes_text(result.bytes)}: nothing is damaged",
-        "green",
-    )
+    read = f"{format_count(result.files, 'file')}, {bytes_text(result.bytes)}"
+    print_text(f"{read}: nothing is damaged", "green")
 
 
-def _read_by_service(here: Session, names: Sequence[str], totals: ScrubTotals) -> set[str]:
+def _read_by_service(session: Session, names: Sequence[str], totals: ScrubTotals) -> set[str]:
     """Let a running service read those of its dataflows; return which ones it has read."""
     done: set[str] = set()
     try:
-        with here.client() as client:
-            if client.rest.get("settings")["tables"] != here.settings.tables:
-                return done  # a service with other folders
-            for name in (one.name for one in client.dataflows()):
-                if names and name not in names:
-                    continue
-                answer = client.scrub(name)
-                if answer["status"] in ("whole", "damaged"):
-                    totals.files += answer["files"]
-                    totals.bytes += answer["bytes"]
-                    totals.damages += answer["damages"]
-                    done.add(name)
+        if session.rest.get("settings")["tables"] != session.settings.tables:
+            return done  # a service with other folders
+        for name in (one.name for one in session.client.dataflows()):
+            if names and name not in names:
+                continue
+            answer = session.client.scrub(name)
+            if answer["status"] in ("whole", "damaged"):
+                totals.files += answer["files"]
+                totals.bytes += answer["bytes"]
+                totals.damages += answer["damages"]
+                done.add(name)
     except CbpError:  # no service answers, or it cannot scrub: the folders are read here
         pass
     return done
@@ -105,11 +96,9 @@ def _read_by_service(here: Session, names: Sequence[str], totals: ScrubTotals) -
 def look(
     settings: Settings, names: Sequence[str], *, going_on: Callable[[], bool] = lambda: True
 ) -> Iterator[Any]:
-    """Yield the result for every file of some dataflows, or of all.
+    """Yield the result for every file of some dataflows, or of all if no name is given.
 
     Args:
-        settings: Settings with the folder of the tables.
-        names: Names of dataflows; empty means all.
         going_on: Called before each result is yielded; if it returns false, that result is
             dropped and the reading ends.
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
-from controller.cli.session import AsJson, fetch
+from controller.cli.session import Session
 from controller.terminal import print_table
 
 
-def settings_command(context: typer.Context, json_: AsJson = False) -> None:
+def settings_command(session: Session) -> None:
     """List the settings of the running service; secrets are masked."""
-    answer = fetch(context, json_, "settings")
+    answer = session.fetch("settings")
     rows = [(f"CBP_{name.upper()}", _text(value)) for name, value in sorted(answer.items())]
     print_table(("setting", "value"), rows, empty="no settings")
 

@@ -1,8 +1,5 @@
 """The command `cbp support-bundle`: one file that says how this service is, without secrets.
 
-    cbp support-bundle                   cbp-support-20261123T054500Z.zip
-    cbp support-bundle --with-messages   also the messages of errors of author's code
-
 In it: versions, settings, what `cbp doctor` says, and what the service answers about dataflows,
 runs, waits, quarantine, events, alerts and metrics. A service that does not answer leaves its part
 out. Not in it: tokens, passwords, records of any table, contents of dropped files. The messages and
@@ -22,6 +19,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,28 +30,12 @@ from cbp.errors import AuthorCodeError, CbpError
 from cbp.errors.counts import format_count
 from cbp.errors.masks import Masker
 from controller.cli.maintenance.doctor import examine
-from controller.cli.session import AsJson, Session, session
-from controller.client.service_client import ServiceClient
-from controller.terminal import print_json
+from controller.cli.session import Session
 
 PACKAGES = (
-    "alembic",
-    "apscheduler",
-    "cbp",
-    "delta-spark",
-    "deltalake",
-    "fastapi",
-    "numpy",
-    "pandas",
-    "polars",
-    "psycopg",
-    "pyarrow",
-    "pydantic",
-    "pyspark",
-    "sqlalchemy",
-    "starlette",
-    "uvicorn",
-)
+    "alembic", "apscheduler", "cbp", "delta-spark", "deltalake", "fastapi", "numpy", "pandas",
+    "polars", "psycopg", "pyarrow", "pydantic", "pyspark", "sqlalchemy", "starlette", "uvicorn",
+)  # fmt: skip
 ITEMS_MAX = 100
 DATAFLOWS_MAX = 200
 _LEFT_OUT = "left out; `--with-messages` includes it"
@@ -69,7 +51,7 @@ errors.json names what could not be collected, and why.
 
 
 def support_bundle_command(
-    context: typer.Context,
+    session: Session,
     file: Annotated[
         Path | None, typer.Argument(help="The ZIP file to write; must not exist.")
     ] = None,
@@ -79,13 +61,11 @@ def support_bundle_command(
             "--with-messages", help="Include the messages of errors that authors' code raised."
         ),
     ] = False,
-    json_: AsJson = False,
 ) -> None:
     """Write one file for a bug report: the state of this service, without secrets or records."""
-    given = session(context)
-    now = given.clock.now()
+    now = session.clock.now()
     path = file or Path(f"cbp-support-{now:%Y%m%dT%H%M%SZ}.zip")
-    masker = Masker(given.settings.secret_values())
+    masker = Masker(session.settings.secret_values())
     errors: dict[str, str] = {}
     try:
         target = path.open("xb")
@@ -93,12 +73,12 @@ def support_bundle_command(
         message = f"{path} cannot be written ({error.strerror}); name another file"
         raise typer.BadParameter(message) from error
     with (
-        Console(stderr=True, quiet=json_).status("collecting") as status,
+        Console(stderr=True, quiet=session.as_json).status("collecting") as status,
         target,
         zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as bundle,
     ):
         contents: dict[str, Any] = {}
-        for name, collect in _parts(given, with_messages=with_messages):
+        for name, collect in _parts(session, with_messages=with_messages):
             status.update(f"collecting {name}")
             try:
                 contents[name] = collect()
@@ -110,9 +90,7 @@ def support_bundle_command(
             is_text = isinstance(content, str)
             bundle.writestr(name, redaction.text(content) if is_text else redaction.json(content))
         bundle.writestr("errors.json", redaction.json(errors))
-    if json_:
-        print_json({"path": str(path), "files": list(contents), "errors": errors})
-        return
+    session.exit_if_json({"path": str(path), "files": list(contents), "errors": errors})
     typer.echo(
         f"{path}: {format_count(len(contents), 'file')}, {path.stat().st_size:,} bytes; "
         "no secrets, no records"
@@ -121,44 +99,34 @@ def support_bundle_command(
         typer.echo(f"  without {name}: {why}", err=True)
 
 
-def _parts(given: Session, *, with_messages: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
+def _parts(session: Session, *, with_messages: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield the name of each file, and what collects its content."""
     messages = ", and messages of errors that authors' code raised" if with_messages else ""
     yield "README.txt", lambda: _README.format(messages=messages)
     yield "versions.json", _versions
-    yield "settings.json", given.settings.effective
-    yield "doctor.json", lambda: [asdict(check) for check in examine(given)]
-    with given.connect() as service:
-        dataflows: list[str] = []
+    yield "settings.json", session.settings.effective
+    yield "doctor.json", lambda: [asdict(check) for check in examine(session)]
+    dataflows: list[str] = []
 
-        def list_dataflows() -> list[str]:
-            dataflows.extend(_names(service))
-            return dataflows
+    def list_dataflows() -> list[str]:
+        pages = session.pages("dataflows", limit=ITEMS_MAX)
+        names = (item["name"] for page in pages for item in page["items"])
+        dataflows.extend(islice(names, DATAFLOWS_MAX))
+        return dataflows
 
-        yield "service/dataflows.json", list_dataflows
-        yield "service/health.json", partial(service.get, "health", "ready")
-        for name in ("leader", "degraded", "alerts", "recoveries", "translators"):
-            yield f"service/{name}.json", partial(service.get, name)
-        yield "service/metrics.txt", lambda: service.text("metrics")
-        yield "service/events.json", lambda: service.get("events", "recent", limit=ITEMS_MAX)
-        yield "service/runs.json", lambda: service.get("runs", limit=ITEMS_MAX)
-        yield "service/failed.json", lambda: service.get("runs", status="FAILED", limit=ITEMS_MAX)
-        for name in dataflows:
-            for part in ("", "waiting", "intentions", "claims", "rollbacks", "corrections"):
-                path = ("dataflows", name, part) if part else ("dataflows", name)
-                title = f"service/dataflows/{name}/{part or 'dataflow'}.json"
-                yield title, partial(service.get, *path)
-
-
-def _names(service: ServiceClient) -> list[str]:
-    names: list[str] = []
-    cursor = None
-    while len(names) < DATAFLOWS_MAX:
-        page = service.get("dataflows", limit=ITEMS_MAX, cursor=cursor)
-        names += [item["name"] for item in page["items"]]
-        if (cursor := page["cursor"]) is None:
-            break
-    return names[:DATAFLOWS_MAX]
+    yield "service/dataflows.json", list_dataflows
+    yield "service/health.json", partial(session.rest.get, "health", "ready")
+    for name in ("leader", "degraded", "alerts", "recoveries", "translators"):
+        yield f"service/{name}.json", partial(session.rest.get, name)
+    yield "service/metrics.txt", lambda: session.rest.text("metrics")
+    yield "service/events.json", lambda: session.rest.get("events", "recent", limit=ITEMS_MAX)
+    yield "service/runs.json", lambda: session.rest.get("runs", limit=ITEMS_MAX)
+    yield "service/failed.json", lambda: session.rest.get("runs", status="FAILED", limit=ITEMS_MAX)
+    for name in dataflows:
+        for part in ("", "waiting", "intentions", "claims", "rollbacks", "corrections"):
+            path = ("dataflows", name, part) if part else ("dataflows", name)
+            title = f"service/dataflows/{name}/{part or 'dataflow'}.json"
+            yield title, partial(session.rest.get, *path)
 
 
 def _versions() -> dict[str, Any]:
@@ -176,7 +144,6 @@ class _Redaction:
 
     Args:
         quotes: Messages that are left out wherever they stand, since one is repeated in others.
-        with_messages: Whether messages of errors of author's code stay.
     """
 
     def __init__(self, masker: Masker, quotes: Iterable[str], *, with_messages: bool) -> None:

@@ -1,8 +1,8 @@
 """Waits until dropped files, or a close, are applied.
 
-A file is applied once its increment is accepted and no stage has anything left to do. Claims are
-read first, so that the remaining work includes what they queued. This also waits for what arrives
-from elsewhere in the meantime.
+A file is applied once its increment is accepted and no stage has anything left to do; that includes
+what arrives from elsewhere in the meantime. Claims are read first, so that the remaining work
+includes what they queued.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from cbp.client import Client
-from cbp.clock import Clock
 from controller.cli.session import Session
 
 PAGE = 100
@@ -27,84 +25,69 @@ LINE_SECONDS = 10.0
 class Applied:
     """Waits for claims of a source that are newer than this object; create it before dropping."""
 
-    def __init__(self, given: Session, dataflow: str, source: str) -> None:
-        self._session, self._dataflow, self._source = given, dataflow, source
-        newest = self._claims(limit=1)["items"]
+    def __init__(self, session: Session, dataflow: str, source: str) -> None:
+        self._session, self._dataflow, self._source = session, dataflow, source
+        newest = next(self._claims(limit=1))["items"]
         self._since = newest[0]["sequence"] if newest else -1
 
-    def wait_for_claims(
-        self, items: Sequence[Mapping[str, Any]], *, hidden: bool
-    ) -> list[dict[str, Any]]:
+    def wait_for_claims(self, items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Wait until each file is accepted or refused; return the claims in the files' order.
 
         Args:
             items: Files as in `cbp drop`: an upload has the `id` of its claim, and a file in
                 the drop folder has its name in `path`.
         """
-        with progress(self._session.clock, hidden=hidden) as report:
+        with progress(self._session) as report:
             while (claims := _matched(items, settled := self._settled())) is None:
                 report(f"waiting until files are accepted: {len(settled)} of {len(items)}")
                 self._session.clock.wait(self._session.waits.poll_seconds)
         return claims
 
-    def wait_for_stages(self, *, hidden: bool) -> None:
+    def wait_for_stages(self) -> None:
         """Wait until all stages have applied the accepted files. Raises `StagesStoppedError`."""
-        with progress(self._session.clock, hidden=hidden) as report:
-            wait_for_stages(
-                self._session,
-                self._dataflow,
-                lambda words: report(f"waiting until they are applied: {words}"),
-            )
+        wait_until_applied(self._session, self._dataflow, "waiting until they are applied")
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of the dataflow."""
-        with self._session.connect() as service:
-            return dict(service.get("dataflows", self._dataflow)["summary"])
+        return dict(self._session.rest.get("dataflows", self._dataflow)["summary"])
 
     def _settled(self) -> list[dict[str, Any]]:
-        """Return the new claims if all are decided, oldest first."""
+        """Return the new claims that are decided, oldest first."""
         settled: list[dict[str, Any]] = []
-        cursor = None
-        while True:
-            page = self._claims(limit=PAGE, cursor=cursor)
+        for page in self._claims(limit=PAGE):
             new = [claim for claim in page["items"] if claim["sequence"] > self._since]
             settled += [claim for claim in new if claim["status"] not in ("claiming", "claimed")]
-            cursor = page["cursor"]
-            if cursor is None or len(new) < len(page["items"]):
-                return settled[::-1]
+            if len(new) < len(page["items"]):
+                break
+        return settled[::-1]
 
-    def _claims(self, *, limit: int, cursor: str | None = None) -> Any:
-        with self._session.connect() as service:
-            return service.get(
-                "dataflows",
-                self._dataflow,
-                "claims",
-                source=self._source,
-                limit=limit,
-                cursor=cursor,
-            )
+    def _claims(self, *, limit: int) -> Iterator[dict[str, Any]]:
+        at = ("dataflows", self._dataflow, "claims")
+        return self._session.pages(*at, source=self._source, limit=limit)
 
 
 @contextmanager
-def progress(clock: Clock, *, hidden: bool) -> Iterator[Callable[[str], None]]:
+def progress(session: Session) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows the progress of a wait, in one line with the seconds so far.
 
     If stderr is not a terminal, a line is printed every `LINE_SECONDS`.
     """
-    console, began = Console(stderr=True, quiet=hidden), clock.seconds()
+    console, clock = Console(stderr=True, quiet=session.as_json), session.clock
+    printed = began = clock.seconds()
+
+    def line(words: str) -> str:
+        return f"{words} ({clock.seconds() - began:.0f} s)"
+
     if console.is_terminal:
         with console.status("waiting") as shown:
-            yield lambda words: shown.update(escape(f"{words} ({clock.seconds() - began:.0f} s)"))
+            yield lambda words: shown.update(escape(line(words)))
         return
-    printed = began
 
     def report(words: str) -> None:
         nonlocal printed
         if clock.seconds() - printed >= LINE_SECONDS:
             printed = clock.seconds()
-            console.print(
-                f"{words} ({clock.seconds() - began:.0f} s)", markup=False, highlight=False
-            )
+            console.print(line(words), markup=False, highlight=False)
 
     yield report
 
@@ -146,29 +129,23 @@ WaitForStages = Annotated[
 ]
 
 
-def wait_until_applied(given: Session, dataflow: str, *, hidden: bool) -> None:
+def wait_until_applied(session: Session, dataflow: str, why: str = "waiting until applied") -> None:
     """Wait until no stage of a dataflow has work left, and show the progress.
 
     Raises `StagesStoppedError`.
     """
-    with progress(given.clock, hidden=hidden) as report:
-        wait_for_stages(given, dataflow, lambda words: report(f"waiting until applied: {words}"))
+    with progress(session) as report:
+        wait_for_stages(session, dataflow, lambda words: report(f"{why}: {words}"))
 
 
-def wait_for_stages(
-    given: Session, dataflow: str, report: Callable[[str], object] = lambda words: None
-) -> None:
-    """Wait until no stage of a dataflow has work left.
-
-    Args:
-        report: Called now and then with the remaining work, in words.
+def wait_for_stages(session: Session, dataflow: str, report: Callable[[str], object]) -> None:
+    """Wait until no stage of a dataflow has work left, and report what is left, in words.
 
     Raises `StagesStoppedError`.
     """
-    with given.connect() as service:
-        Client.over(service).wait(
-            dataflow,
-            seconds=None,
-            poll_seconds=given.waits.poll_seconds,
-            report=lambda left: report(", ".join(f"{name} {what}" for name, what in left.items())),
-        )
+    session.client.wait(
+        dataflow,
+        seconds=None,
+        poll_seconds=session.waits.poll_seconds,
+        report=lambda left: report(", ".join(f"{name} {what}" for name, what in left.items())),
+    )

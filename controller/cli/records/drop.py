@@ -1,13 +1,8 @@
-"""The command `cbp drop`: hand files to a source.
+"""The commands `cbp drop`, `cbp replace` and `cbp retract`: hand files to a source; correct them.
 
 On the service's own machine files are copied into the drop folder; with `--upload` they are sent
 over REST. Either way the answer says at once for each file whether it is new or repeats an earlier
 one. If no service answers, it says that this is not known yet.
-
-Exit status: 0, all are taken as data; 3, some repeat earlier files and are not applied again; 1, an
-error, such as a file that goes to quarantine.
-
-The commands `cbp replace` and `cbp retract`: correct what a source took in.
 
 cbp replace clicks urls tuesday.jsonl right.jsonl --dry-run
 cbp replace clicks urls tuesday.jsonl right.jsonl --reason "a bad clock"
@@ -18,35 +13,36 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.progress import DownloadColumn, TransferSpeedColumn
 
-from cbp.client import Claim, Client, RebuildJob, Replaced
+from cbp.client import Client, Replaced
 from cbp.client.errors import StagesStoppedError
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_count
 from controller.access.errors import ScopeTooLowError
 from controller.access.scopes import Scope
 from controller.cli.errors import FilesRefusedError
+from controller.cli.maintenance.gc import print_input_reach
+from controller.cli.options import (
+    DataflowName,
+    DryRun,
+    OptionGroup,
+    Reason,
+    SourceName,
+    require_reason,
+)
 from controller.cli.progress import new_progress, progress_bar
-from controller.cli.reach import print_input_reach
 from controller.cli.records.applied import Applied
 from controller.cli.records.set_aside import print_set_aside
 from controller.cli.records.sources import reason_text
-from controller.cli.session import (
-    AsJson,
-    DataflowName,
-    DryRun,
-    Reason,
-    Session,
-    SourceName,
-    require_reason,
-    session,
-)
+from controller.cli.session import Session
 from controller.client.drop_folder import Advance, copy_into
 from controller.client.service_client import FileUnreadableError
 from controller.ingest.errors import DropFolderError
@@ -69,13 +65,12 @@ Target = tuple[str, str]
 
 
 def drop_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     source: SourceName,
     files: Files,
     upload: Upload = False,
     wait: Wait = False,
-    json_: AsJson = False,
 ) -> None:
     """Send files to a source; each becomes an increment, or goes to quarantine.
 
@@ -83,25 +78,25 @@ def drop_command(
     and the exit status is 3.
     """
     sizes = [_size(file) for file in files]
-    given, target = session(context), (dataflow, source)
-    applied = Applied(given, dataflow, source) if wait else None
-    with new_progress(DownloadColumn(), TransferSpeedColumn(), hidden=json_) as progress:
+    applied = Applied(session, dataflow, source) if wait else None
+    with new_progress(DownloadColumn(), TransferSpeedColumn(), hidden=session.as_json) as progress:
         task = progress.add_task("files", total=sum(sizes))
-        items = _hand_over(given, target, files, upload, lambda n: progress.advance(task, n))
+        advance = partial(progress.advance, task)
+        items = _hand_over(session, (dataflow, source), files, upload, advance)
     if applied is not None:
-        items = applied.wait_for_claims(items, hidden=json_)
-        _wait_for_stages(applied, items, hidden=json_)
+        items = applied.wait_for_claims(items)
+        _wait_for_stages(session, applied, items)
     refused = {
         item["path"]: _why(item, whole=True) for item in items if item["status"] == "quarantined"
     }
-    if not json_:
+    if not session.as_json:
         for file, item in zip(files, items, strict=True):
             print_text(f"{file} -> {item['path']}{_became(item, source)}")
         if applied is not None:
             print_set_aside(applied.summary())
     elif not (refused and wait):
         print_json({"items": items})
-    if refused and (wait or not json_):
+    if refused and (wait or not session.as_json):
         raise FilesRefusedError(dataflow, refused, items)
     if refused:
         raise typer.Exit(1)
@@ -109,15 +104,17 @@ def drop_command(
         raise typer.Exit(KNOWN_STATUS)
 
 
-def _wait_for_stages(applied: Applied, items: Sequence[Mapping[str, Any]], *, hidden: bool) -> None:
+def _wait_for_stages(
+    session: Session, applied: Applied, items: Sequence[Mapping[str, Any]]
+) -> None:
     """Wait until the accepted files are applied; what was refused is shown even if none can be."""
     refused = [item for item in items if item["status"] == "quarantined"]
     if len(refused) == len(items):
         return
     try:
-        applied.wait_for_stages(hidden=hidden)
+        applied.wait_for_stages()
     except StagesStoppedError:
-        for item in () if hidden else refused:
+        for item in () if session.as_json else refused:
             print_text(f"{item['path']}, quarantined: {_why(item)}")
         raise
 
@@ -164,30 +161,25 @@ def _why(item: Mapping[str, Any], *, whole: bool = False) -> str:
 
 
 def _hand_over(
-    given: Session, target: Target, files: list[Path], upload: bool, advance: Advance
+    session: Session, target: Target, files: list[Path], upload: bool, advance: Advance
 ) -> list[dict[str, Any]]:
     if upload:
-        with given.client() as client:
-            return [_upload(client, target, file, advance) for file in files]
-    folder = _incoming(given.settings, *target)
-    _require_upload_scope(given)
-    return [_copy(given, target, folder, file, advance) for file in files]
+        return [_upload(session.client, target, file, advance) for file in files]
+    folder = _incoming(session.settings, *target)
+    _require_upload_scope(session)
+    return [_copy(session, target, folder, file, advance) for file in files]
 
 
-def _require_upload_scope(given: Session) -> None:
-    """Raise an error if a token is given that may not upload, as the service would for an upload.
+def _require_upload_scope(session: Session) -> None:
+    """Raise `ScopeTooLowError` if a token is given that may not upload, as for an upload.
 
     Only the permissions of the folder protect it from other programs. The token file is the
     admin's, so it is not asked about.
-
-    Raises:
-        ScopeTooLowError: If the service says that the token may only read.
     """
-    if given.settings.token is None:
+    if session.settings.token is None:
         return
     try:
-        with given.connect() as service:
-            scope = Scope(service.get("session")["scope"])
+        scope = Scope(session.rest.get("session")["scope"])
     except CbpError:  # no service; a token that it refuses is reported with each file
         return
     if not scope.includes(Scope.OPERATOR):
@@ -195,29 +187,28 @@ def _require_upload_scope(given: Session) -> None:
 
 
 def _copy(
-    given: Session, target: Target, folder: Path, file: Path, advance: Advance
+    session: Session, target: Target, folder: Path, file: Path, advance: Advance
 ) -> dict[str, Any]:
     item: dict[str, Any] = {"path": file.name, "folder": str(folder), "status": "dropped"}
     copied = copy_into(
         folder,
         file,
         advance,
-        before=lambda sha256: item.update(_foreseen(given, target, file.name, sha256)),
-        patience=_patience(given, lambda: bool(item["compared"])),
+        before=lambda sha256: item.update(_foreseen(session, target, file.name, sha256)),
+        patience=_patience(session, lambda: bool(item["compared"])),
     )
     return item | ({"status": "waits"} if copied.waited else {})
 
 
-def _foreseen(given: Session, target: Target, name: str, sha256: str) -> dict[str, Any]:
+def _foreseen(session: Session, target: Target, name: str, sha256: str) -> dict[str, Any]:
     """Return what the service says about a file, or that no service answers."""
     dataflow, source = target
     fields: dict[str, Any] = {"sha256": sha256, "compared": False, "same_as": None}
     if not _is_text(name):
         return fields | {"why": "its name is not valid text, so the service was not asked about it"}
     try:
-        with given.connect() as service:
-            at = ("dataflows", dataflow, "sources", source, "identity")
-            answer = service.get(*at, name=name, sha256=sha256)
+        at = ("dataflows", dataflow, "sources", source, "identity")
+        answer = session.rest.get(*at, name=name, sha256=sha256)
     except CbpError as error:  # no service, or none that knows this dataflow
         return fields | {"why": error.message}
     status = "dropped" if answer["outcome"] == "accepted" else answer["outcome"]
@@ -226,16 +217,12 @@ def _foreseen(given: Session, target: Target, name: str, sha256: str) -> dict[st
 
 def _is_text(name: str) -> bool:
     """Return whether a name can be sent; names on a disk are bytes, and may be any."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
-def _patience(given: Session, answers: Callable[[], bool]) -> Callable[[], bool]:
+def _patience(session: Session, answers: Callable[[], bool]) -> Callable[[], bool]:
     """Return a function that sleeps a little, as long as a service is there that takes files."""
-    waits, clock = given.waits, given.clock
+    waits, clock = session.waits, session.clock
     until = clock.seconds() + waits.patience_seconds
 
     def wait() -> bool:
@@ -317,9 +304,6 @@ FileName = Annotated[
 NewFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="The file that takes its place.")
 ]
-WaitAll = Annotated[
-    bool, typer.Option("--wait", help="Return once all stages have applied the correction.")
-]
 ThenRebuild = Annotated[
     bool,
     typer.Option(
@@ -330,98 +314,81 @@ ThenRebuild = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Correcting(OptionGroup):
+    """How a file is replaced or taken back."""
+
+    reason: Reason = ""
+    dry_run: DryRun = False
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return once all stages have applied the correction.")
+    ] = False
+    then_rebuild: ThenRebuild = False
+
+
 def replace_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     source: SourceName,
     name: FileName,
     file: NewFile,
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    wait: WaitAll = False,
-    then_rebuild: ThenRebuild = False,
-    json_: AsJson = False,
+    how: Correcting = Correcting(),
 ) -> None:
     """Replace a file of a source: apply only the differences between both files.
 
     If a stage cannot apply the correction, the command is refused, and nothing changes. With
     --then-rebuild such a stage stops, with its tables unchanged, until new tables are swapped in.
     """
-    _correct(
-        context,
-        (dataflow, source, name),
-        file,
-        reason,
-        dry_run=dry_run,
-        wait=wait,
-        then_rebuild=then_rebuild,
-        as_json=json_,
-    )
+    _correct(session, (dataflow, source, name), file, how)
 
 
 def retract_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     source: SourceName,
     name: FileName,
-    reason: Reason = "",
-    dry_run: DryRun = False,
-    wait: WaitAll = False,
-    then_rebuild: ThenRebuild = False,
-    json_: AsJson = False,
+    how: Correcting = Correcting(),
 ) -> None:
     """Take back all records of a file of a source.
 
     If a stage cannot apply the correction, the command is refused, and nothing changes. With
     --then-rebuild such a stage stops, with its tables unchanged, until new tables are swapped in.
     """
-    _correct(
-        context,
-        (dataflow, source, name),
-        None,
-        reason,
-        dry_run=dry_run,
-        wait=wait,
-        then_rebuild=then_rebuild,
-        as_json=json_,
-    )
+    _correct(session, (dataflow, source, name), None, how)
 
 
 def _correct(
-    context: typer.Context,
-    named: tuple[str, str, str],
-    file: Path | None,
-    reason: str,
-    *,
-    dry_run: bool,
-    wait: bool,
-    then_rebuild: bool,
-    as_json: bool,
+    session: Session, named: tuple[str, str, str], file: Path | None, how: Correcting
 ) -> None:
-    require_reason(reason, dry_run)
-    (dataflow, source, name), given = named, session(context)
-    waits = (wait or then_rebuild) and not dry_run
-    applied = Applied(given, dataflow, source) if waits else None
-    with given.client() as client:
-        if not as_json:
-            print_input_reach(client.rest, dataflow, source)
-        if dry_run:
-            shown = _plan(client, named, file, rebuild=then_rebuild)
-            print_json(shown.answer) if as_json else print_text(_would_change(shown))
-            return
-        answer = _corrected(client, named, file, reason, rebuild=then_rebuild).answer
+    """Replace a file by another one, or take it back if there is no other."""
+    require_reason(how.reason, how.dry_run)
+    (dataflow, source, name), client = named, session.client
+    waits = (how.wait or how.then_rebuild) and not how.dry_run
+    applied = Applied(session, dataflow, source) if waits else None
+    print_input_reach(session, dataflow, source)
+    asked: dict[str, Any] = {"file": name, "rebuild": how.then_rebuild}
+    if how.dry_run:
+        if file is None:
+            shown = client.plan_retract(dataflow, source, **asked)
+        else:
+            shown = client.plan_replace(dataflow, source, file, **asked)
+        session.report(shown, _would_change(shown), "")
+        return
+    asked |= {"reason": how.reason, "by": getpass.getuser()}
+    if file is None:
+        answer = client.retract(dataflow, source, **asked).answer
+    else:
+        answer = client.replace(dataflow, source, file, **asked).answer
     if applied is not None:
-        (answer,) = applied.wait_for_claims([answer], hidden=as_json)
-    if then_rebuild and answer["status"] == "accepted":
-        with given.client() as client:
-            rebuild_and_swap(client, dataflow, hidden=as_json)
+        (answer,) = applied.wait_for_claims([answer])
+    if how.then_rebuild and answer["status"] == "accepted":
+        rebuild_and_swap(session, dataflow)
     elif applied is not None:
-        _wait_for_stages(applied, [answer], hidden=as_json)
+        _wait_for_stages(session, applied, [answer])
     if answer["status"] == "quarantined":
         raise FilesRefusedError(dataflow, {name: _why(answer, whole=True)}, [answer])
-    if as_json:
-        print_json(answer)
-    elif answer["status"] == "duplicate":
+    session.exit_if_json(answer)
+    if answer["status"] == "duplicate":
         known = "is already taken back" if file is None else f"already has the content of {file}"
         print_text(f"{name} of {source} {known}: nothing changes (claim {answer['id']})")
     else:
@@ -430,49 +397,26 @@ def _correct(
         print_text(f"{name} of {source} {what}: {became}", "green")
 
 
-def rebuild_and_swap(client: Client, dataflow: str, *, hidden: bool) -> None:
+def rebuild_and_swap(session: Session, dataflow: str) -> None:
     """Rebuild all tables and swap the new ones in; if this process ends, the service continues."""
-    with progress_bar(hidden=hidden) as show:
-
-        def report(job: RebuildJob) -> None:
-            show(job.answer)
-
-        job = client.rebuild(dataflow, report=report)
+    with progress_bar(hidden=session.as_json) as show:
+        job = session.client.rebuild(dataflow, report=show)
         if job.status == "ready":
-            job = client.swap(dataflow, job, report=report)
-    if not hidden and job.status == "swapped":
+            job = session.client.swap(dataflow, job, report=show)
+    if session.as_json:
+        return
+    if job.status == "swapped":
         print_text("all tables were rebuilt, and the new ones are swapped in", "green")
-    elif not hidden:
+    else:
         print_text(f"the rebuild {job.step}", "yellow")
-
-
-def _plan(
-    client: Client, named: tuple[str, str, str], file: Path | None, *, rebuild: bool
-) -> Replaced:
-    dataflow, source, name = named
-    if file is None:
-        return client.plan_retract(dataflow, source, file=name, rebuild=rebuild)
-    return client.plan_replace(dataflow, source, file, file=name, rebuild=rebuild)
-
-
-def _corrected(
-    client: Client, named: tuple[str, str, str], file: Path | None, reason: str, *, rebuild: bool
-) -> Claim:
-    dataflow, source, name = named
-    author: Any = {"reason": reason, "by": getpass.getuser(), "rebuild": rebuild}
-    if file is None:
-        return client.retract(dataflow, source, file=name, **author)
-    return client.replace(dataflow, source, file, file=name, **author)
 
 
 def _would_change(shown: Replaced) -> str:
     """Return a preview in words."""
-    groups = [
-        f"{format_count(count, 'group')} of {stage}"
-        for stage, count in sorted(shown.groups.items())
-    ]
-    records = (
-        f"{format_count(shown.records_came, 'record')} would be added, "
-        f"{format_count(shown.records_gone, 'record')} would be taken back"
+    groups = [f"{format_count(n, 'group')} of {stage}" for stage, n in sorted(shown.groups.items())]
+    came = format_count(shown.records_came, "record")
+    gone = format_count(shown.records_gone, "record")
+    return (
+        f"{came} would be added, {gone} would be taken back; {', '.join(groups) or 'no group'} "
+        "would be recomputed"
     )
-    return f"{records}; {', '.join(groups) or 'no group'} would be recomputed"

@@ -16,23 +16,21 @@ from typing import Annotated, Any
 
 import typer
 
-from cbp.client import Client, Correction, CorrectionPreview
+from cbp.client import Correction, CorrectionPreview
 from cbp.client.record_calls import Corrections
 from cbp.errors.counts import format_count
-from controller.cli.records.state import pair
-from controller.cli.session import (
-    AsJson,
+from controller.cli.options import (
     DataflowName,
     DryRun,
     Null,
+    Period,
     Reason,
-    Since,
-    Until,
+    pair,
     require_reason,
-    session,
     stage_and_state,
 )
-from controller.terminal import Cell, clock, print_items, print_json, print_table, print_text
+from controller.cli.session import Session
+from controller.terminal import Cell, clock, print_items, print_table, print_text
 
 StateName = Annotated[
     str | None,
@@ -58,7 +56,7 @@ List = Annotated[bool, typer.Option("--list", help="List the corrections that we
 
 
 def edit_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     name: StateName = None,
     key: Key = None,
@@ -68,33 +66,27 @@ def edit_command(
     file: File = None,
     reason: Reason = "",
     list_: List = False,
-    since: Since = None,
-    until: Until = None,
+    period: Period = Period(),
     dry_run: DryRun = False,
-    json_: AsJson = False,
 ) -> None:
     """Correct records of a state.
 
     A correction is a separate epoch, which is published when this command returns.
     """
-    with session(context).connect() as service:
-        client = Client.over(service)
-        if list_:
-            _print_list(list(client.corrections(dataflow, since=since, until=until)), as_json=json_)
-            return
-        table = name or ""
-        stage_and_state(table)
-        require_reason(reason, dry_run)
-        asked = _corrections(key or [], null or [], set_ or [], delete=delete, file=file)
-        if dry_run:
-            _print_preview(client.plan_edit(dataflow, table, asked), as_json=json_)
-            return
-        made = client.edit(dataflow, table, asked, reason=reason, by=getpass.getuser())
-    if json_:
-        print_json(made.answer)
-    else:
-        where = f"{made.stage}.{made.state}, epoch {made.epoch}"
-        print_text(f"{format_count(made.keys, 'key')} corrected: {where}", "green")
+    client = session.client
+    if list_:
+        _print_list(session, list(client.corrections(dataflow, **period)))
+        return
+    table = name or ""
+    stage_and_state(table)
+    require_reason(reason, dry_run)
+    asked = _corrections(key or [], null or [], set_ or [], delete=delete, file=file)
+    if dry_run:
+        _print_preview(session, client.plan_edit(dataflow, table, asked))
+        return
+    made = client.edit(dataflow, table, asked, reason=reason, by=getpass.getuser())
+    where = f"{made.stage}.{made.state}, epoch {made.epoch}"
+    session.report(made, f"{format_count(made.keys, 'key')} corrected: {where}")
 
 
 def _corrections(
@@ -110,10 +102,8 @@ def _corrections(
     return [{"key": named, "set": {column: value or None for column, value in map(pair, set_)}}]
 
 
-def _print_preview(shown: CorrectionPreview, *, as_json: bool) -> None:
-    if as_json:
-        print_json(shown.answer)
-        return
+def _print_preview(session: Session, shown: CorrectionPreview) -> None:
+    session.exit_if_json(shown)
     rows = [
         (json.dumps(one.key, ensure_ascii=False), _records(one.before), _records(one.after))
         for one in shown.items
@@ -128,10 +118,8 @@ def _records(records: list[dict[str, Any]]) -> str:
     return "\n".join(json.dumps(one, ensure_ascii=False) for one in records) or "no record"
 
 
-def _print_list(items: list[Correction], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"items": [one.answer for one in items]})
-        return
+def _print_list(session: Session, items: list[Correction]) -> None:
+    session.exit_if_json({"items": [one.answer for one in items]})
     columns: dict[str, Cell] = {
         "at": (clock, "at"),
         "state": lambda one: (

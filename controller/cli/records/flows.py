@@ -10,15 +10,23 @@ from typing import Annotated, Any
 import typer
 
 from cbp.errors.counts import format_count
-from controller.cli import session as options
-from controller.cli.paging import AsCsv, FileLimit, print_csv
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Since, Until, fetch, session
+from controller.cli.options import (
+    AsCsv,
+    DataflowName,
+    FilePaging,
+    Limit,
+    Listing,
+    Paging,
+    SnapshotMoment,
+    pairs,
+)
+from controller.cli.paging import print_csv
+from controller.cli.session import Session
 from controller.terminal import (
     Cell,
     bytes_text,
     clock,
     print_items,
-    print_json,
     print_more,
     print_page,
     print_records,
@@ -38,35 +46,25 @@ NotApplied = Annotated[
     ),
 ]
 GRID_ROWS_MAX = 100
-_LIMIT = 20
 Flow = Annotated[str | None, typer.Option(help="Only this flow: `source` or `stage.output`.")]
 
 
 def increments_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     flow: Flow = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = 20,
-    cursor: Cursor = None,
+    listing: Listing = Listing(),
     grid: Grid = False,
     not_applied: NotApplied = False,
-    json_: AsJson = False,
 ) -> None:
     """List the increments of a dataflow, newest first; with --grid, by stage."""
+    at = ("dataflows", dataflow, "increments")
     if grid or not_applied:
-        with session(context).connect() as service:
-            at = ("dataflows", dataflow, "increments", "grid")
-            asked = {"flow": flow, "limit": min(limit, GRID_ROWS_MAX), "cursor": cursor}
-            answer = service.get(*at, **asked, not_applied="true" if not_applied else None)
-        if json_:
-            print_json(answer)
-        else:
-            _print_grid(answer)
+        page = {"limit": min(listing.limit, GRID_ROWS_MAX), "cursor": listing.cursor}
+        shown = "true" if not_applied else None
+        _print_grid(session.fetch(*at, "grid", flow=flow, **page, not_applied=shown))
         return
-    asked = {"flow": flow, "since": since, "until": until, "limit": limit, "cursor": cursor}
-    answer = fetch(context, json_, "dataflows", dataflow, "increments", **asked)
+    answer = session.fetch(*at, flow=flow, **listing)
     columns: dict[str, Cell] = {
         **{name: name for name in ("flow", "index", "records", "rejected")},
         "size": (bytes_text, "bytes"),
@@ -102,50 +100,39 @@ def _cell(cells: Sequence[Mapping[str, Any]], number: int) -> str:
 
 
 def records_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     flow: FlowName,
-    limit: FileLimit = None,
-    cursor: Cursor = None,
-    epoch: options.Epoch = None,
-    stage: options.Stage = None,
-    at: options.At = None,
+    page: FilePaging = FilePaging(),
+    moment: SnapshotMoment = SnapshotMoment(),
     newest: Newest = False,
     csv: AsCsv = False,
-    json_: AsJson = False,
 ) -> None:
     """Print the records of a flow, oldest first: all so far, or those of a snapshot.
 
     With --csv, all records are printed, unless you give a --limit; otherwise one page.
     """
-    asked = {"limit": limit, **options.moment(epoch, stage, at)}
-    asked["newest"] = "true" if newest else None
+    asked = {**moment, "newest": "true" if newest else None}
     path = ("dataflows", dataflow, "flows", flow)
-    with session(context).connect() as service:
-        if csv:
-            query = [(name, str(value)) for name, value in asked.items() if value is not None]
-            print_csv(service, (*path, "download"), query, ("cursor", cursor), limit=limit)
-            return
-        asked |= {"limit": limit or _LIMIT, "cursor": cursor}
-        answer = service.get(*path, "records", **asked)
-    if json_:
-        print_json(answer)
+    if csv:
+        query = pairs({"limit": page.limit, **asked}, prefix="")
+        print_csv(session, (*path, "download"), query, page)
         return
+    answer = session.fetch(*path, "records", **asked, **page.shown())
     print_records(answer["items"], empty="no records yet")
     print_more(answer)
 
 
 def series_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     flow: FlowName,
     column: Column = None,
     limit: Limit = 20,
-    json_: AsJson = False,
 ) -> None:
     """Show the newest increments of a flow with their sizes, and figures of a numeric column."""
     at = ("dataflows", dataflow, "flows", flow, "series")
-    answer = fetch(context, json_, *at, column=column, limit=limit)
+    answer = session.fetch(*at, column=column, limit=limit)
     figures = ("read", "nulls", "least", "most", "mean", "total") if column else ()
     columns = {name: name for name in ("index", "records", *figures)}
     print_items(answer["items"], columns, empty="no increments yet")
@@ -162,32 +149,28 @@ About = Annotated[
 
 
 def increment_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     flow: FlowName,
     index: Index,
-    limit: Limit = 20,
-    cursor: Cursor = None,
+    paging: Paging = Paging(),
     about: About = False,
-    json_: AsJson = False,
 ) -> None:
     """Print the records of one increment of a flow, in their order."""
+    at = ("dataflows", dataflow, "increments", flow, str(index))
     if about:
-        _print_about(context, (dataflow, flow, index), as_json=json_)
+        _print_about(f"{flow}/{index}", session.fetch(*at))
         return
-    path = ("dataflows", dataflow, "increments", flow, str(index), "records")
-    answer = fetch(context, json_, *path, limit=limit, cursor=cursor)
+    answer = session.fetch(*at, "records", **paging)
     columns = ", ".join(f"{column['name']} {column['type']}" for column in answer["columns"])
     print_text(f"{flow}/{index}: {columns}", "bold")
     print_records(answer["items"], empty="no records")
     print_more(answer)
 
 
-def _print_about(context: typer.Context, at: tuple[str, str, int], *, as_json: bool) -> None:
-    dataflow, flow, index = at
-    answer = fetch(context, as_json, "dataflows", dataflow, "increments", flow, str(index))
-    print_text(f"{flow}/{index}: arrived {clock(answer['created_at'])}", "bold")
-    for name, value in answer["origin"].items():
-        print_text(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
+def _print_about(name: str, answer: Mapping[str, Any]) -> None:
+    print_text(f"{name}: arrived {clock(answer['created_at'])}", "bold")
+    for fact, value in answer["origin"].items():
+        print_text(f"{fact}: {value if isinstance(value, str) else json.dumps(value)}")
     columns: dict[str, Cell] = {"file": "path", "records": "records", "size": (bytes_text, "bytes")}
     print_items(answer["files"], columns, empty="no files")

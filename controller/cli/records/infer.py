@@ -13,8 +13,8 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.session import AsJson
-from controller.terminal import one_line, print_json
+from controller.cli.session import Session
+from controller.terminal import one_line
 
 File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="File to look at.")]
 Name = Annotated[
@@ -26,17 +26,13 @@ Records = Annotated[
 ]
 
 
-def infer_command(
-    file: File, name: Name = "", records: Records = 10_000, json_: AsJson = False
-) -> None:
+def infer_command(session: Session, file: File, name: Name = "", records: Records = 10_000) -> None:
     """Print the declaration of a source that a file suggests; nothing is registered."""
     from controller.ingest.reader.source_suggestion import suggest_source  # loads pyarrow
 
     made = suggest_source(file, records=records).to_json()
     name = name or source_name(file)
-    if json_:
-        print_json({"name": name, **made})
-        return
+    session.exit_if_json({"name": name, **made})
     typer.echo(declaration(name, made, file.name), nl=False)
 
 

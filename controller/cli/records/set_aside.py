@@ -17,21 +17,17 @@ import typer
 
 from cbp.client import GivenBack
 from cbp.errors.counts import format_count
-from controller.cli.paging import FileLimit
-from controller.cli.progress import progress_bar
-from controller.cli.session import (
-    AsJson,
-    Cursor,
+from controller.cli.options import (
     DataflowName,
+    FilePaging,
+    Period,
     Reason,
-    Since,
     StageName,
-    Until,
-    fetch,
     require_reason,
-    session,
 )
-from controller.terminal import Cell, one_line, print_json, print_page, print_text
+from controller.cli.progress import progress_bar
+from controller.cli.session import Session
+from controller.terminal import Cell, one_line, print_page, print_text
 
 Code = Annotated[str | None, typer.Option(help="Only records that failed with this error code.")]
 DryRun = Annotated[
@@ -42,7 +38,6 @@ DryRun = Annotated[
         help="Call the code and show which records would fail again; change nothing.",
     ),
 ]
-_LIMIT = 20
 
 
 def print_set_aside(summary: Mapping[str, Any]) -> None:
@@ -54,20 +49,16 @@ def print_set_aside(summary: Mapping[str, Any]) -> None:
 
 
 def set_aside_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     stage: StageName,
     code: Code = None,
-    since: Since = None,
-    until: Until = None,
-    limit: FileLimit = None,
-    cursor: Cursor = None,
-    json_: AsJson = False,
+    period: Period = Period(),
+    page: FilePaging = FilePaging(),
 ) -> None:
     """List records that a stage has set aside, since its code failed on them."""
     at = ("dataflows", dataflow, "stages", stage, "set-aside")
-    asked = {"code": code, "since": since, "until": until}
-    answer = fetch(context, json_, *at, **asked, limit=limit or _LIMIT, cursor=cursor)
+    answer = session.fetch(*at, code=code, **period, **page.shown())
     columns: dict[str, Cell] = {
         "epoch": "epoch",
         "key": (_text, "key"),
@@ -79,12 +70,11 @@ def set_aside_command(
 
 
 def give_back_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     stage: StageName,
     reason: Reason = "",
     dry_run: DryRun = False,
-    json_: AsJson = False,
 ) -> None:
     """Give back the records that a stage has set aside, in order, once its code is fixed.
 
@@ -92,19 +82,12 @@ def give_back_command(
     the command then ends with exit status 1.
     """
     require_reason(reason, dry_run)
-    with session(context).client() as client, progress_bar(hidden=json_) as show:
-        given = client.give_back(
-            dataflow,
-            stage,
-            reason=reason,
-            by=getpass.getuser(),
-            dry_run=dry_run,
-            report=lambda job: show(job.answer),
+    with progress_bar(hidden=session.as_json) as show:
+        given = session.client.give_back(
+            dataflow, stage, reason=reason, by=getpass.getuser(), dry_run=dry_run, report=show
         )
-    if json_:
-        print_json(given.answer)
-    else:
-        _print_given(dataflow, given, dry_run=dry_run)
+    session.exit_if_json(given, status=int(bool(given.left)))
+    _print_given(dataflow, given, dry_run=dry_run)
     if given.left:
         raise typer.Exit(1)
 

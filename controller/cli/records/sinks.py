@@ -12,32 +12,22 @@ from typing import Annotated, Any, Literal
 import typer
 
 from cbp.errors.counts import format_count
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, done, fetch
+from controller.cli.options import DataflowName, Paging
+from controller.cli.session import Session
 from controller.terminal import Cell, clock, print_page, print_table, print_text
-
-sinks_app = typer.Typer(
-    name="sinks",
-    help="Show and control sinks, which publish results outside the service.",
-    no_args_is_help=True,
-)
 
 SinkName = Annotated[str, typer.Argument(help="Name of the sink.")]
 States = Literal["stopped", "retrying", "paused", "behind", "current"]
 
 
-@sinks_app.command("list")
 def list_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     state: Annotated[States | None, typer.Option(help="Only sinks in this state.")] = None,
-    limit: Limit = 100,
-    cursor: Cursor = None,
-    json_: AsJson = False,
+    paging: Paging = Paging(limit=100),
 ) -> None:
     """List the sinks of a dataflow with their progress."""
-    answer = fetch(
-        context, json_, "dataflows", dataflow, "sinks", state=state, limit=limit, cursor=cursor
-    )
+    answer = session.fetch("dataflows", dataflow, "sinks", state=state, **paging)
     columns: dict[str, Cell] = {
         "sink": "name",
         **{name: name for name in ("to", "flow", "state")},
@@ -50,12 +40,9 @@ def list_command(
         _print_left_out(one)
 
 
-@sinks_app.command("show")
-def show_command(
-    context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
-) -> None:
+def show_command(session: Session, dataflow: DataflowName, sink: SinkName) -> None:
     """Show a sink: its target, its progress, and its last error."""
-    answer = fetch(context, json_, "dataflows", dataflow, "sinks", sink)
+    answer = session.fetch("dataflows", dataflow, "sinks", sink)
     error = answer["error"] or {}
     rows = [
         ("publishes", f"{answer['flow']} to {answer['to']} {answer['target']}"),
@@ -90,18 +77,13 @@ def _print_left_out(sink: dict[str, Any]) -> None:
     )
 
 
-@sinks_app.command("pause")
-def pause_command(
-    context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
-) -> None:
+def pause_command(session: Session, dataflow: DataflowName, sink: SinkName) -> None:
     """Pause a sink; unpublished increments are kept until it is resumed."""
-    text = f"{dataflow}.{sink} is paused"
-    done(context, json_, text, lambda client: client.pause_sink(dataflow, sink))
+    session.report(session.client.pause_sink(dataflow, sink), f"{dataflow}.{sink} is paused")
 
 
-@sinks_app.command("resume")
 def resume_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     sink: SinkName,
     rewrite: Annotated[
@@ -121,20 +103,15 @@ def resume_command(
             help="After a roll-back: leave the undone records in the destination, and continue.",
         ),
     ] = False,
-    json_: AsJson = False,
 ) -> None:
     """Resume a sink that is paused, or that needs a choice after a roll-back."""
     if rewrite and keep:
         raise typer.BadParameter("choose one of --rewrite and --keep")  # noqa: EM101
     undone: Literal["rewrite", "keep"] | None = "rewrite" if rewrite else "keep" if keep else None
-    text = f"{dataflow}.{sink} is resumed"
-    done(context, json_, text, lambda client: client.resume_sink(dataflow, sink, undone=undone))
+    resumed = session.client.resume_sink(dataflow, sink, undone=undone)
+    session.report(resumed, f"{dataflow}.{sink} is resumed")
 
 
-@sinks_app.command("retry")
-def retry_command(
-    context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
-) -> None:
+def retry_command(session: Session, dataflow: DataflowName, sink: SinkName) -> None:
     """Retry a failed sink now, without waiting for the end of its pause."""
-    text = f"{dataflow}.{sink} will be retried"
-    done(context, json_, text, lambda client: client.retry_sink(dataflow, sink))
+    session.report(session.client.retry_sink(dataflow, sink), f"{dataflow}.{sink} will be retried")

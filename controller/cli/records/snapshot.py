@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from controller.cli.maintenance.machine_checks import needs_encoding
-from controller.cli.session import AsJson, At, DataflowName, Epoch, Stage, moment, session
-from controller.terminal import clock, print_items, print_json, print_table, print_text
+from controller.cli.options import DataflowName, SnapshotMoment
+from controller.cli.session import Session
+from controller.terminal import clock, print_items, print_table, print_text
 
 Reader = Literal["spark", "polars", "deltalake", "duckdb"]
 
@@ -45,25 +46,20 @@ For = Annotated[Reader | None, typer.Option("--for", help="Print Python code for
 
 
 def snapshot_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
-    epoch: Epoch = None,
-    stage: Stage = None,
-    at: At = None,
+    moment: SnapshotMoment = SnapshotMoment(),
     latest: Latest = False,
     reader: For = None,
-    json_: AsJson = False,
 ) -> None:
     """Show versions of all tables of a dataflow that belong to the same moment."""
-    if latest and (epoch is not None or at is not None):
+    if latest and (moment.epoch is not None or moment.at is not None):
         raise typer.BadParameter("--latest cannot be combined with --epoch or --at")  # noqa: EM101
-    with session(context).connect() as service:
-        answer = service.get("dataflows", dataflow, "snapshot", **moment(epoch, stage, at))
-    if json_:
-        snippets = {name: snippet(name, answer["tables"]) for name in SNIPPETS}
-        print_json({**answer, "python": snippets})
-    elif reader is not None:
-        print_text(snippet(reader, answer["tables"]))
+    answer = session.rest.get("dataflows", dataflow, "snapshot", **moment)
+    python = {name: snippet(name, answer["tables"]) for name in SNIPPETS}
+    session.exit_if_json({**answer, "python": python})
+    if reader is not None:
+        print_text(python[reader])
     else:
         _print(answer)
 

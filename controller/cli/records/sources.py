@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Since, Until, fetch
+from controller.cli.options import DataflowName, Listing
+from controller.cli.session import Session
 from controller.terminal import Cell, bytes_text, clock, one_line, print_items, print_page
 
 _NUMBERS_MAX = 10
@@ -25,34 +26,17 @@ Code = Annotated[
 
 
 def claims_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     source: Source = None,
     status: ClaimStatus = None,
     increment: Increment = None,
     code: Code = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = 20,
-    cursor: Cursor = None,
-    json_: AsJson = False,
+    listing: Listing = Listing(),
 ) -> None:
     """List the files that were found in drop folders, and why files were refused."""
-    answer = fetch(
-        context,
-        json_,
-        "dataflows",
-        dataflow,
-        "claims",
-        source=source,
-        status=status,
-        increment=increment,
-        code=code,
-        since=since,
-        until=until,
-        limit=limit,
-        cursor=cursor,
-    )
+    asked = {"source": source, "status": status, "increment": increment, "code": code}
+    answer = session.fetch("dataflows", dataflow, "claims", **asked, **listing)
     columns: dict[str, Cell] = {
         "source": "source",
         "file": (one_line, "path"),
@@ -64,9 +48,9 @@ def claims_command(
     print_page(answer, columns, empty="no files yet", rare=("rejected",))
 
 
-def sources_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
+def sources_command(session: Session, dataflow: DataflowName) -> None:
     """Show the files in the drop folder of each source, and those that are not taken in."""
-    answer = fetch(context, json_, "dataflows", dataflow, "sources")
+    answer = session.fetch("dataflows", dataflow, "sources")
     items = answer["items"]
     columns: dict[str, Cell] = {
         "source": "name",
@@ -111,13 +95,9 @@ def sources_command(context: typer.Context, dataflow: DataflowName, json_: AsJso
             "gone": (one_line, "name"),
             "claimed": (clock, "since"),
             "claim": "claim",
-            "was acknowledged": (_yes, "lost"),
+            "was acknowledged": (lambda lost: "yes" if lost else "no", "lost"),
         },
     )
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
 
 
 def reason_text(reason: Mapping[str, Any] | None, *, whole: bool = False) -> str:

@@ -8,27 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
-from cbp.client.rest import NULL_PARAMETER
-from controller.cli.session import (
-    AsJson,
-    At,
+from controller.cli.options import (
     Cursor,
     DataflowName,
-    Epoch,
-    Limit,
     Null,
-    Stage,
-    fetch,
-    moment,
-    session,
+    Paging,
+    SnapshotMoment,
+    key_pairs,
+    pairs,
     stage_and_state,
 )
+from controller.cli.session import Session
 from controller.terminal import (
     Cell,
     bytes_text,
     clock,
     print_items,
-    print_json,
     print_more,
     print_page,
     print_records,
@@ -50,17 +45,13 @@ Changes = Annotated[int, typer.Option("--limit", min=1, max=50, help="Maximum nu
 
 
 def state_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     name: AnyState = "",
     key: Key = None,
     null: Null = None,
-    limit: Limit = 20,
-    cursor: Cursor = None,
-    epoch: Epoch = None,
-    stage: Stage = None,
-    at: At = None,
-    json_: AsJson = False,
+    paging: Paging = Paging(),
+    moment: SnapshotMoment = SnapshotMoment(),
 ) -> None:
     """Look up the state records of one key: cbp state clicks count.counts url=a.
 
@@ -69,30 +60,20 @@ def state_command(
     --csv.
     """
     if not name:
-        _print_sizes(context, dataflow, limit=limit, cursor=cursor, json_=json_)
+        _print_sizes(session.fetch("dataflows", dataflow, "states", **paging))
         return
     path = ("dataflows", dataflow, "state", *stage_and_state(name))
-    query = [pair(text) for text in key or () if text]
-    query += [(NULL_PARAMETER, column) for column in null or ()]
-    with session(context).connect() as service:
-        if query:
-            asked = {"_limit": limit, "_cursor": cursor, **moment(epoch, stage, at, prefix="_")}
-            query += [(name, str(value)) for name, value in asked.items() if value is not None]
-            answer = service.get_pairs(*path, query=query)
-        else:
-            asked = {"limit": limit, "cursor": cursor, **moment(epoch, stage, at)}
-            answer = service.get(*path, "records", **asked)
-    if json_:
-        print_json(answer)
-        return
+    if query := key_pairs(filter(None, key or ()), null):
+        query += pairs({**paging, **moment})
+        answer = session.rest.get_pairs(*path, query=query)
+    else:
+        answer = session.rest.get(*path, "records", **paging, **moment)
+    session.exit_if_json(answer)
     print_records(answer["items"], empty="no record")
     print_more(answer)
 
 
-def _print_sizes(
-    context: typer.Context, dataflow: str, *, limit: int, cursor: str | None, json_: bool
-) -> None:
-    answer = fetch(context, json_, "dataflows", dataflow, "states", limit=limit, cursor=cursor)
+def _print_sizes(answer: Mapping[str, Any]) -> None:
     columns: dict[str, Cell] = {
         "state": lambda one: f"{one['stage']}.{one['state']}",
         "records": "rows",
@@ -104,14 +85,13 @@ def _print_sizes(
 
 
 def history_command(
-    context: typer.Context,
+    session: Session,
     dataflow: DataflowName,
     name: StateName,
     key: Key = None,
     null: Null = None,
     limit: Changes = 20,
     cursor: Cursor = None,
-    json_: AsJson = False,
 ) -> None:
     """Show which epochs changed the records of one key, newest first.
 
@@ -119,15 +99,11 @@ def history_command(
     count.counts url=a. For a view or a kept state, further columns of its key select one record of
     the group.
     """
-    query = [pair(text) for text in key or () if text]
-    query += [(NULL_PARAMETER, column) for column in null or ()]
-    query += [("_limit", str(limit)), *([] if cursor is None else [("_cursor", cursor)])]
+    query = key_pairs(filter(None, key or ()), null)
+    query += pairs({"limit": limit, "cursor": cursor})
     path = ("dataflows", dataflow, "state", *stage_and_state(name), "history")
-    with session(context).connect() as service:
-        answer = service.get_pairs(*path, query=query)
-    if json_:
-        print_json(answer)
-        return
+    answer = session.rest.get_pairs(*path, query=query)
+    session.exit_if_json(answer)
     columns: dict[str, Cell] = {
         "epoch": _epochs,
         "at": (clock, "at"),
@@ -159,12 +135,3 @@ def _by(one: Mapping[str, Any]) -> str:
     correction = one["correction"]
     by = f"{correction['by']}: {correction['reason']}" if correction else one["run"] or ""
     return f"{by} (undone)" if one["undone"] else by
-
-
-def pair(text: str) -> tuple[str, str]:
-    """Return the column and the value of `column=value`; raises if the text has another form."""
-    column, equals, value = text.partition("=")
-    if not equals:
-        message = f"expected COLUMN=VALUE, got {text!r}"
-        raise typer.BadParameter(message)
-    return column, value

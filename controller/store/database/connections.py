@@ -12,20 +12,8 @@ Guarantees, on SQLite and PostgreSQL alike:
 Not guaranteed: that a commit which raised did not happen. If the connection to
 PostgreSQL breaks during COMMIT, the outcome is unknown; callers repeat idempotent work.
 
-One process serves a SQLite database (`single_process.py`). On PostgreSQL a process that stalls in
-the middle of a transaction would hold others up; it loses the transaction after `STUCK_SECONDS`.
-Connections whose other end is gone are noticed in about that time. A connection that accepts
-everything and answers nothing is given up after `ANSWER_SECONDS` (`postgres_timeouts.py`). In a
-writing transaction a wait for another transaction's lock ends after `LOCK_SECONDS`.
-
-`KeptReads` keeps values that were read of a SQLite database until anybody commits to it. SQLite
-counts, for each connection, the commits of all others, of other processes too
-(`PRAGMA data_version`). To ask for the count takes 5 us; the cheapest read takes thirty times as
-long, since a statement goes through the pool, the driver and the mapping to records. So what is
-read a thousand times a second while a few transactions a second change something is mostly kept.
-PostgreSQL has no such count that costs less than a read: there nothing is kept. Invariant: what
-`get` returns is as new as what a read would have seen that began when it was called
-(tests/controller/store/database/test_kept_reads.py).
+One process serves a SQLite database (`single_process.py`). PostgreSQL's limits of time are in
+README.md.
 """
 
 from __future__ import annotations
@@ -74,10 +62,17 @@ KEPT_MAX = 10_000
 
 
 class KeptReads:
-    """Caches values by key; safe to use from several threads.
+    """Keeps values that were read of a SQLite database until anybody commits to it; thread-safe.
+
+    SQLite counts, for each connection, the commits of all others, of other processes too
+    (`PRAGMA data_version`). To ask for the count takes 5 us, and the cheapest read thirty times as
+    long. PostgreSQL has no such count that costs less than a read: there nothing is kept.
+
+    Invariant: what `get` returns is as new as what a read would have seen that began when it was
+    called (tests/controller/store/database/test_kept_reads.py).
 
     Args:
-        path: The database, which exists; `None` caches nothing.
+        path: The database, which exists; `None` keeps nothing.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -94,11 +89,9 @@ class KeptReads:
             return self._stamp()
 
     def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        """Return the cached value of this key if nothing was committed since; otherwise read it.
+        """Return the kept value of a key if nothing was committed since; otherwise read it.
 
-        Args:
-            key: Identifies the value; a key is always read in the same way.
-            read: Reads the value, which must not be modified. Its exceptions are not cached.
+        A key is always read in the same way, and nobody modifies its value.
         """
         with self._lock:
             stamp = self._stamp()
@@ -184,13 +177,11 @@ class Database:
     """Provides transactions; safe to use from several threads.
 
     Args:
-        url: `sqlite:///<file>` or `postgresql://...`.
         exclusive: Refuse if another process serves the same SQLite file.
         answer_seconds: How long to wait for PostgreSQL while it sends nothing.
 
     Attributes:
         fence: Called first in every writing transaction; may refuse it.
-        kept: Cache of values that were read; not used on PostgreSQL.
 
     Raises `DatabaseUrlError`, `DatabaseDamagedError`, `DatabaseInUseError`.
     """
@@ -252,8 +243,7 @@ class Database:
     def read_once(self) -> Iterator[Connection]:
         """Open a connection for a single statement, which sees one snapshot of the database.
 
-        Most reads are of this kind. It costs half of `read`: it neither begins nor ends a
-        transaction, which takes a round trip each on PostgreSQL.
+        It costs half of `read`, since it begins no transaction.
         """
         with self._translated(), self._single.connect() as connection:
             yield connection
@@ -316,11 +306,7 @@ class Database:
 
     @contextmanager
     def write_schema(self) -> Iterator[Connection]:
-        """Like `write`, without failpoints: for migrations, before the store is open.
-
-        There is no time limit, since migrations may take long, or wait for those of another
-        process.
-        """
+        """Like `write`, without failpoints and time limits: for migrations, which may take long."""
         with (
             self._translated(),
             self._turn,
@@ -349,11 +335,7 @@ class Database:
 def insert_new(
     connection: Connection, table: Table, values: dict[str, Any], *, kind: str, name: str
 ) -> None:
-    """Insert a row whose name must be free.
-
-    Raises:
-        AlreadyExistsError: With `kind` and `name`, if the name is taken.
-    """
+    """Insert a row whose name must be free. Raises `AlreadyExistsError`."""
     try:
         connection.execute(insert(table), values)
     except IntegrityError as exc:
@@ -466,8 +448,7 @@ def files_of(path: Path) -> list[Path]:
 def require_files(path: Path, label: str) -> None:
     """Refuse a path that is not a file, before SQLite opens it, since a FIFO would block.
 
-    Raises:
-        DatabaseDamagedError: The path is a folder, a FIFO, a device or a dangling link.
+    Raises `DatabaseDamagedError`.
     """
     for one in files_of(path):
         if os.path.lexists(one) and not one.is_file():

@@ -73,9 +73,8 @@ def known_dataflows(path: Path) -> frozenset[str]:
 
 
 def put_damaged_aside(url: str) -> tuple[Path, str] | None:
-    """Rename a damaged database; return its new path, and the damage.
+    """Rename a damaged database of SQLite; return its new path, and the damage.
 
-    Returns `None` if it is undamaged, absent, or not of SQLite.
     Raises `DatabaseInUseError`, `OperatingError`.
     """
     path = sqlite_path(url)
@@ -98,6 +97,5 @@ def put_damaged_aside(url: str) -> tuple[Path, str] | None:
 
 
 def _free_name(path: Path) -> Path:
-    """Return a free name beside the database."""
     names = (path.with_name(f"{path.name}.damaged-{number}") for number in range(1, _TRIES))
     return next(name for name in names if not any(os.path.lexists(one) for one in files_of(name)))

@@ -32,19 +32,12 @@ class ServerSilentError(psycopg.OperationalError):
 
 
 class TimedConnection(psycopg.Connection[Any]):
-    """A connection with a time limit for silence.
-
-    Attributes:
-        answer_seconds: How long it waits while nothing arrives; `None` means forever.
-    """
+    """A connection that waits for `answer_seconds` while nothing arrives; `None` means forever."""
 
     answer_seconds: float | None = None
 
     def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
-        """Wait like the driver, but with the time limit; see `psycopg.Connection.wait`.
-
-        Raises `ServerSilentError`.
-        """
+        """Wait like `psycopg.Connection.wait`; raises `ServerSilentError`."""
         seconds = self.answer_seconds
         if seconds is None:
             return super().wait(gen, *args, **kwargs)
@@ -64,17 +57,12 @@ def unless_silent(
     give_up: Callable[[], None],
     clock: Callable[[], float] = MACHINE.seconds,
 ) -> Generator[Any, Any, Any]:
-    """Run `gen` until no data arrived for `seconds`; then give up.
+    """Run `gen` until no event was ready for `seconds`; then give up. Raises `ServerSilentError`.
 
     Args:
         gen: A generator of the driver: it yields the events that it waits for, is sent the
             events that are ready (several times a second, even if there are none), and returns
             the result.
-        seconds: Longest time without a ready event.
-        give_up: Called once when that time is over.
-        clock: Returns seconds that never go back.
-
-    Raises `ServerSilentError`.
     """
     heard = clock()
     try:

@@ -15,7 +15,7 @@ from cbp.errors import AlreadyExistsError, NotFoundError
 from controller.store.database.connections import Database, insert_new
 from controller.store.methods import queues
 from controller.store.methods.events import tell
-from controller.store.methods.leases import hold
+from controller.store.methods.leases import held
 from controller.store.methods.listing_pages import begins_with, between, page
 from controller.store.records import (
     ClaimRecord,
@@ -35,10 +35,7 @@ class Arrivals:
     _database: Database
 
     def add_claim(self, claim: ClaimRecord) -> ClaimRecord:
-        """Record the intention to claim a file, and give it the source's next `sequence`.
-
-        Raises `AlreadyExistsError`.
-        """
+        """Record the intention to claim a file, and give it the source's next `sequence`."""
         return self.add_claims([claim])[0]
 
     def add_claims(self, new: Sequence[ClaimRecord]) -> list[ClaimRecord]:
@@ -50,8 +47,7 @@ class Arrivals:
         highest = select(func.max(claims.c.sequence)).where(
             claims.c.dataflow == first.dataflow, claims.c.source == first.source
         )
-        with self._database.write() as connection:
-            hold(connection, first.dataflow)
+        with held(self._database, first.dataflow) as connection:
             last = connection.execute(highest).scalar_one()
             start = 0 if last is None else last + 1
             numbered = [replace(claim, sequence=start + n) for n, claim in enumerate(new)]
@@ -64,22 +60,15 @@ class Arrivals:
         self.update_claims([claim])
 
     def update_claims(self, changed: Sequence[ClaimRecord]) -> None:
-        """Replace several (>= 1) claims of one dataflow by id, all or none.
-
-        Raises `NotFoundError`.
-        """
+        """Replace several (>= 1) claims of one dataflow by id, all or none."""
         self._update(changed, _CHANGING)
 
     def claims_moved(self, moved: Sequence[ClaimRecord]) -> None:
-        """Note the status and size of several (>= 1) claims whose files were moved to `claimed`.
-
-        Like `update_claims`, but cheaper, since no index contains these columns.
-        """
+        """Like `update_claims`, for status and size only; cheaper, as no index has these."""
         self._update(moved, _MOVED)
 
     def _update(self, changed: Sequence[ClaimRecord], columns: Sequence[str]) -> None:
-        with self._database.write() as connection:
-            hold(connection, changed[0].dataflow)
+        with held(self._database, changed[0].dataflow) as connection:
             for claim in _update_claims(connection, changed, columns):
                 raise NotFoundError(kind="claim", name=claim.id)
             tell(connection, *_events(changed))
@@ -119,13 +108,7 @@ class Arrivals:
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[ClaimRecord]:
-        """List claims, newest first.
-
-        Args:
-            since, until: Range of the time of the claims; `until` is exclusive.
-
-        Raises `CursorInvalidError`.
-        """
+        """List claims, newest first; `until` is exclusive. Raises `CursorInvalidError`."""
         query = _claims(dataflow, source).where(*between(claims.c.created_at, since, until))
         if code is not None:
             query = query.where(begins_with(claims.c.reason, "code", code))
@@ -157,7 +140,6 @@ class Arrivals:
         """Return the first accepted claim, ordered by name, with this content, if there is one.
 
         Args:
-            sha256: Hex digest of the content.
             path: The name that the claim must have, too; `None` means any.
             waiting: Search claims whose file still waits to be taken in, instead of accepted ones.
         """
@@ -256,24 +238,18 @@ class Arrivals:
         Does nothing if this (flow, index) is already stored (redo after a crash). A claim
         that the store has lost is inserted.
 
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            InvariantError: If this (flow, index) is stored with other content, or the
-                previous increment is missing.
+        Raises `NotFoundError`; and `InvariantError` if this (flow, index) is stored with other
+        content, or the previous increment is missing.
         """
         self.accept_all([(claim, record)])
 
     def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
         """Like `accept`, for increments (>= 1) of one source, in order, all or none.
 
-        Stored increments are left unchanged. An increment of several files is given once with
-        each of their claims.
-
-        Raises `NotFoundError` and `InvariantError`.
+        An increment of several files is given once with each of their claims.
         """
         records = list({record.increment.index: record for _, record in arrivals}.values())
-        with self._database.write() as connection:
-            hold(connection, records[0].dataflow)
+        with held(self._database, records[0].dataflow) as connection:
             known = len(records) - queues.append_increments(connection, records)
             new = {record.increment.index for record in records[known:]}
             settled = [
@@ -284,8 +260,10 @@ class Arrivals:
             lost = _update_claims(connection, settled)
             if lost:
                 connection.execute(insert(claims), [rows.claim_row(claim) for claim in lost])
-            if known < len(records):
-                tell(connection, _arrived(records[known:]))
+            if new:
+                dataflow, last = records[-1].dataflow, records[-1].increment
+                at = {"dataflow": dataflow, "flow": last.flow, "subject": last.name}
+                tell(connection, Event(kind="increment.arrived", **at, count=len(new)))
 
     def withdraw(self, dataflow: str, dropped: Mapping[str, Sequence[range]]) -> None:
         """Mark the claims whose increments roll-backs dropped, and unmark all others.
@@ -294,8 +272,7 @@ class Arrivals:
             dropped: Source -> the indexes of all dropped increments; see
                 `cbp.model.flow.generation.increments_dropped`.
         """
-        with self._database.write() as connection:
-            hold(connection, dataflow)
+        with held(self._database, dataflow) as connection:
             withdraw(connection, dataflow, dropped)
             tell(connection, Event(kind="file.withdrawn", dataflow=dataflow))
 
@@ -314,26 +291,16 @@ class Arrivals:
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[IncrementRecord]:
-        """List increments that the store knows, the latest arrivals first.
-
-        Args:
-            since, until: Range of the time of arrival; `until` is exclusive.
+        """List the stored increments, the latest arrivals first; `until` is exclusive.
 
         Raises `CursorInvalidError`.
         """
-        query = select(increments).where(increments.c.dataflow == dataflow)
-        query = query.where(*between(increments.c.created_at, since, until))
+        table, build = increments.c, rows.increment_record_of
+        query = select(increments).where(table.dataflow == dataflow)
+        query = query.where(*between(table.created_at, since, until))
         if flow is not None:
-            query = query.where(increments.c.flow == flow)
-        return page(
-            self._database,
-            query,
-            increments.c.seq,
-            rows.increment_record_of,
-            cursor,
-            limit,
-            of=dataflow,
-        )
+            query = query.where(table.flow == flow)
+        return page(self._database, query, table.seq, build, cursor, limit, of=dataflow)
 
     def increment(self, dataflow: str, flow: str, index: int) -> IncrementRecord:
         """Return one increment; raises `NotFoundError`."""
@@ -345,19 +312,13 @@ class Arrivals:
     def arrival_times(
         self, keys: Collection[tuple[str, str, int]]
     ) -> dict[tuple[str, str, int], datetime]:
-        """Return the times at which increments were stored, by (dataflow, flow, index).
-
-        Unknown and removed increments are left out.
-        """
+        """Return when increments were stored, by (dataflow, flow, index), if they are stored."""
         return self._of_increments(increments.c.created_at, keys)
 
     def origins(
         self, dataflow: str, keys: Collection[tuple[str, int]]
     ) -> dict[tuple[str, int], Mapping[str, Any]]:
-        """Return the origins of increments of a dataflow, by (flow, index).
-
-        Unknown and removed increments are left out.
-        """
+        """Return the origins of increments of a dataflow, by (flow, index), if they are stored."""
         found = self._of_increments(increments.c.origin, [(dataflow, *key) for key in keys])
         return {(flow, index): origin for (_, flow, index), origin in found.items()}
 
@@ -411,16 +372,15 @@ def _parts(values: Collection[_Value]) -> Iterator[list[_Value]]:
 
 def _insert_new(connection: Connection, new: Sequence[ClaimRecord]) -> None:
     """Insert claims whose ids must be free; raises `AlreadyExistsError`."""
-    if len(new) > 1:
-        for some in _parts([claim.id for claim in new]):
-            query = select(claims.c.id).where(claims.c.id.in_(some))
-            known = connection.execute(query).scalars().first()
-            if known is not None:
-                raise AlreadyExistsError("claim", known)
-        connection.execute(insert(claims), [rows.claim_row(claim) for claim in new])
+    if len(new) == 1:
+        insert_new(connection, claims, rows.claim_row(new[0]), kind="claim", name=new[0].id)
         return
-    (claim,) = new
-    insert_new(connection, claims, rows.claim_row(claim), kind="claim", name=claim.id)
+    for some in _parts([claim.id for claim in new]):
+        query = select(claims.c.id).where(claims.c.id.in_(some))
+        known = connection.execute(query).scalars().first()
+        if known is not None:
+            raise AlreadyExistsError("claim", known)
+    connection.execute(insert(claims), [rows.claim_row(claim) for claim in new])
 
 
 def _stored_of(
@@ -478,17 +438,6 @@ def _event(kind: EventKind, some: Sequence[ClaimRecord]) -> Event:
     )
 
 
-def _arrived(records: Sequence[IncrementRecord]) -> Event:
-    dataflow, last = records[-1].dataflow, records[-1].increment
-    return Event(
-        kind="increment.arrived",
-        dataflow=dataflow,
-        flow=last.flow,
-        subject=last.name,
-        count=len(records),
-    )
-
-
 _CHANGING = ("status", "bytes", "sha256", "idx", "reason", "same_as")
 _MOVED = ("status", "bytes")
 
@@ -508,13 +457,7 @@ def _update_claims(
     statement = update_table(claims).where(*here)
     if connection.execute(statement, named).rowcount == len(changed):
         return []
-    known_ids = {
-        row.id
-        for row in connection.execute(
-            select(claims.c.id).where(
-                claims.c.dataflow == changed[0].dataflow,
-                claims.c.id.in_([claim.id for claim in changed]),
-            )
-        )
-    }
+    mine = select(claims.c.id).where(claims.c.dataflow == changed[0].dataflow)
+    known = mine.where(claims.c.id.in_([claim.id for claim in changed]))
+    known_ids = set(connection.execute(known).scalars())
     return [claim for claim in changed if claim.id not in known_ids]

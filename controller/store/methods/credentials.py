@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, func, insert, or_, select
+from sqlalchemy import Row, func, insert, or_, select
 from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
 from cbp.errors import NotFoundError
 from controller.store.access import AuditFilter, AuditRecord, CodeRecord, SessionRecord, TokenRecord
 from controller.store.database.connections import Database, insert_new
-from controller.store.methods.listing_pages import page
+from controller.store.methods.listing_pages import between, page
 from controller.store.records import Page
 from controller.store.schema import rows
 from controller.store.schema.tables import audit, sessions, sign_in_codes, tokens
@@ -73,11 +73,8 @@ class Credentials:
     def take_code(self, sha256: str) -> CodeRecord | None:
         """Remove a code and return it; `None` if there is none. Two callers never both get it."""
         # One statement: of two callers one removes the row.
-        taking = (
-            delete_from(sign_in_codes)
-            .where(sign_in_codes.c.sha256 == sha256)
-            .returning(sign_in_codes)
-        )
+        mine = delete_from(sign_in_codes).where(sign_in_codes.c.sha256 == sha256)
+        taking = mine.returning(sign_in_codes)
         with self._database.write(fenced=False) as connection:
             row = connection.execute(taking).first()
         return None if row is None else CodeRecord(**row._mapping)
@@ -121,24 +118,13 @@ class Credentials:
             before: Tokens that were revoked, or expired, before this time are removed.
             seen_before: Sessions that were last used before this time are removed.
         """
+        code, session, token = sign_in_codes.c, sessions.c, tokens.c
+        unused = or_(session.expires_at <= now, session.last_seen_at < seen_before)
+        ended = or_(token.revoked_at < before, token.expires_at < before)
+        gone = ((sign_in_codes, code.expires_at <= now), (sessions, unused), (tokens, ended))
         with self._database.write(fenced=False) as connection:
-            return (
-                _remove(connection, sign_in_codes, sign_in_codes.c.expires_at <= now)
-                + _remove(
-                    connection,
-                    sessions,
-                    or_(sessions.c.expires_at <= now, sessions.c.last_seen_at < seen_before),
-                )
-                + _remove(
-                    connection,
-                    tokens,
-                    or_(tokens.c.revoked_at < before, tokens.c.expires_at < before),
-                )
-            )
-
-
-def _remove(connection: Connection, table: Table, which: Any) -> int:
-    return connection.execute(delete_from(table).where(which)).rowcount
+            removed = [connection.execute(delete_from(table).where(which)) for table, which in gone]
+            return sum(one.rowcount for one in removed)
 
 
 def _token_of(row: Row[Any]) -> TokenRecord:
@@ -168,21 +154,16 @@ class AuditLog:
         self, chosen: AuditFilter, *, cursor: str | None = None, limit: int = 100
     ) -> Page[AuditRecord]:
         """List entries, newest first."""
-        query = select(audit)
-        if chosen.since is not None:
-            query = query.where(audit.c.at >= chosen.since)
-        if chosen.until is not None:
-            query = query.where(audit.c.at < chosen.until)
+        query = select(audit).where(*between(audit.c.at, chosen.since, chosen.until))
         for name in ("actor", "action", "dataflow", "outcome", "error_code"):
             if (value := getattr(chosen, name)) is not None:
                 query = query.where(audit.c[name] == value)
         return page(self._database, query, audit.c.seq, _audit_of, cursor, limit)
 
     def forget_audit(self, before: datetime, *, rows_max: int) -> int:
-        """Remove the oldest entries, at most some thousand; return how many.
+        """Remove entries before a time, and all but the newest `rows_max`; return how many.
 
-        Args:
-            rows_max: Of the other entries, only this many stay: the newest ones.
+        At most some thousand are removed at a time.
         """
         oldest = select(audit.c.seq, audit.c.at).order_by(audit.c.seq).limit(ROWS_MAX)
         with self._database.write(fenced=False) as connection:

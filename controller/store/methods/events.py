@@ -75,13 +75,9 @@ class Events:
     def events_after(
         self, cursor: EventCursor, dataflow: str | None = None, *, limit: int
     ) -> list[EventRecord] | None:
-        """Return the oldest events after a cursor, in order.
+        """Return the oldest events after a cursor, in order, at most `limit` (>= 1).
 
         An event that is stored later has a larger id than all returned events.
-
-        Args:
-            cursor: A place in the stream.
-            limit: Return at most this many (>= 1).
 
         Returns:
             `None` if the event at the cursor is no longer stored, or never was: events after
@@ -97,13 +93,9 @@ class Events:
             return [_event_of(row) for row in connection.execute(ordered)]
 
     def forget_events(self, *, keep: int, before_ms: int) -> int:
-        """Remove the oldest events, at most some thousand; return how many.
+        """Remove events before a time, and all but the newest `keep` (>= 1); return how many.
 
-        The newest one always stays.
-
-        Args:
-            keep: Largest number of events that stay (>= 1).
-            before_ms: Events before this time are removed; milliseconds since 1970.
+        At most some thousand are removed at a time. The newest one always stays.
         """
         oldest = select(events.c.seq, events.c.at_ms).order_by(events.c.seq).limit(ROWS_MAX)
         with self._database.write() as connection:

@@ -29,19 +29,10 @@ class Forgetting:
     def oldest_increments(
         self, dataflow: str, flow: str, *, first: int = 0, limit: int | None = None
     ) -> list[IncrementRecord]:
-        """Return the oldest increments of a flow that the store knows, ascending by index.
-
-        Args:
-            limit: Maximum number of increments; `None` means all.
-        """
+        """Return the oldest increments of a flow that the store knows, ascending by index."""
         mine = and_(increments.c.dataflow == dataflow, increments.c.flow == flow)
-        query = (
-            select(increments)
-            .where(mine, increments.c.idx >= first)
-            .order_by(increments.c.idx)
-            .limit(limit)
-        )
-        return self._database.rows(query, rows.increment_record_of)
+        query = select(increments).where(mine, increments.c.idx >= first).order_by(increments.c.idx)
+        return self._database.rows(query.limit(limit), rows.increment_record_of)
 
     def forget_increments(self, dataflow: str, flow: str, *, below: int) -> int:
         """Remove increments of a flow below an index, at most some thousand; return how many.
@@ -59,7 +50,6 @@ class Forgetting:
             last = connection.execute(newest).scalar_one()
             if last is None:
                 return 0
-            # Keep the newest one: the next number follows from it.
             ids = (
                 select(increments.c.seq)
                 .where(mine, increments.c.idx < min(below, last), ~waits)

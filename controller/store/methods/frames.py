@@ -11,9 +11,8 @@ Invariant: what is framed leaves the queue in the same transaction. So each outp
 framed once, and each punctuation is applied once, after all increments before it
 (tests/conformance/test_frames.py).
 
-`Punctuations` has the store methods for punctuations. Each punctuation has a row, and
-`dataflows.punctuations` counts them. Inputs hold those that wait to be applied (`frames`). A
-restored store knows the count, and only the rows of punctuations after its position.
+Each punctuation has a row, and `dataflows.punctuations` counts them. A restored store knows the
+count, and only the rows of punctuations after its position.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.punctuation import Punctuation
 from controller.store.database.connections import Database
 from controller.store.methods.events import tell
-from controller.store.methods.leases import hold
+from controller.store.methods.leases import held
 from controller.store.methods.listing_pages import page
 from controller.store.records import Event, Page
 from controller.store.schema.tables import dataflows, punctuations, queue, wiring
@@ -60,20 +59,6 @@ def framed_inputs(connection: Connection, dataflow: str, stage: str) -> dict[str
     }
 
 
-def consume_frames(
-    connection: Connection,
-    dataflow: str,
-    stage: str,
-    connector: Connector,
-    *,
-    read: Iterable[int],
-    remove: Iterable[int],
-) -> None:
-    """Set read marks of frames and drop some; raises `InvariantError` for an unknown frame."""
-    after = connector.after(tuple(read), tuple(remove))
-    write_frames(connection, dataflow, stage, after)
-
-
 def keep_frames(
     connection: Connection,
     dataflow: str,
@@ -86,9 +71,7 @@ def keep_frames(
 ) -> None:
     """Remove one output increment, or one punctuation, and add the frames that end in it.
 
-    Raises:
-        InvariantError: If it does not wait there, or is not the first, because the framing was
-            stale.
+    Raises `InvariantError` if it is not the first that waits there: the framing was stale.
     """
     here = and_(queue.c.dataflow == dataflow, queue.c.stage == stage, queue.c.input == input_)
     oldest = connection.execute(select(func.min(queue.c.idx)).where(here)).scalar_one()
@@ -145,12 +128,9 @@ class Punctuations:
 
         Does nothing if this number is already recorded (redo after a crash).
 
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            InvariantError: If the previous punctuation is missing.
+        Raises `NotFoundError`; `InvariantError` if the previous punctuation is missing.
         """
-        with self._database.write() as connection:
-            hold(connection, dataflow)
+        with held(self._database, dataflow) as connection:
             number = next_punctuation(connection, dataflow)
             if punctuation.number < number:
                 return
@@ -189,11 +169,7 @@ class Punctuations:
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[Punctuation]:
-        """List punctuations, newest first; raises `CursorInvalidError`.
-
-        Args:
-            since, until: Range of the time of the close; `until` is exclusive.
-        """
+        """List punctuations, newest first; `until` is exclusive. Raises `CursorInvalidError`."""
         query = select(punctuations).where(punctuations.c.dataflow == dataflow)
         if since is not None:
             query = query.where(punctuations.c.closed_ms >= int(since.timestamp() * 1000))

@@ -1,7 +1,6 @@
 """Store methods for figures of all dataflows at once: a fixed number of statements, however many.
 
-For metrics, which are asked for every few seconds. `controller.api.figures.overview` has the
-figures of one dataflow, with a dozen statements each.
+For metrics, which are asked for every few seconds.
 """
 
 from __future__ import annotations
@@ -86,10 +85,7 @@ class Gauges:
             return {(row[0], row[1]): int(row[2]) for row in connection.execute(query)}
 
     def quarantined_of(self, dataflow: str, sources: Iterable[str]) -> Mapping[str, int]:
-        """Return source -> files in quarantine; reads no other claims.
-
-        A source without such files is left out.
-        """
+        """Return source -> files in quarantine, if any; reads no other claims."""
         c = claims.c
         query = (
             select(c.source, func.count())

@@ -4,19 +4,17 @@ A renewal changes only the time; a take-over also changes the epoch, which is pa
 PostgreSQL a writer that holds the epoch (`FOR KEY SHARE`) never blocks a renewal, while a take-over
 waits for the writers under way. A write of an old epoch is either before the take-over or refused.
 
-Renewing the lease, and what an instance may do under it, are in `controller.loop.leadership`.
-
-The lock that every writing method takes first: the dataflow's, so that its writers are serial.
-
-On PostgreSQL the dataflow's row is locked until the transaction ends; SQLite has only one writer
-at a time. Writers take this lock before any other, so that no two writers deadlock.
-
-The statement that locks also gives the dataflow its next revision. So what was read of a dataflow
-is current for as long as its revision is, whichever instance writes
+`hold` is the lock that every writing method takes first, before any other, so that no two writers
+deadlock: on PostgreSQL the dataflow's row is locked until the transaction ends; SQLite has only one
+writer at a time. The statement that locks also gives the dataflow its next revision. So what was
+read of a dataflow is current for as long as its revision is, whichever instance writes
 (tests/conformance/test_store_model.py).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sqlalchemy import (
     BigInteger,
@@ -30,7 +28,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy import update as update_table
 
 from cbp.errors import LeaseLostError, NotFoundError
 from cbp.model.schedule.lease import Lease
@@ -71,9 +68,7 @@ class Leases:
         """Take the lease if it is free by the database's clock.
 
         Waits for writers of the previous epoch to end; later writes of that epoch are refused.
-
-        Returns:
-            The present lease; `None` while another instance holds it.
+        Returns `None` while another instance holds the lease.
         """
         with self._database.write(fenced=False) as connection:
             # The lease's time starts once the row is locked, not when the wait for it began:
@@ -157,14 +152,14 @@ def _now_ms(connection: Connection) -> ColumnElement[int]:
 
 
 _NEXT_REVISION = (
-    update_table(dataflows)
+    update(dataflows)
     .where(dataflows.c.name == bindparam("held"))
     .values(revision=dataflows.c.revision + 1)
 )
 
 
 def hold(connection: Connection, dataflow: str) -> None:
-    """Lock a dataflow against other writers until the transaction ends; increase its revision.
+    """Lock a dataflow until the transaction ends, and increase its revision.
 
     Raises `NotFoundError`.
     """
@@ -172,11 +167,16 @@ def hold(connection: Connection, dataflow: str) -> None:
         raise NotFoundError(kind="dataflow", name=dataflow)
 
 
-def hold_stage(connection: Connection, dataflow: str, stage: str) -> StageRecord:
-    """Like `hold`; return the stage, which cannot change until the transaction ends.
+@contextmanager
+def held(database: Database, dataflow: str) -> Iterator[Connection]:
+    """Open a transaction that writes, and that holds a dataflow. Raises `NotFoundError`."""
+    with database.write() as connection:
+        hold(connection, dataflow)
+        yield connection
 
-    Raises `NotFoundError`.
-    """
+
+def hold_stage(connection: Connection, dataflow: str, stage: str) -> StageRecord:
+    """Like `hold`; return the stage, which cannot change until the transaction ends."""
     hold(connection, dataflow)
     query = select(stages).where(stages.c.dataflow == dataflow, stages.c.stage == stage)
     row = connection.execute(query).first()

@@ -34,11 +34,7 @@ def page(
 ) -> Page[T]:
     """Return the items after `cursor`, by descending `key`, at most `limit` (>= 1).
 
-    Args:
-        build: Makes an item from a row.
-        of: The dataflow whose items are listed; empty means all dataflows.
-
-    Raises `CursorInvalidError`.
+    `of` is what is listed, such as a dataflow. Raises `CursorInvalidError`.
     """
     limit = max(1, limit)
     if cursor is not None:

@@ -31,7 +31,7 @@ from controller.store.methods.frames import (
     punctuation_of,
     write_frames,
 )
-from controller.store.methods.leases import hold
+from controller.store.methods.leases import held
 from controller.store.records import Event, IncrementRecord, StageRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import dataflows, increments, punctuations, queue, stages
@@ -73,43 +73,29 @@ class Positions:
             NotFoundError: If there is no such dataflow.
             InvariantError: If it has other stages or inputs, or some are ahead of the position.
         """
-        with self._database.write() as connection:
-            hold(connection, position.dataflow)
-            known = {s.stage: s.epoch for s in _stages(connection, position.dataflow)}
-            waiting = queues.connectors(connection, position.dataflow)
-            _require_same(
-                position,
-                {
-                    stage: {(i, c.framing is not None) for i, c in waiting[stage].items()}
-                    for stage in known
-                },
-            )
+        dataflow = position.dataflow
+        with held(self._database, dataflow) as connection:
+            known = {stage.stage: stage.epoch for stage in _stages(connection, dataflow)}
+            waiting = queues.connectors(connection, dataflow)
+            _require_same(position, waiting)
             steps = [stage.epoch - known[name] for name, stage in position.stages.items()]
             if all(step <= 0 for step in steps):
                 return
             if any(step < 0 for step in steps):
-                message = (
-                    f"some stages of {position.dataflow!r} are ahead of the position, and others "
-                    "behind it"
-                )
+                where = "are ahead of the position, and others behind it"
+                message = f"some stages of {dataflow!r} {where}"
                 raise InvariantError(message, epochs=known)
             store_increments(connection, position, at)
             ends = _ends(position)
             for name, stage in position.stages.items():
-                _restore_stage(connection, position.dataflow, name, stage)
+                _restore_stage(connection, dataflow, name, stage)
                 for input_, connector in stage.connectors.items():
                     # What arrived since then comes after what waited then.
-                    later = (
-                        (increment, read)
-                        for increment, read in standing(waiting[name][input_])
-                        if increment.index > ends.get(increment.flow, -1)
-                    )
-                    held = [*standing(connector), *later]
-                    restore_queue(connection, position.dataflow, name, input_, held)
-                    if connector.framing is not None:
-                        write_frames(connection, position.dataflow, name, connector)
+                    arrived = standing(waiting[name][input_])
+                    later = [(i, read) for i, read in arrived if i.index > ends.get(i.flow, -1)]
+                    restore_input(connection, dataflow, name, connector, later)
             close_again(connection, position)
-            tell(connection, Event(kind="dataflow.restored", dataflow=position.dataflow))
+            tell(connection, Event(kind="dataflow.restored", dataflow=dataflow))
 
     def rewind(
         self,
@@ -128,25 +114,15 @@ class Positions:
             at: Arrival time for increments that are unknown to the store.
             dropped: As in `withdraw`.
 
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            InvariantError: If it has other stages or inputs.
+        Raises `NotFoundError`; `InvariantError` if it has other stages or inputs.
         """
         position = generation.position
         dataflow = position.dataflow
-        with self._database.write() as connection:
-            hold(connection, dataflow)
+        with held(self._database, dataflow) as connection:
             stored = select(dataflows.c.generation).where(dataflows.c.name == dataflow)
             if connection.execute(stored).scalar_one() >= generation.number:
                 return
-            waiting = queues.connectors(connection, dataflow)
-            _require_same(
-                position,
-                {
-                    stage: {(i, c.framing is not None) for i, c in inputs.items()}
-                    for stage, inputs in waiting.items()
-                },
-            )
+            _require_same(position, queues.connectors(connection, dataflow))
             connection.execute(delete_from(queue).where(queue.c.dataflow == dataflow))
             wired = queues.wiring_of(connection, dataflow)
             ends = _ends(position)
@@ -155,12 +131,8 @@ class Positions:
             for name, stage in position.stages.items():
                 _restore_stage(connection, dataflow, name, stage, paused_because="")
                 for input_, connector in stage.connectors.items():
-                    flow = wired[name][input_]
-                    later = (i for i in sources.get(flow, ()) if i.index > ends.get(flow, -1))
-                    held = [*standing(connector), *((increment, False) for increment in later)]
-                    restore_queue(connection, dataflow, name, input_, held)
-                    if connector.framing is not None:
-                        write_frames(connection, dataflow, name, connector)
+                    later = [(i, False) for i in sources.get(wired[name][input_], ())]
+                    restore_input(connection, dataflow, name, connector, later)
             close_again(connection, position)
             withdraw(connection, dataflow, dropped)
             _touch(connection, dataflow, ends, at)
@@ -199,8 +171,7 @@ def _forget_undone(
 def close_again(connection: Connection, position: Position) -> None:
     """Queue the closes after the present position of the dataflow.
 
-    Used after a roll-back. Closes that it dropped are in no connector of its position; only
-    their requests stay known.
+    Closes that a roll-back dropped are in no connector of its position.
     """
     dataflow, number = position.dataflow, punctuations.c.number
     here = punctuations.c.dataflow == dataflow
@@ -217,15 +188,11 @@ def close_again(connection: Connection, position: Position) -> None:
 
 def _touch(connection: Connection, dataflow: str, ends: Mapping[str, int], at: datetime) -> None:
     """Set the newest increments of stages to have come now: idle time is counted again."""
+    table = increments.c
     for flow, index in ends.items():
         if "." in flow:
-            one = and_(
-                increments.c.dataflow == dataflow,
-                increments.c.flow == flow,
-                increments.c.idx == index,
-            )
-            values = {"created_at": at}
-            connection.execute(update_table(increments).where(one).values(values))
+            one = (table.dataflow == dataflow, table.flow == flow, table.idx == index)
+            connection.execute(update_table(increments).where(*one).values(created_at=at))
 
 
 def _stages(connection: Connection, dataflow: str) -> list[StageRecord]:
@@ -249,21 +216,21 @@ def _newest(connection: Connection, dataflow: str) -> list[Increment]:
     return [rows.increment_of(row) for row in connection.execute(query)]
 
 
-def _require_same(position: Position, known: Mapping[str, set[tuple[str, bool]]]) -> None:
-    present = {
-        name: {(i, c.framing is not None) for i, c in stage.connectors.items()}
-        for name, stage in position.stages.items()
-    }
+def _require_same(position: Position, waiting: Mapping[str, Mapping[str, Connector]]) -> None:
+    present = {name: _inputs(stage.connectors) for name, stage in position.stages.items()}
+    known = {name: _inputs(connectors) for name, connectors in waiting.items()}
     if present != known:
         message = f"the position of {position.dataflow!r} has other stages or inputs"
         raise InvariantError(message, position=sorted(present), dataflow=sorted(known))
 
 
-def store_increments(connection: Connection, position: Position, at: datetime) -> None:
-    """Insert unknown increments, and update increments whose files differ.
+def _inputs(connectors: Mapping[str, Connector]) -> set[tuple[str, bool]]:
+    """Return inputs, each with whether it is framed."""
+    return {(name, one.framing is not None) for name, one in connectors.items()}
 
-    The records of an old increment may have moved to other files.
-    """
+
+def store_increments(connection: Connection, position: Position, at: datetime) -> None:
+    """Insert unknown increments, and update those whose records have moved to other files."""
     wanted = {increment.name: increment for increment in position.newest}
     for stage in position.stages.values():
         for connector in stage.connectors.values():
@@ -294,36 +261,29 @@ def standing(connector: Connector) -> list[tuple[Increment, bool]]:
 def _restore_stage(
     connection: Connection, dataflow: str, name: str, stage: StagePosition, **more: Any
 ) -> None:
-    values = {"epoch": stage.epoch, "memo": stage.memo, "turns": stage.turns}
-    values["due_ms"] = stage.due_ms
-    connection.execute(
-        update_table(stages)
-        .where(stages.c.dataflow == dataflow, stages.c.stage == name)
-        .values(**values, failures=0, retry_at=None, **more)
-    )
+    names = ("epoch", "memo", "turns", "due_ms")
+    values = {column: getattr(stage, column) for column in names}
+    mine = (stages.c.dataflow == dataflow, stages.c.stage == name)
+    reset = {"failures": 0, "retry_at": None, **more}
+    connection.execute(update_table(stages).where(*mine).values(**values, **reset))
 
 
-def restore_queue(
+def restore_input(
     connection: Connection,
     dataflow: str,
     stage: str,
-    input_: str,
-    held: Iterable[tuple[Increment, bool]],
+    connector: Connector,
+    later: Iterable[tuple[Increment, bool]],
 ) -> None:
-    """Replace the contents of one input's queue, in this order, with its read marks."""
-    place = {"dataflow": dataflow, "stage": stage, "input": input_}
-    connection.execute(
-        delete_from(queue).where(*(queue.c[name] == value for name, value in place.items()))
-    )
+    """Replace the queue and the frames of one input by a connector, and what arrived later."""
+    place = {"dataflow": dataflow, "stage": stage, "input": connector.input}
+    mine = (queue.c[name] == value for name, value in place.items())
+    connection.execute(delete_from(queue).where(*mine))
     new = [
-        {
-            **place,
-            "position": position,
-            "flow": increment.flow,
-            "idx": increment.index,
-            "read_mark": int(read),
-        }
-        for position, (increment, read) in enumerate(held)
+        {**place, "position": n, "flow": one.flow, "idx": one.index, "read_mark": int(read)}
+        for n, (one, read) in enumerate([*standing(connector), *later])
     ]
     if new:
         connection.execute(insert(queue), new)
+    if connector.framing is not None:
+        write_frames(connection, dataflow, stage, connector)

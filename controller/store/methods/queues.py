@@ -1,22 +1,28 @@
 """SQL statements that move increments through the connectors.
 
-    append_increments: new increments of a flow, and a place in the queue of every
-                       input that is wired to the flow
-    consume:           read marks and removals of one committed run
-    connectors:        all queues of a dataflow, as the model's values
-
-Each is called inside a writing transaction that has locked the dataflow (`holds`), so positions
-and indexes have neither gaps nor duplicates. A mismatch raises `InvariantError`: a queue that lost
-an increment must never look like a shorter queue.
+What writes is called inside a transaction that has locked the dataflow (`hold`), so positions and
+indexes have neither gaps nor duplicates. A mismatch raises `InvariantError`: a queue that lost an
+increment must never look like a shorter queue.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Text, and_, func, insert, select, type_coerce
+from sqlalchemy import (
+    Connection,
+    Delete,
+    Select,
+    Text,
+    Update,
+    and_,
+    func,
+    insert,
+    select,
+    type_coerce,
+)
 from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
@@ -24,7 +30,7 @@ from cbp.errors import InvariantError
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.increment import Increment
 from cbp.model.run.intention import Intention
-from controller.store.methods.frames import connector_of, consume_frames, framed_inputs
+from controller.store.methods.frames import connector_of, framed_inputs, write_frames
 from controller.store.records import IncrementRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import increments, queue, stages, wiring
@@ -39,13 +45,6 @@ def next_index(connection: Connection, dataflow: str, flow: str) -> int:
     return 0 if last_index is None else int(last_index) + 1
 
 
-def store_increment(
-    connection: Connection, record: IncrementRecord, skip: Collection[tuple[str, str]] = ()
-) -> bool:
-    """Like `append_increments` for one increment; `False` if it was already stored."""
-    return bool(append_increments(connection, [record], skip))
-
-
 def append_increments(
     connection: Connection,
     records: Sequence[IncrementRecord],
@@ -57,8 +56,7 @@ def append_increments(
         records: At least one, of one flow, in order and without gaps.
         skip: (stage, input) pairs where they are not enqueued.
 
-    Raises:
-        InvariantError: If one is stored with other content, or a previous one is missing.
+    Raises `InvariantError` if one is stored with other content, or a previous one is missing.
     """
     dataflow, flow = records[0].dataflow, records[0].increment.flow
     due = next_index(connection, dataflow, flow)
@@ -115,16 +113,9 @@ def _enqueue(
     consumers = select(w.stage, w.input, end.scalar_subquery().label("end")).where(
         w.dataflow == dataflow, w.flow == flow
     )
+    known = {"dataflow": dataflow, "flow": flow, "read_mark": 0}
     new = [
-        {
-            "dataflow": dataflow,
-            "stage": row.stage,
-            "input": row.input,
-            "position": row.end + n,
-            "flow": flow,
-            "idx": index,
-            "read_mark": 0,
-        }
+        {**known, "stage": row.stage, "input": row.input, "position": row.end + n, "idx": index}
         for row in connection.execute(consumers).all()
         if (row.stage, row.input) not in skip
         for n, index in enumerate(indexes)
@@ -136,48 +127,36 @@ def _enqueue(
 def consume(connection: Connection, intention: Intention) -> None:
     """Set the read marks of a run, and drop the increments that it removed.
 
-    Raises:
-        InvariantError: If the run names an increment that does not wait there.
+    Raises `InvariantError` if the run names an increment that does not wait there.
     """
-    framed = framed_inputs(connection, intention.dataflow, intention.stage)
+    dataflow, stage = intention.dataflow, intention.stage
+    framed = framed_inputs(connection, dataflow, stage)
     for name, connector in framed.items():
         read, remove = intention.read.get(name, ()), intention.remove.get(name, ())
         if read or remove:
-            consume_frames(
-                connection, intention.dataflow, intention.stage, connector, read=read, remove=remove
-            )
-    for name, indexes in _chosen(intention.read, framed):
-        marked = connection.execute(
-            update_table(queue).where(_waits(intention, name, indexes)).values(read_mark=1)
-        )
-        _assert_all(intention, name, indexes, marked.rowcount)
-    for name, indexes in _chosen(intention.remove, framed):
-        removed = connection.execute(delete_from(queue).where(_waits(intention, name, indexes)))
-        _assert_all(intention, name, indexes, removed.rowcount)
+            write_frames(connection, dataflow, stage, connector.after(tuple(read), tuple(remove)))
+    mark = update_table(queue).values(read_mark=1)
+    for change, chosen in ((mark, intention.read), (delete_from(queue), intention.remove)):
+        for name, named in chosen.items():
+            if named and name not in framed:
+                _take(connection, intention, change, name, sorted(set(named)))
 
 
-def _chosen(
-    read: Mapping[str, Sequence[int]], framed: Collection[str]
-) -> list[tuple[str, set[int]]]:
-    return [
-        (name, set(indexes)) for name, indexes in read.items() if indexes and name not in framed
-    ]
-
-
-def _waits(intention: Intention, input_: str, indexes: set[int]) -> Any:
-    return and_(
-        queue.c.dataflow == intention.dataflow,
-        queue.c.stage == intention.stage,
-        queue.c.input == input_,
-        queue.c.idx.in_(sorted(indexes)),
-    )
-
-
-def _assert_all(intention: Intention, input_: str, indexes: set[int], waiting: int) -> None:
-    if waiting != len(indexes):
+def _take(
+    connection: Connection,
+    intention: Intention,
+    change: Update | Delete,
+    input_: str,
+    indexes: list[int],
+) -> None:
+    """Change the rows of increments that all wait at an input."""
+    here = (queue.c.dataflow == intention.dataflow, queue.c.stage == intention.stage)
+    waiting = (*here, queue.c.input == input_, queue.c.idx.in_(indexes))
+    count = connection.execute(change.where(*waiting)).rowcount
+    if count != len(indexes):
         message = (
-            f"{intention.id} takes {sorted(indexes)} from input {input_!r}, "
-            f"but only {waiting} of them wait there"
+            f"{intention.id} takes {indexes} from input {input_!r}, but only {count} of them wait "
+            "there"
         )
         raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
 
@@ -217,12 +196,9 @@ def connectors(
     for stage, name, framing in connection.execute(inputs):
         made = queues_by_stage.setdefault(stage, {})
         if name is not None:
-            held = waiting.get((stage, name), ())
-            made[name] = (
-                Connector(name, tuple(held))
-                if framing is None
-                else connector_of(name, framing, held)
-            )
+            held = tuple(waiting.get((stage, name), ()))
+            plain = framing is None
+            made[name] = Connector(name, held) if plain else connector_of(name, framing, held)
     return queues_by_stage
 
 

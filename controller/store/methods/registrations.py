@@ -1,12 +1,4 @@
-"""Store methods for dataflows, their stages and their connectors.
-
-Store methods that bring a dataflow to a new version.
-
-One transaction: before it every stage, input and queue is that of the old version; after it they
-are those of the new version, at the position in its description. It does not depend on what was
-there before. So it works for a store of the old version, and for a lost store that begins with the
-new one.
-"""
+"""Store methods for dataflows, their stages and their connectors, and for new versions of them."""
 
 from __future__ import annotations
 
@@ -28,14 +20,9 @@ from cbp.model.schedule.priority import NORMAL, Priority
 from controller.store.database.connections import Database, insert_new
 from controller.store.methods import queues
 from controller.store.methods.events import tell
-from controller.store.methods.frames import EMPTY, keep_frames, write_frames
-from controller.store.methods.leases import hold, hold_stage
-from controller.store.methods.positions import (
-    close_again,
-    restore_queue,
-    standing,
-    store_increments,
-)
+from controller.store.methods.frames import EMPTY, keep_frames
+from controller.store.methods.leases import held, hold_stage
+from controller.store.methods.positions import close_again, restore_input, store_increments
 from controller.store.records import DataflowDesired, DataflowRecord, Event, EventKind, StageRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import (
@@ -80,15 +67,13 @@ class Registrations:
         stages: Mapping[str, Mapping[str, str]],
         framed: Collection[tuple[str, str]] = (),
     ) -> None:
-        """Add a dataflow with its stages and empty connectors.
+        """Add a dataflow with its stages and empty connectors. Raises `AlreadyExistsError`.
 
         Args:
             record: The dataflow; its stages begin to wait at `created_at`.
             stages: Stage -> its wiring (input name -> flow name).
             framed: The (stage, input) pairs that frame their flow; arrivals wait there until
                 `frame` is called.
-
-        Raises `AlreadyExistsError`.
         """
         with self._database.write() as connection:
             # Random, so that it differs from the number of any deleted dataflow.
@@ -106,11 +91,7 @@ class Registrations:
         kept = self._records
         with self._database.read() as connection:
             revisions = _revisions(connection)
-            changed = [
-                name
-                for name, revision in revisions.items()
-                if kept.get(name, _NEVER)[0] != revision
-            ]
+            changed = [name for name, now in revisions.items() if kept.get(name, _NEVER)[0] != now]
             query = select(dataflows)
             if len(changed) <= _NAMED_MAX:  # their number is limited by the database
                 query = query.where(dataflows.c.name.in_(changed))
@@ -122,10 +103,10 @@ class Registrations:
     def revisions(self) -> dict[str, int]:
         """Return dataflow -> its revision, by name, with one statement.
 
-        The revision changes with each transaction, of any instance, that changes the dataflow,
-        its stages, queues, claims, sinks or runs. Data read after the revision is current as
-        long as the revision is the same. A dataflow that was deleted and registered again has
-        another revision, too. Removals because of age do not change the revision.
+        It changes with each transaction, of any instance, that changes the dataflow, its stages,
+        queues, claims, sinks or runs, but not with removals because of age. Data read after the
+        revision is current as long as it is the same. A dataflow that was deleted and registered
+        again has another one.
         """
         return dict(self._database.kept.get("revisions", self._read_revisions))
 
@@ -143,17 +124,14 @@ class Registrations:
     def set_desired(
         self, name: str, desired: DataflowDesired, *, instead_of: DataflowDesired | None = None
     ) -> None:
-        """Record the desired state of a dataflow.
+        """Record the desired state of a dataflow; raises `NotFoundError`.
 
         `running` also clears the failures of its stages, and lifts their pauses.
 
         Args:
             instead_of: Change nothing unless this was the desired state until now.
-
-        Raises `NotFoundError`.
         """
-        with self._database.write() as connection:
-            hold(connection, name)
+        with held(self._database, name) as connection:
             known = select(dataflows.c.desired).where(dataflows.c.name == name)
             if instead_of is not None and connection.execute(known).scalar() != instead_of:
                 return
@@ -169,26 +147,21 @@ class Registrations:
 
     def set_priorities(self, dataflow: str, priorities: Mapping[str, Priority]) -> None:
         """Set the priorities of all stages: normal if left out; raises `NotFoundError`."""
-        with self._database.write() as connection:
-            hold(connection, dataflow)
+        with held(self._database, dataflow) as connection:
             known = select(stages.c.stage, stages.c.priority).where(stages.c.dataflow == dataflow)
-            changed = []
+            events = []
             for stage, priority in connection.execute(known.order_by(stages.c.stage)).all():
                 if priority != (wanted := priorities.get(stage, NORMAL)):
                     here = (stages.c.dataflow == dataflow, stages.c.stage == stage)
                     connection.execute(update_table(stages).where(*here).values(priority=wanted))
-                    changed.append(stage)
-            events = (
-                Event(kind="stage.prioritized", dataflow=dataflow, stage=stage, subject=stage)
-                for stage in changed
-            )
-            if changed:
+                    named = {"dataflow": dataflow, "stage": stage, "subject": stage}
+                    events.append(Event(kind="stage.prioritized", **named))
+            if events:
                 tell(connection, *events)
 
     def delete(self, name: str) -> None:
         """Remove a dataflow and all its rows, but not its tables; raises `NotFoundError`."""
-        with self._database.write() as connection:
-            hold(connection, name)
+        with held(self._database, name) as connection:
             for table in reversed(metadata.sorted_tables):
                 parts = table.foreign_keys and "dataflow" in table.c
                 if table is not dataflows and not parts:
@@ -205,7 +178,7 @@ class Registrations:
     def all_stages(self) -> list[StageRecord]:
         """Return the stages of all dataflows, by dataflow and name, with one statement.
 
-        An unreadable row makes the whole call fail; `stages` then finds its dataflow.
+        It fails if one row is unreadable; `stages` then finds its dataflow.
         """
         query = select(stages).order_by(stages.c.dataflow, stages.c.stage)
         return self._database.rows(query, rows.stage_of)
@@ -234,22 +207,12 @@ class Registrations:
                 oldest punctuation that is not applied there.
             framing: The framing after it.
 
-        Raises:
-            NotFoundError: If there is no such stage.
-            InvariantError: If the increment or punctuation does not wait there, or is not the
-                oldest.
+        Raises `NotFoundError`, and `InvariantError` as `keep_frames`.
         """
+        made: dict[str, Any] = {"index": index, "framing": framing, "frames": frames}
         with self._database.write() as connection:
             hold_stage(connection, dataflow, stage)
-            keep_frames(
-                connection,
-                dataflow,
-                stage,
-                input_=input_,
-                index=index,
-                framing=framing,
-                frames=frames,
-            )
+            keep_frames(connection, dataflow, stage, input_=input_, **made)
             framed = Event(kind="increment.framed", dataflow=dataflow, stage=stage, subject=input_)
             tell(connection, framed)
 
@@ -272,9 +235,19 @@ def _insert_stage(
 ) -> None:
     fresh = StageRecord(record.name, stage, epoch=0, waiting_since=record.created_at)
     connection.execute(insert(stages), rows.row_of(fresh))
+    _wire(connection, record.name, stage, inputs, framed)
+
+
+def _wire(
+    connection: Connection,
+    dataflow: str,
+    stage: str,
+    inputs: Mapping[str, str],
+    framed: Collection[tuple[str, str]],
+) -> None:
     wired = [
         {
-            "dataflow": record.name,
+            "dataflow": dataflow,
             "stage": stage,
             "input": input_,
             "flow": flow,
@@ -288,7 +261,12 @@ def _insert_stage(
 
 
 class Versions:
-    """Store methods for changes from one version of a dataflow to the next; see `Store`."""
+    """Store methods for changes from one version of a dataflow to the next; see `Store`.
+
+    Before the transaction every stage, input and queue is that of the old version; after it they
+    are those of the new one, at the position in its description. It does not depend on what was
+    there before. So it works for a store of the old version, and for a lost store.
+    """
 
     _database: Database
 
@@ -318,9 +296,9 @@ class Versions:
 
         Raises `NotFoundError`.
         """
-        with self._database.write() as connection:
-            hold(connection, record.name)
-            _remove_wiring(connection, record.name)
+        with held(self._database, record.name) as connection:
+            for table in (queue, wiring):
+                connection.execute(delete_from(table).where(table.c.dataflow == record.name))
             _bring_stages(connection, record.name, position, fresh, priorities, at)
             connection.execute(
                 update_table(dataflows)
@@ -330,25 +308,14 @@ class Versions:
             store_increments(connection, position, at)
             ends = {increment.flow: increment.index for increment in position.newest}
             for stage, inputs in stages.items():
-                for number, (input_, flow) in enumerate(inputs.items()):
-                    place = {"dataflow": record.name, "stage": stage, "input": input_}
-                    framing = EMPTY if (stage, input_) in framed else None
-                    wired = {**place, "flow": flow, "position": number, "framing": framing}
-                    connection.execute(insert(wiring), wired)
+                _wire(connection, record.name, stage, inputs, framed)
+                for input_, flow in inputs.items():
                     connector = position.stages[stage].connectors[input_]
-                    if framing is not None:
-                        write_frames(connection, record.name, stage, connector)
                     later = _behind(connection, record.name, flow, ends.get(flow, -1))
-                    held = [*standing(connector), *later]
-                    restore_queue(connection, record.name, stage, input_, held)
+                    restore_input(connection, record.name, stage, connector, later)
             # Closes made since the version's description was put: they count for the new version.
             close_again(connection, position)
             tell(connection, Event(kind="dataflow.changed", dataflow=record.name))
-
-
-def _remove_wiring(connection: Connection, dataflow: str) -> None:
-    for table in (queue, wiring):
-        connection.execute(delete_from(table).where(table.c.dataflow == dataflow))
 
 
 def _bring_stages(

@@ -33,10 +33,8 @@ class Runs:
     def intend(self, run: RunRecord) -> None:
         """Record a run as INTENDED and set its stage's `waiting_since`.
 
-        Raises:
-            NotFoundError: If there is no such stage.
-            AlreadyExistsError: If the id is taken.
-            InvariantError: If the stage has another next epoch, because the decision was stale.
+        Raises `NotFoundError`, `AlreadyExistsError`; `InvariantError` if the stage has another next
+        epoch, because the decision was stale.
         """
         with self._database.write() as connection:
             stage = hold_stage(connection, run.dataflow, run.stage)
@@ -56,11 +54,9 @@ class Runs:
         epoch is already past this intention (redo). The run becomes COMMITTED with the
         intention's figures; a run that the store has lost is inserted.
 
-        Raises:
-            NotFoundError: If there is no such stage.
-            InvariantError: If a previous epoch is missing; if the intention takes an increment
-                that is not queued, or writes one that is stored with other content; or if it
-                belongs to another generation.
+        Raises `NotFoundError`; `InvariantError` if a previous epoch is missing, if the intention
+        takes an increment that is not queued, or writes one that is stored with other content, or
+        if it belongs to another generation.
         """
         with self._database.write() as connection:
             stage = hold_stage(connection, intention.dataflow, intention.stage)
@@ -75,7 +71,7 @@ class Runs:
             inner = inner_inputs(queues.wiring_of(connection, intention.dataflow))
             for increment in intention.outputs.values():
                 record = IncrementRecord(intention.dataflow, increment, finished_at, origin)
-                queues.store_increment(connection, record, () if increment.records else inner)
+                queues.append_increments(connection, [record], () if increment.records else inner)
             _commit_run(connection, intention, finished_at)
             _update_stage(
                 connection,
@@ -104,9 +100,7 @@ class Runs:
         Does nothing if the run has already failed. Does not change the stage if another run
         committed the epoch. `figures` are those of the attempt.
 
-        Raises:
-            NotFoundError: If there is no such run.
-            InvariantError: If the run is committed.
+        Raises `NotFoundError`; `InvariantError` if the run is committed.
         """
         with self._database.write() as connection:
             stage = hold_stage(connection, *_stage_of(connection, run))
@@ -116,27 +110,15 @@ class Runs:
             if record.status is RunStatus.COMMITTED:
                 message = f"run {run} is committed and cannot fail"
                 raise InvariantError(message, dataflow=record.dataflow, stage=record.stage)
-            failed = replace(
-                record,
-                status=RunStatus.FAILED,
-                finished_at=finished_at,
-                figures=dict(figures),
-                error=dict(error),
-            )
-            connection.execute(
-                update_table(runs).where(runs.c.id == run).values(rows.run_row(failed))
-            )
+            ended: dict[str, Any] = {"status": RunStatus.FAILED, "finished_at": finished_at}
+            failed = replace(record, **ended, figures=dict(figures), error=dict(error))
+            row = rows.run_row(failed)
+            connection.execute(update_table(runs).where(runs.c.id == run).values(row))
             if record.epoch == stage.epoch:
-                because = _pause_of(stage, pause) if pause else stage.paused_because
-                why = dict(error) if pause else stage.error
-                _update_stage(
-                    connection,
-                    stage,
-                    failures=stage.failures + 1,
-                    retry_at=retry_at,
-                    paused_because=because,
-                    error=why,
-                )
+                values: dict[str, Any] = {"failures": stage.failures + 1, "retry_at": retry_at}
+                if pause:
+                    values |= {"paused_because": _pause_of(stage, pause), "error": dict(error)}
+                _update_stage(connection, stage, **values)
             stopped = [_event("stage.stopped", stage, run)] if pause else []
             tell(connection, _event("run.failed", stage, run), *stopped)
 
@@ -146,8 +128,6 @@ class Runs:
         """Pause a stage, with the reason, and the error that caused it if any.
 
         A stage that an operator paused (`PAUSED_BY_HAND`) stays paused; the error is noted.
-
-        Raises `NotFoundError`.
         """
         with self._database.write() as connection:
             row = hold_stage(connection, dataflow, stage)
@@ -167,10 +147,7 @@ class Runs:
             self._let_run(connection, row)
 
     def resume_stage(self, dataflow: str, stage: str) -> None:
-        """Resume a paused or stopped stage, and reset its failures.
-
-        Raises `NotFoundError`.
-        """
+        """Resume a paused or stopped stage, and reset its failures."""
         with self._database.write() as connection:
             self._let_run(connection, hold_stage(connection, dataflow, stage), failures=0)
 
@@ -203,20 +180,12 @@ class Runs:
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[RunRecord]:
-        """List runs, newest first; they match all given filters.
+        """List the runs that match all given filters, newest first.
 
-        Args:
-            dataflow, stage, status, epoch: Values that the runs must have.
-            since, until: Range of the start time, in UTC; `until` is exclusive.
-
-        Raises `CursorInvalidError`.
+        The times are those of their starts; `until` is exclusive. Raises `CursorInvalidError`.
         """
-        wanted = {
-            "dataflow": dataflow,
-            "stage": stage,
-            "status": status and status.value,
-            "epoch": epoch,
-        }
+        wanted = {"dataflow": dataflow, "stage": stage, "epoch": epoch}
+        wanted["status"] = status and status.value
         query = select(runs)
         for column, value in wanted.items():
             if value is not None:
@@ -230,18 +199,10 @@ class Runs:
         self, dataflow: str, stage: str, *, since: datetime, limit: int
     ) -> list[RunRecord]:
         """Return the oldest committed runs of a stage that started at a time or later, in order."""
-        query = (
-            select(runs)
-            .where(
-                runs.c.dataflow == dataflow,
-                runs.c.stage == stage,
-                runs.c.status == RunStatus.COMMITTED.value,
-                runs.c.started_at >= since,
-            )
-            .order_by(runs.c.id)
-            .limit(limit)
-        )
-        return self._database.rows(query, rows.run_of)
+        committed = runs.c.status == RunStatus.COMMITTED.value
+        mine = (runs.c.dataflow == dataflow, runs.c.stage == stage, committed)
+        query = select(runs).where(*mine, runs.c.started_at >= since).order_by(runs.c.id)
+        return self._database.rows(query.limit(limit), rows.run_of)
 
 
 def _require_generation(connection: Connection, intention: Intention) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import update as update_table
 
 from cbp.errors import NotFoundError
 from controller.store.database.connections import Database
-from controller.store.methods.leases import hold
+from controller.store.methods.leases import held
 from controller.store.records import Desired, SinkRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import increments, sinks
@@ -37,25 +37,19 @@ class Sinks:
         """Put a sink; replaces an earlier sink of this name. Raises `NotFoundError`."""
         row = rows.row_of(record)
         del row["end"], row["waits_since"]
-        with self._database.write() as connection:
-            hold(connection, record.dataflow)
+        with held(self._database, record.dataflow) as connection:
             connection.execute(delete_from(sinks).where(*_of(record.dataflow, record.sink)))
             connection.execute(insert(sinks), row)
 
     def move_sink(self, record: SinkRecord, *, chosen: str | None = None) -> None:
         """Store generation, position and standing of a sink; operators' choices stay unchanged.
 
-        Does nothing if the sink was removed or has another identity.
-
-        Args:
-            chosen: A choice that was carried out; cleared unless an operator made another.
-
-        Raises `NotFoundError`.
+        Does nothing if the sink was removed or has another identity. A choice that was carried out
+        (`chosen`) is cleared, unless an operator made another.
         """
         mine = (*_of(record.dataflow, record.sink), sinks.c.identity == record.identity)
         moved = {"generation": record.generation, "next": record.next, "standing": record.standing}
-        with self._database.write() as connection:
-            hold(connection, record.dataflow)
+        with held(self._database, record.dataflow) as connection:
             connection.execute(update_table(sinks).where(*mine).values(moved))
             if chosen is not None:
                 taken_back = update_table(sinks).where(*mine, sinks.c.choice == chosen)
@@ -68,8 +62,7 @@ class Sinks:
 
         Its pause after a failure ends, so it is tried at once. Raises `NotFoundError`.
         """
-        with self._database.write() as connection:
-            hold(connection, dataflow)
+        with held(self._database, dataflow) as connection:
             row = connection.execute(select(sinks).where(*_of(dataflow, sink))).first()
             if row is None:
                 raise NotFoundError(kind="sink", name=f"{dataflow}.{sink}")
@@ -81,8 +74,7 @@ class Sinks:
 
     def forget_sinks(self, dataflow: str, *, keep: Collection[str]) -> None:
         """Remove the sinks of a dataflow that are not in `keep`; raises `NotFoundError`."""
-        with self._database.write() as connection:
-            hold(connection, dataflow)
+        with held(self._database, dataflow) as connection:
             gone = sinks.c.sink.not_in(sorted(keep))
             connection.execute(delete_from(sinks).where(sinks.c.dataflow == dataflow, gone))
 

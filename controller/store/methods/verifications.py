@@ -8,7 +8,7 @@ from sqlalchemy import Row, insert, select
 from sqlalchemy import delete as delete_from
 
 from controller.store.database.connections import Database
-from controller.store.methods.leases import hold
+from controller.store.methods.leases import held
 from controller.store.records import VerificationRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import verifications
@@ -20,18 +20,14 @@ class Verifications:
     _database: Database
 
     def keep_verification(self, record: VerificationRecord, *, most: int) -> None:
-        """Store the result of a verification; replaces its earlier result.
+        """Store the result of a verification, and only the newest `most` (>= 1) of its dataflow.
 
-        Args:
-            most: Number of results kept for its dataflow (>= 1); the oldest are removed.
-
-        Raises `NotFoundError`.
+        Replaces its earlier result.
         """
         c = verifications.c
         mine = c.dataflow == record.dataflow
         newest = select(c.seq).where(mine).order_by(c.seq.desc()).limit(most)
-        with self._database.write() as connection:
-            hold(connection, record.dataflow)
+        with held(self._database, record.dataflow) as connection:
             connection.execute(delete_from(verifications).where(mine, c.id == record.id))
             connection.execute(insert(verifications), rows.row_of(record))
             newest_ids = list(connection.execute(newest).scalars())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Row
@@ -25,13 +26,9 @@ _COLUMNS = {"index": "idx", "key": "request_key"}
 """Columns whose names differ from the fields of their records."""
 
 
-_NAMES: dict[type[Any], tuple[str, ...]] = {}
-
-
+@cache
 def _names(kind: type[Any]) -> tuple[str, ...]:
-    if kind not in _NAMES:
-        _NAMES[kind] = tuple(field.name for field in fields(kind))
-    return _NAMES[kind]
+    return tuple(field.name for field in fields(kind))
 
 
 def row_of(record: Any) -> Values:
@@ -76,15 +73,8 @@ def increment_row(record: IncrementRecord) -> Values:
 
 def increment_of(row: Row[Any]) -> Increment:
     """Return the increment of a row that has `flow`, `idx`, `framing_key`, `files`, `bindings`."""
-    return Increment.from_json(
-        {
-            "flow": row.flow,
-            "index": row.idx,
-            "framing_key": row.framing_key,
-            "files": row.files,
-            **files_beside(row.bindings),
-        }
-    )
+    value = {"flow": row.flow, "index": row.idx, "framing_key": row.framing_key, "files": row.files}
+    return Increment.from_json(value | files_beside(row.bindings))
 
 
 def _beside(value: Values) -> Any:

@@ -107,11 +107,9 @@ metadata = MetaData(
 )
 
 
-def _all(
-    kind: Any, *names: str, nullable: bool = False, primary_key: bool = False
-) -> list[Column[Any]]:
+def _all(kind: Any, *names: str, nullable: bool = False, **more: Any) -> list[Column[Any]]:
     """Return columns of one type."""
-    return [Column(name, kind, nullable=nullable, primary_key=primary_key) for name in names]
+    return [Column(name, kind, nullable=nullable, **more) for name in names]
 
 
 dataflows = Table(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from cbp.client.answers import Answer
 from controller.cli.progress import progress_bar
 
-JOB = {"step": "compares flows/sum.totals", "done": 3, "total": 7}
+JOB = Answer(answer={"step": "compares flows/sum.totals", "done": 3, "total": 7})
 
 
 def shown(capsys: pytest.CaptureFixture[str], *, hidden: bool) -> str:
     with progress_bar(hidden=hidden) as show:
-        show({"step": "begins", "done": 0, "total": None})
+        show(Answer(answer={"step": "begins", "done": 0, "total": None}))
         show(JOB)
     out, err = capsys.readouterr()
     assert out == ""
