@@ -6,7 +6,7 @@ millisecond and a half: statements, records, schemas, JSON. So requests for the 
 - share an answer whose making began after all of them had come. One that comes while an answer is
   being made waits for the next: so each answer is as new as one that was made for it alone;
 - get the text of the answer before, where it is made of the store alone and the store says that
-  nobody has changed it since (`controller.api.routing.read_routes.lasting`).
+  nobody has changed it since (`lasting` in `controller.api.routing.scope_check`).
 
 Only an answer that is all in its text is shared: status 200, JSON, no headers of its own. An error
 is each request's own.

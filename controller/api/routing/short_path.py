@@ -28,8 +28,6 @@ from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import ResponseValidationError
 from fastapi.routing import APIRoute
 
-from controller.api.routing.read_routes import is_of_store
-
 _Known = dict[Any, Any]
 _Solve = Callable[[Request, _Known], Awaitable[Any]]
 
@@ -54,8 +52,8 @@ class Shortened:
     direct: Sequence[tuple[str | None, _Solve]]
 
     @classmethod
-    def of(cls, route: APIRoute) -> Shortened:
-        """Return a route's shortened path."""
+    def of(cls, route: APIRoute, *, of_store: bool = False) -> Shortened:
+        """Return a route's shortened path; `of_store` is what the route declares of its answer."""
         whole, endpoint = route.dependant, route.endpoint
         if inspect.isgeneratorfunction(endpoint) or inspect.isasyncgenfunction(endpoint):
             return cls(whole, ())
@@ -66,7 +64,7 @@ class Shortened:
             dependencies=[one for one, solve in solvers if solve is None],
             request_param_name=whole.request_param_name or _REQUEST,
         )
-        left.call = _called(route, left)
+        left.call = _called(route, left, of_store=of_store)
         return cls(left, direct)
 
     async def prepare(self, request: Request) -> None:
@@ -119,7 +117,7 @@ def _is_coroutine(call: Any) -> bool:
     )
 
 
-def _called(route: APIRoute, dependant: Dependant) -> Callable[..., Any]:
+def _called(route: APIRoute, dependant: Dependant, *, of_store: bool) -> Callable[..., Any]:
     """Return an endpoint that also gets the values which were found before."""
     endpoint, name = route.endpoint, dependant.request_param_name
 
@@ -142,7 +140,7 @@ def _called(route: APIRoute, dependant: Dependant) -> Callable[..., Any]:
     def answer_in_thread(**values: Any) -> Any:
         return encode(endpoint(**complete(values)))
 
-    if not is_of_store(endpoint):
+    if not of_store:
         return answer_in_thread
 
     @functools.wraps(endpoint)

@@ -33,7 +33,7 @@ from controller.access.authentication import Authentication
 from controller.access.shared_changes import SharedChanges
 from controller.api.requests.present_state import Part
 from controller.api.requests.request_counts import RequestCounts
-from controller.api.routing.read_routes import ReadRoutes
+from controller.api.routing.read_routes import served_by_readers
 from controller.api.routing.short_path import store_threads
 from controller.app.logs import configure_logging
 from controller.app.reading import ReadingService
@@ -164,7 +164,7 @@ def main(channel: int, alive: int, changes: int, questions: int) -> None:
     service = ReadingService(settings, ask)
     end = Channel(socket.socket(fileno=channel))
     counts: RequestCounts = service.api.state.parts.metrics.requests
-    heads = HeadFilter(ReadRoutes(service.api.routes).serve)
+    heads = HeadFilter(served_by_readers(service.api.routes))
 
     def pass_back(connection: int, read: bytes) -> bool:
         return end.send(b"B", read, connection)

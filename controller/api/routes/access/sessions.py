@@ -15,8 +15,8 @@ from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import AccessDep, CallerDep, ExchangeDep, SettingsDep
-from controller.api.routing.router_factory import any_instance, open_router, problems, router
-from controller.api.routing.scope_check import needs, public
+from controller.api.routing.router_factory import problems, router
+from controller.api.routing.scope_check import needs
 from controller.api.security.callers import clear_cookie, set_cookie
 from controller.store.access import CodeRecord, SessionRecord
 
@@ -24,7 +24,7 @@ SIGN_IN_PATH = "/ui/sign-in"
 _SECRET_LENGTH = 500
 
 routes = router("sessions")
-sign_in_routes = open_router("sessions")
+sign_in_routes = router("sessions", is_open=True)
 
 
 class SignIn(Model):
@@ -94,8 +94,7 @@ class SessionOut(Model):
 
 
 @sign_in_routes.post("/session", status_code=201, responses=problems(401, 429))
-@public
-@any_instance
+@needs(None, any_instance=True)
 def sign_in(
     wanted: SignIn,
     request: Request,
@@ -131,8 +130,7 @@ def show(caller: CallerDep, access: AccessDep) -> CallerOut:
 
 
 @routes.delete("/session", status_code=204, responses=problems(404))
-@needs(Scope.VIEWER)
-@any_instance
+@needs(Scope.VIEWER, any_instance=True)
 def sign_out(request: Request, response: Response, caller: CallerDep, access: AccessDep) -> None:
     """End the session of this request."""
     if not caller.session:
@@ -142,8 +140,7 @@ def sign_out(request: Request, response: Response, caller: CallerDep, access: Ac
 
 
 @routes.post("/session/codes", status_code=201)
-@needs(Scope.VIEWER)
-@any_instance
+@needs(Scope.VIEWER, any_instance=True)
 def make_code(
     caller: CallerDep, access: AccessDep, query: Annotated[CodeQuery, Query()]
 ) -> CodeOut:
@@ -168,8 +165,7 @@ def list_sessions(
 
 
 @routes.delete("/sessions/{session}", status_code=204, responses=problems(404))
-@needs(Scope.ADMIN)
-@any_instance
+@needs(Scope.ADMIN, any_instance=True)
 def end(session: str, access: AccessDep) -> None:
     """End a session at once."""
     access.sessions.end(session)

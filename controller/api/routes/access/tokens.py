@@ -14,7 +14,7 @@ from controller.access.secret_text import NewToken
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import AccessDep, CallerDep, ExchangeDep
-from controller.api.routing.router_factory import any_instance, problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.store.access import TokenRecord
 
@@ -90,8 +90,7 @@ def list_tokens(
 
 
 @routes.post("/tokens", status_code=201, responses=problems(409))
-@needs(Scope.ADMIN)
-@any_instance
+@needs(Scope.ADMIN, any_instance=True)
 def create(
     wanted: TokenIn, caller: CallerDep, access: AccessDep, exchange: ExchangeDep
 ) -> NewTokenOut:
@@ -109,8 +108,7 @@ def create(
 
 
 @routes.post("/tokens/{token}/rotate", responses=problems(404, 409))
-@needs(Scope.ADMIN)
-@any_instance
+@needs(Scope.ADMIN, any_instance=True)
 def rotate(
     token: TokenName, access: AccessDep, query: Annotated[RotateQuery, Query()]
 ) -> NewTokenOut:
@@ -120,8 +118,7 @@ def rotate(
 
 
 @routes.delete("/tokens/{token}", responses=problems(404))
-@needs(Scope.ADMIN)
-@any_instance
+@needs(Scope.ADMIN, any_instance=True)
 def revoke(token: TokenName, access: AccessDep) -> TokenOut:
     """End a token, and the sessions made from it, at once; it stays in the list. Idempotent."""
     return _shown(access.tokens.revoke(token), access.tokens.now())

@@ -7,15 +7,14 @@ from controller.access.scopes import Scope
 from controller.api.answers.schemas import DataflowSummary
 from controller.api.figures.overview import OverviewDep
 from controller.api.routing.dependencies import ControllerDep
-from controller.api.routing.router_factory import any_instance, problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 
 routes = router("dataflows")
 
 
 @routes.post("/dataflows/{name}/pause", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
+@needs(Scope.OPERATOR, any_instance=True)
 def pause(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
     """Start no more runs; running ones finish. Idempotent and persistent."""
     controller.pause(name)
@@ -23,8 +22,7 @@ def pause(name: str, controller: ControllerDep, overview: OverviewDep) -> Datafl
 
 
 @routes.post("/dataflows/{name}/drain", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
+@needs(Scope.OPERATOR, any_instance=True)
 def drain(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
     """Take in no more files, process all queued input, then start no more runs: `drained`.
 
@@ -36,8 +34,7 @@ def drain(name: str, controller: ControllerDep, overview: OverviewDep) -> Datafl
 
 
 @routes.post("/dataflows/{name}/resume", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
+@needs(Scope.OPERATOR, any_instance=True)
 def resume(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
     """Resume all stages, paused or stopped, and reset their failure counts. Idempotent."""
     controller.resume(name)
@@ -45,8 +42,7 @@ def resume(name: str, controller: ControllerDep, overview: OverviewDep) -> Dataf
 
 
 @routes.post("/dataflows/{name}/stages/{stage}/pause", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
+@needs(Scope.OPERATOR, any_instance=True)
 def pause_stage(
     name: str, stage: str, controller: ControllerDep, overview: OverviewDep
 ) -> DataflowSummary:
@@ -56,8 +52,7 @@ def pause_stage(
 
 
 @routes.post("/dataflows/{name}/stages/{stage}/resume", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
+@needs(Scope.OPERATOR, any_instance=True)
 def resume_stage(
     name: str, stage: str, controller: ControllerDep, overview: OverviewDep
 ) -> DataflowSummary:
@@ -80,8 +75,7 @@ def set_priority(
 
 
 @routes.post("/dataflows/{name}/stages/{stage}/retry", responses=problems(404, 409))
-@needs(Scope.OPERATOR)
-@any_instance
+@needs(Scope.OPERATOR, any_instance=True)
 def retry(
     name: str, stage: str, controller: ControllerDep, overview: OverviewDep
 ) -> DataflowSummary:

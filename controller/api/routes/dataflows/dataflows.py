@@ -38,8 +38,7 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     StoreDep,
 )
-from controller.api.routing.read_routes import of_store, read_anywhere
-from controller.api.routing.router_factory import PREFIX, any_instance, problems, router
+from controller.api.routing.router_factory import PREFIX, problems, router
 from controller.api.routing.scope_check import needs
 from controller.api.security.exchange import Exchange
 from controller.loop.controller import Controller
@@ -120,8 +119,7 @@ async def register(
 
 
 @routes.post("/dataflows/validate", openapi_extra=_BODY, responses=_BODY_PROBLEMS)
-@needs(Scope.OPERATOR, changes=False)
-@any_instance
+@needs(Scope.OPERATOR, changes=False, any_instance=True)
 async def validate(request: Request, controller: ControllerDep) -> Validation:
     """Check a document as registration does; changes nothing."""
     body = await read_document_body(request)
@@ -179,9 +177,7 @@ async def change(
 
 
 @routes.get("/dataflows")
-@needs(Scope.VIEWER)
-@read_anywhere
-@of_store
+@needs(Scope.VIEWER, read_anywhere=True, of_store=True)
 def list_dataflows(
     store: StoreDep,
     overview: OverviewDep,

@@ -18,7 +18,7 @@ from controller.api.requests.body import parsed, read_document_body
 from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import CallerDep, ControllerDep, RebuildJobsDep, StoreDep
-from controller.api.routing.router_factory import PREFIX, leader_only, problems, router
+from controller.api.routing.router_factory import PREFIX, problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.controller import Controller
 from controller.loop.rebuild.build_in_progress import RebuildJob
@@ -148,8 +148,7 @@ async def start(
 
 
 @routes.get("/dataflows/{name}/rebuilds", responses=problems(404))
-@needs(Scope.VIEWER)
-@leader_only
+@needs(Scope.VIEWER, leader_only=True)
 def list_rebuilds(
     name: str,
     store: StoreDep,
@@ -176,8 +175,7 @@ def list_rebuilds(
 
 
 @routes.get("/dataflows/{name}/rebuilds/{rebuild}", responses=problems(404))
-@needs(Scope.VIEWER)
-@leader_only
+@needs(Scope.VIEWER, leader_only=True)
 def show(name: str, rebuild: str, jobs: RebuildJobsDep) -> RebuildJobOut:
     """Show the progress of a rebuild and, once it is ready, the differences."""
     return _job(jobs.show(name, rebuild))

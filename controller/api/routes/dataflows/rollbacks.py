@@ -26,12 +26,7 @@ from controller.api.routing.dependencies import (
     RollbackJobsDep,
     StoreDep,
 )
-from controller.api.routing.router_factory import (
-    PREFIX,
-    leader_only,
-    problems,
-    router,
-)
+from controller.api.routing.router_factory import PREFIX, problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.operations.jobs import RollbackJob
 from controller.loop.records.correction_log import Corrected
@@ -353,8 +348,7 @@ def replay(
 
 
 @routes.get("/dataflows/{name}/rollback/jobs/{job}", responses=problems(404))
-@needs(Scope.VIEWER)
-@leader_only
+@needs(Scope.VIEWER, leader_only=True)
 def show_job(name: str, job: str, jobs: RollbackJobsDep) -> RollbackJobOut:
     """Show the progress or the result of a roll-back."""
     return _job(jobs.show(name, job))

@@ -32,8 +32,7 @@ from controller.api.routing.dependencies import (
     RunLogsDep,
     StoreDep,
 )
-from controller.api.routing.read_routes import lasting, read_anywhere
-from controller.api.routing.router_factory import any_instance, leader_only, problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs, require_granted, require_touchable
 from controller.loop.controller import Controller
 from controller.store.base import RunRecord, Store
@@ -69,9 +68,7 @@ class BulkRuns(Model):
 
 
 @routes.get("/runs", responses=problems(404))
-@needs(Scope.VIEWER, any_dataflow=True)
-@read_anywhere
-@lasting
+@needs(Scope.VIEWER, any_dataflow=True, read_anywhere=True, lasting=True)
 def list_runs(
     store: StoreDep,
     exchange: ExchangeDep,
@@ -109,8 +106,7 @@ def cancel_many(body: BulkRuns, runs: GrantedRunsDep, controller: ControllerDep)
 
 
 @routes.post("/runs/retry", status_code=207)
-@needs(Scope.OPERATOR, any_dataflow=True)
-@any_instance
+@needs(Scope.OPERATOR, any_dataflow=True, any_instance=True)
 def retry_many(
     body: BulkRuns, runs: GrantedRunsDep, store: StoreDep, controller: ControllerDep
 ) -> BulkOut:
@@ -122,9 +118,7 @@ def retry_many(
 
 
 @routes.get("/runs/{run}", responses=problems(404))
-@needs(Scope.VIEWER, any_dataflow=True)
-@read_anywhere
-@lasting
+@needs(Scope.VIEWER, any_dataflow=True, read_anywhere=True, lasting=True)
 def show(record: GrantedRunDep, run_figures: RunFiguresDep, exchange: ExchangeDep) -> RunOut:
     """Show one run with its figures, or with the error that ended it."""
     exchange.passing = _is_passing(record)
@@ -256,8 +250,7 @@ class RunStackOut(Model):
 
 
 @routes.get("/runs/{run}/stack", responses=problems(404, 409))
-@needs(Scope.VIEWER, any_dataflow=True)
-@leader_only
+@needs(Scope.VIEWER, any_dataflow=True, leader_only=True)
 def show_stack(
     record: GrantedRunDep, controller: ControllerDep, run_figures: RunFiguresDep
 ) -> RunStackOut:

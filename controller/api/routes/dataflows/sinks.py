@@ -18,7 +18,7 @@ from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, Now, NowDep, StoreDep
-from controller.api.routing.router_factory import any_instance, problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.controller import Controller
 from controller.sinks.sink_standing import SinkReport, find_row, report_sinks, require_choosing
@@ -115,8 +115,7 @@ def show(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: 
 
 
 @routes.post("/dataflows/{name}/sinks/{sink}/pause", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
+@needs(Scope.OPERATOR, any_instance=True)
 def pause(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
     """Pause a sink; unpublished increments are kept. Durable, idempotent."""
     store.want_sink(name, sink, desired="paused")
@@ -124,8 +123,7 @@ def pause(name: str, sink: str, store: StoreDep, controller: ControllerDep, now:
 
 
 @routes.post("/dataflows/{name}/sinks/{sink}/resume", responses=problems(404, 409))
-@needs(Scope.OPERATOR)
-@any_instance
+@needs(Scope.OPERATOR, any_instance=True)
 def resume(
     name: str,
     sink: str,
@@ -145,8 +143,7 @@ def resume(
 
 
 @routes.post("/dataflows/{name}/sinks/{sink}/retry", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
+@needs(Scope.OPERATOR, any_instance=True)
 def retry(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
     """Retry a failed sink now, without waiting for the end of its pause; idempotent."""
     store.want_sink(name, sink)

@@ -22,7 +22,7 @@ from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import ExchangeDep, VerificationsDep
-from controller.api.routing.router_factory import leader_only, problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs, require_granted
 from controller.loop.verification.verifications import FEW
 
@@ -138,8 +138,7 @@ def start(name: str, wanted: VerificationIn, verifications: VerificationsDep) ->
 
 
 @routes.get("/dataflows/{name}/verifications", responses=problems(404))
-@needs(Scope.VIEWER)
-@leader_only
+@needs(Scope.VIEWER, leader_only=True)
 def list_verifications(
     name: str,
     verifications: VerificationsDep,
@@ -177,8 +176,7 @@ GrantedDep = Annotated[Verification, Depends(_granted)]
 
 
 @routes.get("/verifications/{verification}", responses=problems(404))
-@needs(Scope.VIEWER, any_dataflow=True)
-@leader_only
+@needs(Scope.VIEWER, any_dataflow=True, leader_only=True)
 def show(one: GrantedDep) -> VerificationOut:
     """Show the progress or the result of a verification."""
     return _shown(one)
@@ -192,8 +190,7 @@ def cancel(one: GrantedDep, verifications: VerificationsDep) -> VerificationOut:
 
 
 @routes.get("/verifications/{verification}/differences", responses=problems(404))
-@needs(Scope.VIEWER, any_dataflow=True)
-@leader_only
+@needs(Scope.VIEWER, any_dataflow=True, leader_only=True)
 def list_differences(
     one: GrantedDep, cursors: CursorsDep, query: Annotated[DifferencesQuery, Query()]
 ) -> Page[DifferenceOut]:

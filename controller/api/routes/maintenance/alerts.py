@@ -9,7 +9,7 @@ from pydantic import Field
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.routing.dependencies import AlertsDep
-from controller.api.routing.router_factory import leader_only, router
+from controller.api.routing.router_factory import router
 from controller.api.routing.scope_check import needs
 
 routes = router("alerts")
@@ -63,8 +63,7 @@ class AlertTestOut(Model):
 
 
 @routes.get("/alerts")
-@needs(Scope.VIEWER)
-@leader_only
+@needs(Scope.VIEWER, leader_only=True)
 def show(alerts: AlertsDep) -> AlertsOut:
     """Show current alerts, the channels, and the last attempts to send.
 

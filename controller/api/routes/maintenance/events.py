@@ -29,7 +29,6 @@ from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import page_size
 from controller.api.routing.dependencies import AccessDep, EventFeedDep, SettingsDep, StoreDep
-from controller.api.routing.read_routes import lasting, read_anywhere
 from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.api.security.callers import is_still_valid
@@ -123,9 +122,7 @@ async def follow(
 
 
 @routes.get("/events/recent", responses=problems(404, 410))
-@needs(Scope.VIEWER)
-@read_anywhere
-@lasting
+@needs(Scope.VIEWER, read_anywhere=True, lasting=True)
 def recent(
     store: StoreDep, settings: SettingsDep, query: Annotated[EventQuery, Query()]
 ) -> Page[EventOut]:

@@ -23,10 +23,10 @@ from controller.api.routing.dependencies import (
     StandingDep,
     StoreDep,
 )
-from controller.api.routing.router_factory import leader_only, open_router, router
+from controller.api.routing.router_factory import router
 from controller.api.routing.scope_check import needs, public
 
-routes = open_router("health")
+routes = router("health", is_open=True)
 leader_routes = router("health")
 
 
@@ -70,8 +70,7 @@ def ready(
 
 
 @leader_routes.get("/degraded")
-@needs(Scope.VIEWER)
-@leader_only
+@needs(Scope.VIEWER, leader_only=True)
 def degraded(
     controller: ControllerDep, store: StoreDep, drop_folder: DropFolderDep
 ) -> Page[DegradedOut]:

@@ -16,7 +16,7 @@ from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import CallerDep, ControllerDep, ExchangeDep
-from controller.api.routing.router_factory import leader_only, problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs, require_granted
 from controller.loop.reading.recovery_preview import OpenIntention
 from controller.loop.recovery.journal import RecoveryNote
@@ -89,8 +89,7 @@ class RecoveriesQuery(RangePageQuery):
 
 
 @routes.get("/dataflows/{name}/intentions", responses=problems(404))
-@needs(Scope.VIEWER)
-@leader_only
+@needs(Scope.VIEWER, leader_only=True)
 def list_intentions(
     name: str,
     controller: ControllerDep,
@@ -109,8 +108,7 @@ def list_intentions(
 
 
 @routes.get("/recoveries")
-@needs(Scope.VIEWER, any_dataflow=True)
-@leader_only
+@needs(Scope.VIEWER, any_dataflow=True, leader_only=True)
 def list_recoveries(
     controller: ControllerDep,
     exchange: ExchangeDep,

@@ -14,7 +14,6 @@ from controller.api.figures.rejected import rejected_by_claim
 from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import StoreDep
-from controller.api.routing.read_routes import lasting, read_anywhere
 from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.store.base import ClaimRecord, ClaimStatus
@@ -33,9 +32,7 @@ class ClaimQuery(RefusalPageQuery):
 
 
 @routes.get("/dataflows/{name}/claims", responses=problems(404))
-@needs(Scope.VIEWER)
-@read_anywhere
-@lasting
+@needs(Scope.VIEWER, read_anywhere=True, lasting=True)
 def list_claims(
     name: str, store: StoreDep, cursors: CursorsDep, query: Annotated[ClaimQuery, Query()]
 ) -> Page[ClaimOut]:

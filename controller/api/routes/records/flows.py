@@ -32,7 +32,6 @@ from controller.api.routing.dependencies import (
     SettingsDep,
     StoreDep,
 )
-from controller.api.routing.read_routes import read_anywhere
 from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 
@@ -90,8 +89,7 @@ class SeriesOut(Model):
 
 
 @routes.get("/dataflows/{name}/flows/{flow}/records", responses=problems(404, 410))
-@needs(Scope.VIEWER)
-@read_anywhere
+@needs(Scope.VIEWER, read_anywhere=True)
 def read(
     name: str,
     flow: str,

@@ -23,7 +23,6 @@ from controller.api.figures.rejected import rejected_of_increment
 from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, ReadingDep, StoreDep
-from controller.api.routing.read_routes import lasting, read_anywhere
 from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.store.base import IncrementRecord, RunRecord, StageRecord, Store
@@ -40,9 +39,7 @@ class IncrementQuery(RangePageQuery):
 
 
 @routes.get("/dataflows/{name}/increments", responses=problems(404))
-@needs(Scope.VIEWER)
-@read_anywhere
-@lasting
+@needs(Scope.VIEWER, read_anywhere=True, lasting=True)
 def list_increments(
     name: str, store: StoreDep, cursors: CursorsDep, query: Annotated[IncrementQuery, Query()]
 ) -> Page[IncrementOut]:
@@ -189,9 +186,7 @@ def _row(row: GridRow, order: Sequence[str]) -> GridRowOut:
 
 
 @routes.get("/dataflows/{name}/increments/{flow}/{index}", responses=problems(404))
-@needs(Scope.VIEWER)
-@read_anywhere
-@lasting
+@needs(Scope.VIEWER, read_anywhere=True, lasting=True)
 def show(
     name: str,
     flow: str,
@@ -219,8 +214,7 @@ class IncrementRecords(Records):
 
 
 @routes.get("/dataflows/{name}/increments/{flow}/{index}/records", responses=problems(404, 410))
-@needs(Scope.VIEWER)
-@read_anywhere
+@needs(Scope.VIEWER, read_anywhere=True)
 def read(
     name: str,
     flow: str,

@@ -31,7 +31,7 @@ from controller.api.requests.keys import KEY_PARAMETERS, parse_key
 from controller.api.requests.moments import Instant, MomentQuery, as_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
 from controller.api.routing.dependencies import ControllerDep, QueriesDep, SettingsDep, SnapshotsDep
-from controller.api.routing.router_factory import any_instance, problems, router
+from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.reading.reader import AsOf
 from controller.loop.reading.snapshots import Snapshots
@@ -107,8 +107,7 @@ class SqlTablesOut(Model):
     },
     response_model=None,
 )
-@needs(Scope.VIEWER, changes=False)
-@any_instance
+@needs(Scope.VIEWER, changes=False, any_instance=True)
 def query(
     name: str, body: QueryIn, snapshots: SnapshotsDep, queries: QueriesDep
 ) -> QueryOut | Response:

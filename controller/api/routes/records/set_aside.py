@@ -22,7 +22,7 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     ReadingDep,
 )
-from controller.api.routing.router_factory import PREFIX, leader_only, problems, router
+from controller.api.routing.router_factory import PREFIX, problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.operations.jobs import GiveBackJob
 from controller.loop.recovery.corrections import GivenBack
@@ -151,8 +151,7 @@ def preview_give_back(name: str, stage: str, jobs: GiveBackJobsDep) -> GiveBackJ
 
 
 @routes.get("/dataflows/{name}/stages/{stage}/give-back/jobs/{job}", responses=problems(404))
-@needs(Scope.VIEWER)
-@leader_only
+@needs(Scope.VIEWER, leader_only=True)
 def show_give_back(name: str, stage: str, job: str, jobs: GiveBackJobsDep) -> GiveBackJobOut:
     """Show the progress or the result of a give-back or of a trial."""
     shown = jobs.show(name, job)

@@ -13,7 +13,6 @@ from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.requests.moments import MomentQuery, as_of
 from controller.api.routing.dependencies import SnapshotsDep
-from controller.api.routing.read_routes import read_anywhere
 from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.reading.reader import AsOf
@@ -46,8 +45,7 @@ class SnapshotOut(Model):
 
 
 @routes.get("/dataflows/{name}/snapshot", responses=problems(404))
-@needs(Scope.VIEWER)
-@read_anywhere
+@needs(Scope.VIEWER, read_anywhere=True)
 def take(name: str, snapshots: SnapshotsDep, query: Annotated[MomentQuery, Query()]) -> SnapshotOut:
     """Return versions of all tables that show the same publications, while runs continue."""
     asked = as_of(query) or AsOf()

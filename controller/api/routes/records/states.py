@@ -25,7 +25,6 @@ from controller.api.requests.keys import KEY_PARAMETERS, parse_key, schemas_of, 
 from controller.api.requests.moments import Instant, MomentPageQuery, MomentQuery, as_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
 from controller.api.routing.dependencies import AmendmentsDep, ControllerDep, ReadingDep, StoreDep
-from controller.api.routing.read_routes import read_anywhere
 from controller.api.routing.router_factory import problems, router
 from controller.api.routing.scope_check import needs
 from controller.loop.controller import Controller
@@ -45,8 +44,7 @@ _NULL_WORDS = ("", "-", "null", "NULL", "None")
     openapi_extra=KEY_PARAMETERS,
     responses=problems(404, 409, 410),
 )
-@needs(Scope.VIEWER)
-@read_anywhere
+@needs(Scope.VIEWER, read_anywhere=True)
 def look_up(
     name: str,
     stage: str,
@@ -86,8 +84,7 @@ def look_up(
 
 
 @routes.get("/dataflows/{name}/state/{stage}/{state}/records", responses=problems(404, 409, 410))
-@needs(Scope.VIEWER)
-@read_anywhere
+@needs(Scope.VIEWER, read_anywhere=True)
 def page(
     name: str,
     stage: str,
