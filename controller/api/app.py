@@ -33,14 +33,13 @@ from cbp.model.schedule.lease import Standing
 from controller.access.access import Access
 from controller.access.rate_limits import RequestRates
 from controller.alerts import AlertWatch, silent_watch
-from controller.alerts.disk_room import disk_rooms
 from controller.api import routes
 from controller.api.answers import problems
 from controller.api.answers.schemas import Links
+from controller.api.figures.metrics import SlowFigures
 from controller.api.openapi_document import openapi_document, serve_document
 from controller.api.requests.body import Bounds
 from controller.api.requests.idempotency import IdempotencyKeys
-from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import OwnState, PresentState
 from controller.api.requests.request_counts import RequestCounter, RequestCounts
 from controller.api.requests.shared_answers import SharedAnswers
@@ -86,7 +85,6 @@ def create_api(
             which clients may reach the service.
     """
     app = _application(lifespan)
-    feed = EventFeed(store, FeedLimits(settings.event_streams_max))
     requests = RequestCounts()
     app.state.parts = Parts(
         controller=controller,
@@ -99,7 +97,7 @@ def create_api(
         access=access,
         uploads=anyio.CapacityLimiter(settings.uploads_max),
         run_logs=run_logs_of(settings),
-        events=feed,
+        events=EventFeed(store, FeedLimits(settings.event_streams_max)),
         queries=Queries(
             QueryLimits(
                 seconds=settings.query_seconds,
@@ -111,18 +109,8 @@ def create_api(
         present=present or (lambda: OwnState(controller, drop_folder)),
         now=now,
         answers=SharedAnswers(store.stamp),
-        metrics=MetricSources(
-            controller=controller,
-            store=store,
-            drop_folder=drop_folder,
-            standing=standing,
-            feed=feed,
-            requests=requests,
-            audit=access.audit,
-            cache=settings.cache,
-            disks=lambda: disk_rooms(settings),
-            now=now,
-        ),
+        requests=requests,
+        slow_figures=SlowFigures(store, settings.cache),
     )
     problems.install(app)
     app.add_middleware(

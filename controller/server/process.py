@@ -156,7 +156,7 @@ def _readers(settings: Settings, app: FastAPI) -> ReaderSupervisor | None:
         settings,
         count=count,
         changes=descriptor,
-        counts=parts.metrics.requests,
+        counts=parts.requests,
         describe=lambda part: state.describe(
             part, lambda: [record.name for record in store.dataflows()]
         ),

@@ -12,7 +12,7 @@ each run has one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, TypeVar
@@ -27,8 +27,8 @@ from controller.access.access import Access
 from controller.access.identity import Identity
 from controller.alerts import AlertWatch
 from controller.api.requests.idempotency import IdempotencyKeys
-from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import PresentState
+from controller.api.requests.request_counts import RequestCounts
 from controller.api.requests.shared_answers import KeptSummaries, SharedAnswers
 from controller.api.routing.scope_check import require_granted, require_touchable
 from controller.api.security.exchange import Exchange, exchange_of
@@ -64,6 +64,7 @@ class Parts:
     Attributes:
         standing: Returns the role of this instance; answers at once.
         present: Returns the present state that only the service's own process knows.
+        slow_figures: Returns the figures for metrics that cost too much for every scrape.
     """
 
     controller: Controller
@@ -76,7 +77,8 @@ class Parts:
     access: Access
     uploads: anyio.CapacityLimiter
     events: EventFeed
-    metrics: MetricSources
+    requests: RequestCounts
+    slow_figures: Callable[[], tuple[Mapping[tuple[str, str], int], int]]
     run_logs: RunLogFiles
     queries: Queries
     present: Callable[[], PresentState]
@@ -166,7 +168,8 @@ DeliveriesDep = Annotated[
 ]
 DropFolderDep = Annotated[DropFolder, Depends(_part(lambda parts: parts.drop_folder))]
 NowDep = Annotated[Now, Depends(_part(lambda parts: parts.now))]
-MetricSourcesDep = Annotated[MetricSources, Depends(_part(lambda parts: parts.metrics))]
+PartsDep = Annotated[Parts, Depends(_part(lambda parts: parts))]
+"""All of them, for metrics."""
 RunLogsDep = Annotated[RunLogFiles, Depends(_part(lambda parts: parts.run_logs))]
 PresentStateDep = Annotated[PresentState, Depends(_part(lambda parts: parts.present()))]
 KeptSummariesDep = Annotated[KeptSummaries, Depends(_part(lambda parts: parts.summaries))]

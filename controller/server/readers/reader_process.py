@@ -163,7 +163,7 @@ def main(channel: int, alive: int, changes: int, questions: int) -> None:
 
     service = ReadingService(settings, ask)
     end = Channel(socket.socket(fileno=channel))
-    counts: RequestCounts = service.api.state.parts.metrics.requests
+    counts: RequestCounts = service.api.state.parts.requests
     heads = HeadFilter(served_by_readers(service.api.routes))
 
     def pass_back(connection: int, read: bytes) -> bool:

@@ -18,7 +18,7 @@ from controller.api.figures.metrics import MetricsScrape
 from controller.api.routing.dependencies import (
     ControllerDep,
     DropFolderDep,
-    MetricSourcesDep,
+    PartsDep,
     SettingsDep,
     StandingDep,
     StoreDep,
@@ -94,10 +94,10 @@ metrics_routes = router("metrics")
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 @needs(Scope.VIEWER)
-def metrics(sources: MetricSourcesDep) -> Response:
+def metrics(parts: PartsDep) -> Response:
     """Return the metrics of all dataflows in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(MetricsScrape(sources))
+    registry.register(MetricsScrape(parts))
     ProcessCollector(registry=registry)
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
