@@ -23,12 +23,13 @@ from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
-from controller.api.answers.schemas import PageQuery
+from controller.api.answers.schemas import Page, PageQuery
 from controller.api.routing.dependencies import SettingsDep
 from controller.api.security.exchange import exchange_of
 from controller.settings import Settings
 from controller.store.errors import CursorInvalidError
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 CURSOR_MAX = 1000
@@ -109,6 +110,29 @@ class ListCursors:
         if not (name and _NUMBER.fullmatch(number)):
             raise CursorInvalidError(place)
         return name, int(number)
+
+    def first_of(
+        self,
+        rest: Sequence[S],
+        query: PageQuery,
+        place_of: Callable[[S], str],
+        show: Callable[[S], T],
+    ) -> Page[T]:
+        """Return the page of the first of these items, which are all behind the query's cursor."""
+        shown, more = page_behind(rest, place_of, place=None, size=self.size(query))
+        return Page(items=[show(one) for one in shown], cursor=self.seal(more))
+
+    def short_list(
+        self,
+        items: Sequence[S],
+        query: PageQuery,
+        place_of: Callable[[S], str],
+        show: Callable[[S], T],
+    ) -> Page[T]:
+        """Return a page of a list that is whole without a limit; see `page_behind`."""
+        place, size = self.open(query.cursor), self.size_or_all(query)
+        shown, more = page_behind(items, place_of, place=place, size=size)
+        return Page(items=[show(one) for one in shown], cursor=self.seal(more))
 
     def _numbers(self, cursor: str | None, count: int) -> list[int] | None:
         if (place := self.open(cursor)) is None:

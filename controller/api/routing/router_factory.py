@@ -16,11 +16,14 @@ from typing import Any
 from fastapi import APIRouter, Depends, Request
 
 from cbp.model.schedule.lease import Role
+from controller.access.scopes import Scope
 from controller.api.answers.problems import MEDIA_TYPE
 from controller.api.answers.request_errors import LedElsewhereError, NotLeadingError
 from controller.api.routing.dependencies import standing_of
-from controller.api.routing.scope_check import ScopedRoute, need_of, operation_id
+from controller.api.routing.scope_check import ScopedRoute, need_of, needs, operation_id
 from controller.api.security.guard import bearer_scheme
+
+__all__ = ["PREFIX", "Scope", "needs", "problems", "router"]
 
 PREFIX = "/api/v1"
 

@@ -11,12 +11,10 @@ from pydantic import Field, model_validator
 from cbp.errors import CbpError, NotFoundError
 from controller.access.access import Access
 from controller.access.identity import TOKEN_FILE, Identity
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import AccessDep, CallerDep, ExchangeDep, SettingsDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.api.security.callers import clear_cookie, set_cookie
 from controller.store.access import CodeRecord, SessionRecord
 

@@ -9,13 +9,11 @@ from fastapi import Path, Query
 from pydantic import Field
 
 from controller.access.access import Access
-from controller.access.scopes import Scope
 from controller.access.secret_text import NewToken
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import AccessDep, CallerDep, ExchangeDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.store.access import TokenRecord
 
 _NAME = r"^[a-z0-9][a-z0-9.-]{0,62}$"

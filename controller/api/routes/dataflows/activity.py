@@ -13,14 +13,12 @@ from fastapi import Query
 from pydantic import Field
 
 from cbp.model.run.intention import RunStatus
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import DataflowSummary, Model, RunOut, StageOut, StageState
 from controller.api.figures.overview import OverviewDep
 from controller.api.figures.run_figures import RunFiguresDep
 from controller.api.routing.dependencies import ExchangeDep, StoreDep, granted_dataflows
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.store.base import RunRecord, Store
 
 routes = router("activity")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from cbp.model.schedule.priority import Priority
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import DataflowSummary
 from controller.api.figures.overview import OverviewDep
 from controller.api.routing.dependencies import ControllerDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 
 routes = router("dataflows")
 

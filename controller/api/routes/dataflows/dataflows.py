@@ -12,7 +12,6 @@ from starlette.concurrency import run_in_threadpool
 
 from cbp.errors import AlreadyExistsError, CbpError, DataflowInvalidError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from controller.access.scopes import Scope
 from controller.api.answers.request_errors import VersionDiffersError
 from controller.api.answers.schemas import (
     DataflowDetail,
@@ -38,8 +37,7 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     StoreDep,
 )
-from controller.api.routing.router_factory import PREFIX, problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import PREFIX, Scope, needs, problems, router
 from controller.api.security.exchange import Exchange
 from controller.loop.controller import Controller
 from controller.loop.operations.added_columns import with_added_columns

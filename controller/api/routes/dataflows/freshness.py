@@ -15,7 +15,6 @@ from pydantic import Field
 from cbp.errors import CbpError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.schedule.freshness import Freshness, FreshnessState, Left, judge_freshness, worst_of
-from controller.access.scopes import Scope
 from controller.alerts.disk_room import disk_rooms
 from controller.api.answers.schemas import Model
 from controller.api.requests.present_state import PresentState
@@ -28,8 +27,7 @@ from controller.api.routing.dependencies import (
     StoreDep,
     granted_dataflows,
 )
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
 from controller.store.base import DataflowRecord, Store

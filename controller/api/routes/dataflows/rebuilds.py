@@ -11,15 +11,13 @@ from pydantic import Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
 from cbp.errors import DataflowInvalidError, Mistake
-from controller.access.scopes import Scope
 from controller.api.answers.jobs import JobOut
 from controller.api.answers.schemas import Model, Page, Problem
 from controller.api.requests.body import parsed, read_document_body
 from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import CallerDep, ControllerDep, RebuildJobsDep, StoreDep
-from controller.api.routing.router_factory import PREFIX, problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import PREFIX, Scope, needs, problems, router
 from controller.loop.controller import Controller
 from controller.loop.rebuild.build_in_progress import RebuildJob
 

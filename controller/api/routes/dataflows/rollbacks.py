@@ -14,7 +14,6 @@ from cbp.errors import NotFoundError
 from cbp.model.flow.generation import Generation
 from cbp.model.instants import instant_of
 from cbp.model.version.rollback_point import PointAfterRun
-from controller.access.scopes import Scope
 from controller.api.answers.jobs import JobOut, JobStatus
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.requests.moments import RangePageQuery
@@ -26,9 +25,8 @@ from controller.api.routing.dependencies import (
     RollbackJobsDep,
     StoreDep,
 )
-from controller.api.routing.router_factory import PREFIX, problems, router
-from controller.api.routing.scope_check import needs
-from controller.loop.operations.jobs import RollbackJob
+from controller.api.routing.router_factory import PREFIX, Scope, needs, problems, router
+from controller.loop.operations.jobs import RollbackJob, RollbackJobs
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.undone_inputs import UndoneInput
 from controller.store.base import Store
@@ -60,19 +58,17 @@ class PlanQuery(Model):
     )
 
 
-class RollbackQuery(PlanQuery):
-    """The target, the author and the reason of a roll-back."""
-
-    reason: str = Field(min_length=1, max_length=1000)
-    by: str = Field("", max_length=200, description="Name of the person who asks for the change.")
-    pause: bool = Field(False, description="Leave the dataflow paused.")
-
-
 class ReplayQuery(Model):
     """The author and the reason of a replay."""
 
     reason: str = Field(min_length=1, max_length=1000)
     by: str = Field("", max_length=200, description="Name of the person who asks for the change.")
+
+
+class RollbackQuery(ReplayQuery, PlanQuery):
+    """The target, the author and the reason of a roll-back."""
+
+    pause: bool = Field(False, description="Leave the dataflow paused.")
 
 
 class TableRewindOut(Model):
@@ -219,17 +215,15 @@ def list_moments(
     query: Annotated[MomentsQuery, Query()],
 ) -> Page[MomentOut]:
     """List the roll-back points of a dataflow, newest first."""
-    size = cursors.size(query)
     moments = amendments.moments(
         name,
-        limit=size + 1,
+        limit=cursors.size(query) + 1,
         since=query.since,
         until=query.until,
         below=cursors.number(query.cursor),
         drop_later=query.drop_later,
     )
-    more = str(moments[size - 1].point.number) if len(moments) > size else None
-    return Page(items=[_moment(one) for one in moments[:size]], cursor=cursors.seal(more))
+    return cursors.first_of(moments, query, lambda one: str(one.point.number), _moment)
 
 
 @routes.get("/dataflows/{name}/rollback", responses=problems(404, 409))
@@ -246,7 +240,7 @@ def plan(
     plan_ = amendments.plan_roll_back(
         name, query.to, drop_later=query.drop_later, without=query.without
     )
-    shown, more = _part(plan_.undone_inputs, _FILES_SHOWN)
+    shown, more = page_behind(plan_.undone_inputs, _place_of, place=None, size=_FILES_SHOWN)
     return RollbackPlanOut.of(
         plan_,
         rollback=_shown(plan_.generation),
@@ -273,13 +267,12 @@ def list_undone_files(
 ) -> Page[UndoneFileOut]:
     """List the files whose effect a roll-back would undo, by source and arrival."""
     cursors = cursors.about(query.to)
-    size, after = cursors.size(query), cursors.named(query.cursor) or ("", -1)
+    after = cursors.named(query.cursor) or ("", -1)
     plan_ = amendments.plan_roll_back(
         name, query.to, drop_later=query.drop_later, without=query.without
     )
     rest = [one for one in plan_.undone_inputs if (one.source, one.index) > after]
-    shown, more = _part(rest, size)
-    return Page(items=[_file(store, name, one) for one in shown], cursor=cursors.seal(more))
+    return cursors.first_of(rest, query, _place_of, lambda one: _file(store, name, one))
 
 
 @routes.post("/dataflows/{name}/rollback", status_code=202, responses=problems(404, 409))
@@ -298,17 +291,16 @@ def roll_back(
     """
     asked = f"rollback {name} {query.model_dump_json()}".encode()
     with idempotency_keys.use(idempotency_key, asked):
-        job = jobs.start(
+        return _start(
+            jobs,
             name,
             query.to,
-            who=query.by,
-            why=query.reason,
+            query,
+            idempotency_key,
             drop_later=query.drop_later,
             without=query.without,
             pause=query.pause,
-            request=idempotency_key or "",
         )
-    return _job(job)
 
 
 @routes.post(
@@ -334,17 +326,7 @@ def replay(
     to = f"{flow}/{index}"
     asked = f"replay {name} {to} {query.model_dump_json()}".encode()
     with idempotency_keys.use(idempotency_key, asked):
-        job = jobs.start(
-            name,
-            to,
-            who=query.by,
-            why=query.reason,
-            drop_later=False,
-            without=[],
-            pause=False,
-            request=idempotency_key or "",
-        )
-    return _job(job)
+        return _start(jobs, name, to, query, idempotency_key)
 
 
 @routes.get("/dataflows/{name}/rollback/jobs/{job}", responses=problems(404))
@@ -366,19 +348,36 @@ def list_rollbacks(
 
     Without a `limit` all of them are returned.
     """
-    shown, more = page_behind(
-        [one for one in amendments.rollbacks(name)[::-1] if query.holds_ms(one.prepared_ms)],
-        lambda one: str(one.number),
-        place=cursors.open(query.cursor),
-        size=cursors.size_or_all(query),
+    made = [one for one in amendments.rollbacks(name)[::-1] if query.holds_ms(one.prepared_ms)]
+    return cursors.short_list(made, query, lambda one: str(one.number), _shown)
+
+
+def _start(
+    jobs: RollbackJobs,
+    name: str,
+    to: str,
+    query: ReplayQuery,
+    request: str | None,
+    *,
+    drop_later: bool = False,
+    without: Sequence[str] = (),
+    pause: bool = False,
+) -> RollbackJobOut:
+    job = jobs.start(
+        name,
+        to,
+        who=query.by,
+        why=query.reason,
+        drop_later=drop_later,
+        without=without,
+        pause=pause,
+        request=request or "",
     )
-    return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
+    return _job(job)
 
 
-def _part(files: Sequence[UndoneInput], size: int) -> tuple[Sequence[UndoneInput], str | None]:
-    """Return the first files, and the place after them if more follow."""
-    shown = files[:size]
-    return shown, f"{shown[-1].source}/{shown[-1].index}" if len(files) > size else None
+def _place_of(one: UndoneInput) -> str:
+    return f"{one.source}/{one.index}"
 
 
 def _file(store: Store, dataflow: str, one: UndoneInput) -> UndoneFileOut:

@@ -15,7 +15,6 @@ from pydantic import ConfigDict, Field
 
 from cbp.errors import CbpError
 from cbp.model.run.intention import RunStatus
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.problems import STATUS
 from controller.api.answers.request_errors import RunEndedError, RunNotDueError
@@ -32,8 +31,8 @@ from controller.api.routing.dependencies import (
     RunLogsDep,
     StoreDep,
 )
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs, require_granted, require_touchable
+from controller.api.routing.router_factory import Scope, needs, problems, router
+from controller.api.routing.scope_check import require_granted, require_touchable
 from controller.loop.controller import Controller
 from controller.store.base import RunRecord, Store
 from controller.store.errors import CursorInvalidError

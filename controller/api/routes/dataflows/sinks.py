@@ -13,13 +13,11 @@ from fastapi import Query
 from pydantic import Field
 
 from cbp.model.instants import instant_of
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, Now, NowDep, StoreDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.controller import Controller
 from controller.sinks.sink_standing import SinkReport, find_row, report_sinks, require_choosing
 from controller.store.base import Store
@@ -96,15 +94,13 @@ def list_sinks(
 ) -> Page[SinkOut]:
     """List the sinks of a dataflow by name, with their progress."""
     cursors = cursors.about(query.state or "")
-    after, size = cursors.open(query.cursor) or "", cursors.size(query)
+    after = cursors.open(query.cursor) or ""
     left = [
         one
         for one in _reports(name, store, controller, now)
         if one.node.name > after and query.state in (None, one.state)
     ]
-    items = [_shown(one) for one in left[:size]]
-    more = items[-1].name if len(left) > size else None
-    return Page(items=items, cursor=cursors.seal(more))
+    return cursors.first_of(left, query, lambda one: one.node.name, _shown)
 
 
 @routes.get("/dataflows/{name}/sinks/{sink}", responses=problems(404))

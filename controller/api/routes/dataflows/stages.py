@@ -11,15 +11,13 @@ from pydantic import Field
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.set_aside import BEHIND_CODE
 from cbp.model.run.intention import RunStatus
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, Page, PageQuery, StageOut
 from controller.api.figures.overview import OverviewDep
 from controller.api.figures.waiting import WaitOut, waits
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, ReadingDep, StageFactsDep, StoreDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.store.base import Store
 from controller.store.errors import CursorInvalidError
 

@@ -17,13 +17,12 @@ from cbp.model.verification import (
     TableVerdict,
     Verification,
 )
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.requests.moments import ErrorCode, RangePageQuery
-from controller.api.routing.cursors import CursorsDep, page_behind
+from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ExchangeDep, VerificationsDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs, require_granted
+from controller.api.routing.router_factory import Scope, needs, problems, router
+from controller.api.routing.scope_check import require_granted
 from controller.loop.verification.verifications import FEW
 
 SECONDS_MAX = 7 * 86_400.0
@@ -149,18 +148,13 @@ def list_verifications(
 
     Without a `limit` all of them are returned.
     """
-    shown, more = page_behind(
-        [one for one in verifications.all(name) if _is_chosen(one, query)],
-        lambda one: one.id,
-        place=cursors.open(query.cursor),
-        size=cursors.size_or_all(query),
-    )
-    return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
-
-
-def _is_chosen(one: Verification, query: VerificationQuery) -> bool:
-    code = None if one.error is None else one.error.get("error_code")
-    return query.holds(one.began_at) and query.error_code in (None, code)
+    chosen = [
+        one
+        for one in verifications.all(name)
+        if query.holds(one.began_at)
+        and query.error_code in (None, (one.error or {}).get("error_code"))
+    ]
+    return cursors.short_list(chosen, query, lambda one: one.id, _shown)
 
 
 def _granted(

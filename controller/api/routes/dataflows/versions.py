@@ -9,13 +9,11 @@ from fastapi import Header, Path, Query, Response
 from pydantic import Field
 
 from cbp.errors import NotFoundError
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page
 from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ExplainingDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.reading.explain import VersionEntry
 from controller.registry.library import difference, document_text
 

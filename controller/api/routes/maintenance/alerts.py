@@ -6,11 +6,9 @@ from datetime import datetime
 
 from pydantic import Field
 
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.routing.dependencies import AlertsDep
-from controller.api.routing.router_factory import router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, router
 
 routes = router("alerts")
 

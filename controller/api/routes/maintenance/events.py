@@ -25,12 +25,10 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import page_size
 from controller.api.routing.dependencies import AccessDep, EventFeedDep, SettingsDep, StoreDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.api.security.callers import is_still_valid
 from controller.events import EventFeed, EventsGoneError
 from controller.store.base import EventCursor, EventKind, EventRecord

@@ -12,7 +12,6 @@ from pydantic import Field
 from cbp.model.flow.retention import Expiry
 from cbp.model.instants import instant_of
 from cbp.model.run.compactions import Compaction
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.routing.dependencies import (
     ControllerDep,
@@ -20,8 +19,7 @@ from controller.api.routing.dependencies import (
     HousekeepingDep,
     StoreDep,
 )
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Collector, Garbage
 

@@ -6,10 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.guides import Guide, find_guide, guides
 from controller.guides.markdown_blocks import Block, blocks_of
 

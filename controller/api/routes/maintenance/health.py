@@ -10,7 +10,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from cbp.errors import EngineStartingError
 from cbp.model.schedule.lease import Role
-from controller.access.scopes import Scope
 from controller.api.answers.request_errors import NotLeadingError
 from controller.api.answers.schemas import DegradedOut, Health, LeaderOut, Page, Readiness
 from controller.api.figures.degraded import degraded_now
@@ -23,8 +22,8 @@ from controller.api.routing.dependencies import (
     StandingDep,
     StoreDep,
 )
-from controller.api.routing.router_factory import router
-from controller.api.routing.scope_check import needs, public
+from controller.api.routing.router_factory import Scope, needs, router
+from controller.api.routing.scope_check import public
 
 routes = router("health", is_open=True)
 leader_routes = router("health")

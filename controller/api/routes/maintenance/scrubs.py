@@ -7,11 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.routing.dependencies import ScrubsDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.housekeeping.scrubbing import Scrub
 
 routes = router("scrubs")

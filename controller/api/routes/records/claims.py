@@ -7,15 +7,13 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import Field
 
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import ClaimOut, Page
 from controller.api.figures.rejected import rejected_by_claim
 from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import StoreDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.store.base import ClaimRecord, ClaimStatus
 
 routes = router("claims")

@@ -18,7 +18,6 @@ from cbp.errors import DefinitionError, Mistake
 from cbp.model.flow.schema import Schema
 from cbp.model.instants import instant_of
 from cbp.model.run.correction import CORRECTIONS_MAX, Correction, corrected_records
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, Page
 from controller.api.requests.body import read_body
@@ -32,8 +31,7 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     ReadingDep,
 )
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.records.correction_log import Corrected
 from controller.store.errors import CursorInvalidError
 from controller.value_conversion import from_json, from_text
@@ -205,9 +203,7 @@ def list_corrections(
         if all(one.run != last for one in corrections):
             raise CursorInvalidError(last)
         corrections = [one for one in corrections if one.run < last]
-    shown = corrections[: cursors.size(query)]
-    more = shown[-1].run if len(shown) < len(corrections) else None
-    return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
+    return cursors.first_of(corrections, query, lambda one: one.run, _shown)
 
 
 def _parse(body: bytes, key: Schema, schema: Schema) -> list[Correction]:

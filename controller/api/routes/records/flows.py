@@ -11,7 +11,6 @@ from pydantic import Field
 from cbp.errors import NotFoundError
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.instants import instant_of
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.record_files import (
     CURSOR_HEADER,
@@ -32,8 +31,7 @@ from controller.api.routing.dependencies import (
     SettingsDep,
     StoreDep,
 )
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 
 routes = router("flows")
 

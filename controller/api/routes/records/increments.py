@@ -16,15 +16,13 @@ from cbp.model.flow.connector import Connector
 from cbp.model.graph.cycles import components, predecessors
 from cbp.model.plan.increment_progress import Cell, CellStatus, StageProgress, follow
 from cbp.model.run.intention import RunStatus
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import IncrementOut, Model, Page, PageQuery, Records
 from controller.api.figures.rejected import rejected_of_increment
 from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, ReadingDep, StoreDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.store.base import IncrementRecord, RunRecord, StageRecord, Store
 
 routes = router("increments")

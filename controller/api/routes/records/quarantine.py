@@ -12,7 +12,6 @@ from pydantic import Field
 from cbp.errors import NotFoundError
 from controller.access.errors import ScopeTooLowError
 from controller.access.identity import Identity
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import ClaimOut, Model, Page
 from controller.api.requests.body import READ_BYTES, receive_file
@@ -26,8 +25,7 @@ from controller.api.routing.dependencies import (
     DeliveriesDep,
     UploadLimiterDep,
 )
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.ingest.quarantine_decisions import Decided, refusal
 from controller.ingest.repeated_files import NOTHING_TO_REPLACE, REPLACE_REFUSED, is_asked_for
 from controller.ingest.uploads import Author

@@ -17,7 +17,6 @@ from pydantic import Field
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.snapshot import Snapshot
 from cbp.model.instants import instant_of
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.record_files import (
     CURSOR_HEADER,
@@ -31,8 +30,7 @@ from controller.api.requests.keys import KEY_PARAMETERS, parse_key
 from controller.api.requests.moments import Instant, MomentQuery, as_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
 from controller.api.routing.dependencies import ControllerDep, QueriesDep, SettingsDep, SnapshotsDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.reading.reader import AsOf
 from controller.loop.reading.snapshots import Snapshots
 from controller.query import Answer, Question, current_table

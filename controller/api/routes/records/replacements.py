@@ -13,7 +13,6 @@ from pydantic import Field
 
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.access.identity import Identity
-from controller.access.scopes import Scope
 from controller.api.answers.request_errors import IdempotencyKeyReusedError
 from controller.api.answers.schemas import ClaimOut, Model
 from controller.api.requests.body import receive_file
@@ -27,8 +26,7 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     UploadLimiterDep,
 )
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.ingest.replacement import Compared
 from controller.ingest.uploads import Author
 from controller.store.base import DataflowRecord, Uploaded

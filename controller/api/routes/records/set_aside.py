@@ -10,7 +10,6 @@ from fastapi import Query
 from pydantic import Field
 
 from cbp.errors import NotFoundError
-from controller.access.scopes import Scope
 from controller.api.answers.jobs import JobOut, JobStatus
 from controller.api.answers.schemas import Model, Page
 from controller.api.requests.moments import RefusalPageQuery
@@ -22,8 +21,7 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     ReadingDep,
 )
-from controller.api.routing.router_factory import PREFIX, problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import PREFIX, Scope, needs, problems, router
 from controller.loop.operations.jobs import GiveBackJob
 from controller.loop.recovery.corrections import GivenBack
 from controller.store.errors import CursorInvalidError
@@ -107,11 +105,7 @@ def list_set_aside(
         raise NotFoundError(kind="stage", name=f"{name}.{stage}")
     after, rows = _place(cursors.open(query.cursor)), reading.set_aside(name, stage)
     left = [row for row in rows if (row["epoch"], row["number"]) > after and _holds(query, row)]
-    shown = left[: cursors.size(query)]
-    more = None
-    if len(shown) < len(left):
-        more = f"{shown[-1]['epoch']}/{shown[-1]['number']}"
-    return Page(items=[_shown(row) for row in shown], cursor=cursors.seal(more))
+    return cursors.first_of(left, query, lambda row: f"{row['epoch']}/{row['number']}", _shown)
 
 
 @routes.post(

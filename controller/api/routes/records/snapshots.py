@@ -9,12 +9,10 @@ from fastapi import Query
 from pydantic import Field
 
 from cbp.model.instants import instant_of
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.requests.moments import MomentQuery, as_of
 from controller.api.routing.dependencies import SnapshotsDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.reading.reader import AsOf
 
 routes = router("snapshots")

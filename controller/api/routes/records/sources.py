@@ -15,7 +15,6 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from cbp.errors import NotFoundError
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.request_errors import IdempotencyKeyReusedError
 from controller.api.answers.schemas import ClaimOut, Model, Page
@@ -31,8 +30,7 @@ from controller.api.routing.dependencies import (
     StoreDep,
     UploadLimiterDep,
 )
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.ingest.rejects_table import Chosen, read_rejects
 from controller.store.base import Uploaded
 

@@ -17,7 +17,6 @@ from cbp.engine.interface.readers import KeyChange
 from cbp.errors import NotFoundError
 from cbp.model.flow.generation import Generation, home_of
 from cbp.model.instants import instant_of
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import PAGE_SIZE_MAX, Model, PageQuery, Records
 from controller.api.figures.overview import members_of
@@ -25,8 +24,7 @@ from controller.api.requests.keys import KEY_PARAMETERS, parse_key, schemas_of, 
 from controller.api.requests.moments import Instant, MomentPageQuery, MomentQuery, as_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
 from controller.api.routing.dependencies import AmendmentsDep, ControllerDep, ReadingDep, StoreDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.controller import Controller
 from controller.loop.records.correction_log import Corrected
 from controller.store.base import Store
