@@ -40,13 +40,7 @@ from apscheduler.executors.base import MaxInstancesReachedError
 from apscheduler.executors.pool import ThreadPoolExecutor as JobThreads
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from cbp.errors import (
-    CbpError,
-    LeaseLostError,
-    LogConflictError,
-    NotFoundError,
-    OperatingError,
-)
+from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError, OperatingError
 from cbp.model.schedule.backoff import Backoff
 from cbp.model.schedule.idle_until import next_in_turn
 from cbp.model.schedule.parallel_runs import ActiveRun, Places

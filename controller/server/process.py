@@ -134,9 +134,7 @@ class _Server(uvicorn.Server):
 
     def _protocol_that_stays(self) -> ServiceProtocol:
         made: ServiceProtocol = self.config.http_protocol_class(  # type: ignore[assignment, call-arg]
-            config=self.config,
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         made.stays = True
         return made

@@ -60,12 +60,7 @@ def free_port() -> int:
 
 
 def settings_of(
-    root: Path,
-    *,
-    port: int,
-    engine: str,
-    settle_seconds: float = 0,
-    readers: int | None = None,
+    root: Path, *, port: int, engine: str, settle_seconds: float = 0, readers: int | None = None
 ) -> Settings:
     """Return the settings of a service that keeps all its files below `root`.
 
@@ -217,7 +212,5 @@ class ServiceFailedError(OperatingError):
     def __init__(self, what: str, *, log: str, last_lines: Sequence[str]) -> None:
         shown = "\n".join(last_lines) or "(the log is empty)"
         super().__init__(
-            f"the service {what}; the end of {log}:\n{shown}",
-            log=log,
-            last_lines=list(last_lines),
+            f"the service {what}; the end of {log}:\n{shown}", log=log, last_lines=list(last_lines)
         )

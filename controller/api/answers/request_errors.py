@@ -190,9 +190,7 @@ class RunEndedError(RequestError):
 
     def __init__(self, run: str, status: str) -> None:
         super().__init__(
-            f"run {run} had already finished, with status {status}",
-            run=run,
-            status=status,
+            f"run {run} had already finished, with status {status}", run=run, status=status
         )
 
 

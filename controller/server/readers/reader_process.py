@@ -131,9 +131,7 @@ class _Server(uvicorn.Server):
 
     def _protocol(self) -> ReaderProtocol:
         made: ReaderProtocol = self.config.http_protocol_class(  # type: ignore[assignment, call-arg]
-            config=self.config,
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         return made
 
@@ -171,9 +169,7 @@ def main(channel: int, alive: int, changes: int, questions: int) -> None:
 
     members: dict[str, Any] = {"heads": heads, "pass_back": staticmethod(pass_back)}
     app = AnswersOnly(
-        service.api,
-        authentication=service.access.authentication,
-        changes=SharedChanges(changes),
+        service.api, authentication=service.access.authentication, changes=SharedChanges(changes)
     )
     _make_ready()
     configuration = uvicorn.Config(

@@ -294,9 +294,7 @@ def _answer(questions: Connection, describe: Callable[[bytes], bytes]) -> None:
 
 def _launch(*fds: int) -> subprocess.Popen[bytes]:
     code = _CODE.format(
-        path=str(Path(controller.__file__).parents[1]),
-        module=_MODULE,
-        fds=", ".join(map(str, fds)),
+        path=str(Path(controller.__file__).parents[1]), module=_MODULE, fds=", ".join(map(str, fds))
     )
     return subprocess.Popen(
         [sys.executable, "-P", "-c", code],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
 
 from fastapi import Query
 from pydantic import Field
@@ -71,7 +70,7 @@ class AuditOut(Model):
 @routes.get("/audit")
 @needs(Scope.OPERATOR)
 def list_entries(
-    access: AccessDep, cursors: CursorsDep, query: Annotated[AuditQuery, Query()]
+    access: AccessDep, cursors: CursorsDep, query: AuditQuery = Query()
 ) -> Page[AuditOut]:
     """List entries, newest first."""
     chosen = AuditFilter(**query.model_dump(exclude={"cursor", "limit"}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
 
 from fastapi import Query, Request, Response
 from pydantic import Field, model_validator
@@ -139,9 +138,7 @@ def sign_out(request: Request, response: Response, caller: CallerDep, access: Ac
 
 @routes.post("/session/codes", status_code=201)
 @needs(Scope.VIEWER, any_instance=True)
-def make_code(
-    caller: CallerDep, access: AccessDep, query: Annotated[CodeQuery, Query()]
-) -> CodeOut:
+def make_code(caller: CallerDep, access: AccessDep, query: CodeQuery = Query()) -> CodeOut:
     """Make a code that signs in one browser within ten minutes; needs a token, not a session."""
     code, record = access.sessions.make_code(caller, query.scope)
     return CodeOut(
@@ -155,7 +152,7 @@ def make_code(
 @routes.get("/sessions")
 @needs(Scope.ADMIN)
 def list_sessions(
-    caller: CallerDep, access: AccessDep, cursors: CursorsDep, query: Annotated[PageQuery, Query()]
+    caller: CallerDep, access: AccessDep, cursors: CursorsDep, query: PageQuery = Query()
 ) -> Page[SessionOut]:
     """List sessions, newest first."""
     page = access.sessions.list(cursor=cursors.open(query.cursor), limit=cursors.size(query))

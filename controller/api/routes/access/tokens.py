@@ -77,7 +77,7 @@ class NewTokenOut(Model):
 @routes.get("/tokens")
 @needs(Scope.ADMIN)
 def list_tokens(
-    access: AccessDep, cursors: CursorsDep, query: Annotated[PageQuery, Query()]
+    access: AccessDep, cursors: CursorsDep, query: PageQuery = Query()
 ) -> Page[TokenOut]:
     """List tokens, newest first; the token file is not listed."""
     page = access.tokens.list(cursor=cursors.open(query.cursor), limit=cursors.size(query))
@@ -107,9 +107,7 @@ def create(
 
 @routes.post("/tokens/{token}/rotate", responses=problems(404, 409))
 @needs(Scope.ADMIN, any_instance=True)
-def rotate(
-    token: TokenName, access: AccessDep, query: Annotated[RotateQuery, Query()]
-) -> NewTokenOut:
+def rotate(token: TokenName, access: AccessDep, query: RotateQuery = Query()) -> NewTokenOut:
     """Give a token a new secret and its full lifetime; sessions made from the token end."""
     overlap = timedelta(hours=query.overlap_hours)
     return _new(access, *access.tokens.rotate(token, overlap=overlap))

@@ -7,7 +7,7 @@ failures: what `cbp top` shows, with one request a tick.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import Query
 from pydantic import Field
@@ -87,7 +87,7 @@ def show(
     overview: OverviewDep,
     run_figures: RunFiguresDep,
     exchange: ExchangeDep,
-    query: Annotated[ActivityQuery, Query()],
+    query: ActivityQuery = Query(),
 ) -> ActivityOut:
     """Show dataflows with their stages, runs under way, and the newest failures.
 

@@ -150,7 +150,7 @@ async def change(
     controller: ControllerDep,
     store: StoreDep,
     caller: CallerDep,
-    query: Annotated[ChangeQuery, Query()],
+    query: ChangeQuery = Query(),
     if_match: Annotated[
         str | None, Header(max_length=200, description="The ETag of the version to replace.")
     ] = None,
@@ -177,10 +177,7 @@ async def change(
 @routes.get("/dataflows")
 @needs(Scope.VIEWER, read_anywhere=True, of_store=True)
 def list_dataflows(
-    store: StoreDep,
-    overview: OverviewDep,
-    cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    store: StoreDep, overview: OverviewDep, cursors: CursorsDep, query: PageQuery = Query()
 ) -> Page[DataflowSummary]:
     """List dataflows by name: every one, or page by page if there is a `limit`."""
     now, after = overview.now(), cursors.open(query.cursor) or ""
@@ -219,10 +216,7 @@ def waiting(name: str, controller: ControllerDep, store: StoreDep) -> Waits:
 @routes.delete("/dataflows/{name}", status_code=204, responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def delete(
-    name: str,
-    controller: ControllerDep,
-    store: StoreDep,
-    query: Annotated[DeleteQuery, Query()],
+    name: str, controller: ControllerDep, store: StoreDep, query: DeleteQuery = Query()
 ) -> None:
     """Delete a dataflow; its tables are kept, unless `purge` is true."""
     store.dataflow(name)

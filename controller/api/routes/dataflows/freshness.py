@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated
 
 from fastapi import Query
 from pydantic import Field
@@ -168,7 +167,7 @@ def show(
     present: PresentStateDep,
     exchange: ExchangeDep,
     settings: SettingsDep,
-    query: Annotated[FreshnessQuery, Query()],
+    query: FreshnessQuery = Query(),
 ) -> FreshnessOut:
     """Return whether all delivered files are applied: drop folders, queues, quarantine.
 

@@ -152,7 +152,7 @@ def list_rebuilds(
     store: StoreDep,
     jobs: RebuildJobsDep,
     cursors: CursorsDep,
-    query: Annotated[RebuildsQuery, Query()],
+    query: RebuildsQuery = Query(),
 ) -> RebuildsOut:
     """List the rebuilds of a dataflow, newest first, and the time until which a swap can be undone.
 
@@ -214,11 +214,7 @@ def back(name: str, jobs: RebuildJobsDep) -> SwappedBackOut:
 
 
 def _start(
-    controller: Controller,
-    name: str,
-    body: bytes,
-    content_type: str,
-    choices: Mapping[str, Any],
+    controller: Controller, name: str, body: bytes, content_type: str, choices: Mapping[str, Any]
 ) -> RebuildJobOut:
     jobs = controller.rebuild_jobs
     if not body:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
@@ -26,7 +25,7 @@ from controller.api.routing.dependencies import (
     StoreDep,
 )
 from controller.api.routing.router_factory import PREFIX, Scope, needs, problems, router
-from controller.loop.operations.jobs import RollbackJob, RollbackJobs
+from controller.loop.operations.jobs import RollbackJob
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.undone_inputs import UndoneInput
 from controller.store.base import Store
@@ -209,10 +208,7 @@ class MomentOut(Model):
 @routes.get("/dataflows/{name}/rollback/moments", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_moments(
-    name: str,
-    amendments: AmendmentsDep,
-    cursors: CursorsDep,
-    query: Annotated[MomentsQuery, Query()],
+    name: str, amendments: AmendmentsDep, cursors: CursorsDep, query: MomentsQuery = Query()
 ) -> Page[MomentOut]:
     """List the roll-back points of a dataflow, newest first."""
     moments = amendments.moments(
@@ -233,7 +229,7 @@ def plan(
     amendments: AmendmentsDep,
     store: StoreDep,
     cursors: CursorsDep,
-    query: Annotated[PlanQuery, Query()],
+    query: PlanQuery = Query(),
 ) -> RollbackPlanOut:
     """Show what a roll-back would do; changes nothing."""
     cursors = cursors.of_list(_FILES).about(query.to)
@@ -263,7 +259,7 @@ def list_undone_files(
     amendments: AmendmentsDep,
     store: StoreDep,
     cursors: CursorsDep,
-    query: Annotated[FilesQuery, Query()],
+    query: FilesQuery = Query(),
 ) -> Page[UndoneFileOut]:
     """List the files whose effect a roll-back would undo, by source and arrival."""
     cursors = cursors.about(query.to)
@@ -281,7 +277,7 @@ def roll_back(
     name: str,
     jobs: RollbackJobsDep,
     idempotency_keys: IdempotencyKeysDep,
-    query: Annotated[RollbackQuery, Query()],
+    query: RollbackQuery = Query(),
     idempotency_key: IdempotencyKey = None,
 ) -> RollbackJobOut:
     """Begin to take tables, queues and epochs back to an earlier moment, and continue there.
@@ -291,16 +287,17 @@ def roll_back(
     """
     asked = f"rollback {name} {query.model_dump_json()}".encode()
     with idempotency_keys.use(idempotency_key, asked):
-        return _start(
-            jobs,
+        job = jobs.start(
             name,
             query.to,
-            query,
-            idempotency_key,
+            who=query.by,
+            why=query.reason,
             drop_later=query.drop_later,
             without=query.without,
             pause=query.pause,
+            request=idempotency_key or "",
         )
+    return _job(job)
 
 
 @routes.post(
@@ -315,7 +312,7 @@ def replay(
     index: Annotated[int, Path(ge=0, lt=1 << 59)],
     jobs: RollbackJobsDep,
     idempotency_keys: IdempotencyKeysDep,
-    query: Annotated[ReplayQuery, Query()],
+    query: ReplayQuery = Query(),
     idempotency_key: IdempotencyKey = None,
 ) -> RollbackJobOut:
     """Begin to apply an increment and all later ones again, with the registered code.
@@ -326,7 +323,8 @@ def replay(
     to = f"{flow}/{index}"
     asked = f"replay {name} {to} {query.model_dump_json()}".encode()
     with idempotency_keys.use(idempotency_key, asked):
-        return _start(jobs, name, to, query, idempotency_key)
+        job = jobs.start(name, to, who=query.by, why=query.reason, request=idempotency_key or "")
+    return _job(job)
 
 
 @routes.get("/dataflows/{name}/rollback/jobs/{job}", responses=problems(404))
@@ -339,10 +337,7 @@ def show_job(name: str, job: str, jobs: RollbackJobsDep) -> RollbackJobOut:
 @routes.get("/dataflows/{name}/rollbacks", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_rollbacks(
-    name: str,
-    amendments: AmendmentsDep,
-    cursors: CursorsDep,
-    query: Annotated[RangePageQuery, Query()],
+    name: str, amendments: AmendmentsDep, cursors: CursorsDep, query: RangePageQuery = Query()
 ) -> Page[RollbackOut]:
     """List the roll-backs of a dataflow with their effects and reasons, newest first.
 
@@ -350,30 +345,6 @@ def list_rollbacks(
     """
     made = [one for one in amendments.rollbacks(name)[::-1] if query.holds_ms(one.prepared_ms)]
     return cursors.short_list(made, query, lambda one: str(one.number), _shown)
-
-
-def _start(
-    jobs: RollbackJobs,
-    name: str,
-    to: str,
-    query: ReplayQuery,
-    request: str | None,
-    *,
-    drop_later: bool = False,
-    without: Sequence[str] = (),
-    pause: bool = False,
-) -> RollbackJobOut:
-    job = jobs.start(
-        name,
-        to,
-        who=query.by,
-        why=query.reason,
-        drop_later=drop_later,
-        without=without,
-        pause=pause,
-        request=request or "",
-    )
-    return _job(job)
 
 
 def _place_of(one: UndoneInput) -> str:
@@ -400,11 +371,7 @@ def _is_undone(one: Corrected, generation: Generation) -> bool:
 
 def _correction(one: Corrected) -> CorrectionUndoneOut:
     return CorrectionUndoneOut.of(
-        one.note,
-        run=one.run,
-        at=instant_of(one.at_ms),
-        by=one.note.who,
-        reason=one.note.why,
+        one.note, run=one.run, at=instant_of(one.at_ms), by=one.note.who, reason=one.note.why
     )
 
 

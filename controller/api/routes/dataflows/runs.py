@@ -74,7 +74,7 @@ def list_runs(
     controller: ControllerDep,
     run_figures: RunFiguresDep,
     cursors: CursorsDep,
-    query: Annotated[RunQuery, Query()],
+    query: RunQuery = Query(),
 ) -> Page[RunOut]:
     """List runs, newest first; a token that is limited to some dataflows has to name one."""
     if query.dataflow is None:
@@ -199,10 +199,7 @@ class LogQuery(PageQuery):
 @routes.get("/runs/{run}/log", responses=problems(404))
 @needs(Scope.VIEWER, any_dataflow=True)
 def show_log(
-    record: GrantedRunDep,
-    run_logs: RunLogsDep,
-    cursors: CursorsDep,
-    query: Annotated[LogQuery, Query()],
+    record: GrantedRunDep, run_logs: RunLogsDep, cursors: CursorsDep, query: LogQuery = Query()
 ) -> Page[LogLineOut]:
     """Show the last lines of a run's log; with `cursor`, the lines after it.
 

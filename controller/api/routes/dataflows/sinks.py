@@ -6,7 +6,7 @@ What an operator wants is written to the store; the instance that leads sees it 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from fastapi import Query
@@ -90,7 +90,7 @@ def list_sinks(
     controller: ControllerDep,
     now: NowDep,
     cursors: CursorsDep,
-    query: Annotated[SinksQuery, Query()],
+    query: SinksQuery = Query(),
 ) -> Page[SinkOut]:
     """List the sinks of a dataflow by name, with their progress."""
     cursors = cursors.about(query.state or "")
@@ -126,7 +126,7 @@ def resume(
     store: StoreDep,
     controller: ControllerDep,
     now: NowDep,
-    query: Annotated[ResumeQuery, Query()],
+    query: ResumeQuery = Query(),
 ) -> SinkOut:
     """Let a sink continue; idempotent.
 

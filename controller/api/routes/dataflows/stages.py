@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import Query
 from pydantic import Field
@@ -173,7 +173,7 @@ def states(name: str, stage: str, facts: StageFactsDep) -> StatesOut:
 @routes.get("/dataflows/{name}/states", responses=problems(404, 409))
 @needs(Scope.VIEWER)
 def list_states(
-    name: str, facts: StageFactsDep, cursors: CursorsDep, query: Annotated[PageQuery, Query()]
+    name: str, facts: StageFactsDep, cursors: CursorsDep, query: PageQuery = Query()
 ) -> Page[StateSizeOut]:
     """List the states of a dataflow by stage and name, each with its size and its skew."""
     size, cursor = cursors.size(query), cursors.open(query.cursor)

@@ -142,7 +142,7 @@ def list_verifications(
     name: str,
     verifications: VerificationsDep,
     cursors: CursorsDep,
-    query: Annotated[VerificationQuery, Query()],
+    query: VerificationQuery = Query(),
 ) -> Page[VerificationOut]:
     """List the last verifications of a dataflow, newest first; a restart keeps the last 20.
 
@@ -186,7 +186,7 @@ def cancel(one: GrantedDep, verifications: VerificationsDep) -> VerificationOut:
 @routes.get("/verifications/{verification}/differences", responses=problems(404))
 @needs(Scope.VIEWER, any_dataflow=True, leader_only=True)
 def list_differences(
-    one: GrantedDep, cursors: CursorsDep, query: Annotated[DifferencesQuery, Query()]
+    one: GrantedDep, cursors: CursorsDep, query: DifferencesQuery = Query()
 ) -> Page[DifferenceOut]:
     """List the differing keys record by record, table by table, with every column's value.
 

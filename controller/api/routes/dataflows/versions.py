@@ -58,10 +58,7 @@ class VersionsQuery(RangePageQuery):
 @routes.get("/dataflows/{name}/versions", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_versions(
-    name: str,
-    explaining: ExplainingDep,
-    cursors: CursorsDep,
-    query: Annotated[VersionsQuery, Query()],
+    name: str, explaining: ExplainingDep, cursors: CursorsDep, query: VersionsQuery = Query()
 ) -> Page[VersionOut]:
     """List the versions of a dataflow, newest first."""
     place = cursors.number(query.cursor)

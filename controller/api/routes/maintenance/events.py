@@ -121,9 +121,7 @@ async def follow(
 
 @routes.get("/events/recent", responses=problems(404, 410))
 @needs(Scope.VIEWER, read_anywhere=True, lasting=True)
-def recent(
-    store: StoreDep, settings: SettingsDep, query: Annotated[EventQuery, Query()]
-) -> Page[EventOut]:
+def recent(store: StoreDep, settings: SettingsDep, query: EventQuery = Query()) -> Page[EventOut]:
     """List events, oldest first: those after `after`, or otherwise the newest ones.
 
     Send the answer's `cursor` as `after` of the next request.

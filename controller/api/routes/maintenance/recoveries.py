@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Literal
 
 from fastapi import Query
 from pydantic import Field
@@ -90,10 +90,7 @@ class RecoveriesQuery(RangePageQuery):
 @routes.get("/dataflows/{name}/intentions", responses=problems(404))
 @needs(Scope.VIEWER, leader_only=True)
 def list_intentions(
-    name: str,
-    controller: ControllerDep,
-    cursors: CursorsDep,
-    query: Annotated[IntentionsQuery, Query()],
+    name: str, controller: ControllerDep, cursors: CursorsDep, query: IntentionsQuery = Query()
 ) -> Page[IntentionOut]:
     """List committed runs that are not yet published, by stage and epoch."""
     every = controller.open_intentions(name)
@@ -112,7 +109,7 @@ def list_recoveries(
     exchange: ExchangeDep,
     caller: CallerDep,
     cursors: CursorsDep,
-    query: Annotated[RecoveriesQuery, Query()],
+    query: RecoveriesQuery = Query(),
 ) -> Page[RecoveryOut]:
     """List the last 20 recoveries and their actions, newest first, also from before a restart.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from fastapi import Query
 from pydantic import Field
 
@@ -32,7 +30,7 @@ class ClaimQuery(RefusalPageQuery):
 @routes.get("/dataflows/{name}/claims", responses=problems(404))
 @needs(Scope.VIEWER, read_anywhere=True, lasting=True)
 def list_claims(
-    name: str, store: StoreDep, cursors: CursorsDep, query: Annotated[ClaimQuery, Query()]
+    name: str, store: StoreDep, cursors: CursorsDep, query: ClaimQuery = Query()
 ) -> Page[ClaimOut]:
     """List claims, newest first; `status=quarantined` lists refused files with reasons."""
     record = store.dataflow(name)

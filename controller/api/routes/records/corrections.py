@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import Query, Request
 from pydantic import Field, ValidationError
@@ -125,7 +125,7 @@ async def correct(
     controller: ControllerDep,
     amendments: AmendmentsDep,
     idempotency_keys: IdempotencyKeysDep,
-    query: Annotated[CorrectionQuery, Query()],
+    query: CorrectionQuery = Query(),
     idempotency_key: IdempotencyKey = None,
 ) -> CorrectionOut:
     """Correct records of a state in a separate epoch, which is published when this returns.
@@ -191,10 +191,7 @@ async def preview(
 @routes.get("/dataflows/{name}/corrections", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_corrections(
-    name: str,
-    amendments: AmendmentsDep,
-    cursors: CursorsDep,
-    query: Annotated[RangePageQuery, Query()],
+    name: str, amendments: AmendmentsDep, cursors: CursorsDep, query: RangePageQuery = Query()
 ) -> Page[CorrectionOut]:
     """List the corrections with person, state, time and reason, newest first."""
     every = reversed(amendments.corrections(name))

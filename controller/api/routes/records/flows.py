@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Literal
 
 from fastapi import Query, Response
 from pydantic import Field
@@ -94,7 +94,7 @@ def read(
     controller: ControllerDep,
     reading: ReadingDep,
     cursors: CursorsDep,
-    query: Annotated[FlowPageQuery, Query()],
+    query: FlowPageQuery = Query(),
 ) -> Records:
     """Read a page of a flow; the flow of a source is named like the source.
 
@@ -133,7 +133,7 @@ def download(
     reading: ReadingDep,
     settings: SettingsDep,
     cursors: CursorsDep,
-    query: Annotated[DownloadQuery, Query()],
+    query: DownloadQuery = Query(),
 ) -> Response:
     """Return a page of a flow as an attachment: CSV with a header, or a JSON array.
 
@@ -152,9 +152,7 @@ def download(
 
 @routes.get("/dataflows/{name}/flows/{flow}/series", responses=problems(404, 410))
 @needs(Scope.VIEWER)
-def series(
-    name: str, flow: str, reading: ReadingDep, query: Annotated[SeriesQuery, Query()]
-) -> SeriesOut:
+def series(name: str, flow: str, reading: ReadingDep, query: SeriesQuery = Query()) -> SeriesOut:
     """Return the sizes of a flow's newest increments, and figures of one numeric column.
 
     At most 5,000 records of an increment are read, and 50,000 in all.
@@ -192,7 +190,7 @@ def list_punctuations(
     store: StoreDep,
     controller: ControllerDep,
     cursors: CursorsDep,
-    query: Annotated[RangePageQuery, Query()],
+    query: RangePageQuery = Query(),
 ) -> Page[PunctuationOut]:
     """List the punctuations that closed frames of a dataflow's flows, newest first."""
     store.dataflow(name)

@@ -39,7 +39,7 @@ class IncrementQuery(RangePageQuery):
 @routes.get("/dataflows/{name}/increments", responses=problems(404))
 @needs(Scope.VIEWER, read_anywhere=True, lasting=True)
 def list_increments(
-    name: str, store: StoreDep, cursors: CursorsDep, query: Annotated[IncrementQuery, Query()]
+    name: str, store: StoreDep, cursors: CursorsDep, query: IncrementQuery = Query()
 ) -> Page[IncrementOut]:
     """List the increments of a dataflow."""
     store.dataflow(name)
@@ -128,7 +128,7 @@ def grid(
     store: StoreDep,
     controller: ControllerDep,
     cursors: CursorsDep,
-    query: Annotated[GridQuery, Query()],
+    query: GridQuery = Query(),
 ) -> GridOut:
     """Show which stages applied each increment of a flow, and where it waits.
 
@@ -220,7 +220,7 @@ def read(
     controller: ControllerDep,
     reading: ReadingDep,
     cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    query: PageQuery = Query(),
 ) -> IncrementRecords:
     """Read a page of the records of one increment, in their order."""
     schema = controller.dataflow(name).flows().get(flow)

@@ -109,7 +109,7 @@ def list_quarantine(
     source: str,
     at: DeliveriesDep,
     cursors: CursorsDep,
-    query: Annotated[RefusalPageQuery, Query()],
+    query: RefusalPageQuery = Query(),
 ) -> Page[ClaimOut]:
     """List the files of a source that wait for a decision, newest first."""
     at.store.dataflow(name)
@@ -190,7 +190,7 @@ async def readmit(
     at: DeliveriesDep,
     limiter: UploadLimiterDep,
     caller: CallerDep,
-    query: Annotated[ReadmitQuery, Query()],
+    query: ReadmitQuery = Query(),
 ) -> DecidedOut:
     """Admit a refused file unchanged, or with the body as its new content; durable.
 
@@ -221,7 +221,7 @@ def discard(
     claim: ClaimId,
     at: DeliveriesDep,
     caller: CallerDep,
-    query: Annotated[DecisionQuery, Query()],
+    query: DecisionQuery = Query(),
 ) -> DecidedOut:
     """Discard a refused file; it is kept like finished files, and can be restored."""
     author = Author(query.by or caller.actor, query.reason)

@@ -6,7 +6,7 @@ Which stages can apply a correction, and how, is decided by
 
 from __future__ import annotations
 
-from typing import Annotated, BinaryIO
+from typing import BinaryIO
 
 from fastapi import Query, Request
 from pydantic import Field
@@ -94,7 +94,7 @@ async def replace(
     idempotency_keys: IdempotencyKeysDep,
     limiter: UploadLimiterDep,
     caller: CallerDep,
-    query: Annotated[ReplaceQuery, Query()],
+    query: ReplaceQuery = Query(),
     idempotency_key: IdempotencyKey = None,
 ) -> ClaimOut:
     """Receive a file that replaces the earlier file of this name. The body is the new content.
@@ -125,7 +125,7 @@ async def preview_replacement(
     request: Request,
     at: DeliveriesDep,
     limiter: UploadLimiterDep,
-    query: Annotated[CorrectionQuery, Query()],
+    query: CorrectionQuery = Query(),
 ) -> ComparedOut:
     """Return what a replacement would change, with the same refusals; changes nothing."""
 
@@ -148,7 +148,7 @@ def retract(
     at: DeliveriesDep,
     idempotency_keys: IdempotencyKeysDep,
     caller: CallerDep,
-    query: Annotated[ReplaceQuery, Query()],
+    query: ReplaceQuery = Query(),
     idempotency_key: IdempotencyKey = None,
 ) -> ClaimOut:
     """Take back all records of a file, as one increment; refusals as for a replacement."""
@@ -162,7 +162,7 @@ def retract(
 )
 @needs(Scope.OPERATOR, changes=False)
 def preview_retraction(
-    name: str, source: str, at: DeliveriesDep, query: Annotated[CorrectionQuery, Query()]
+    name: str, source: str, at: DeliveriesDep, query: CorrectionQuery = Query()
 ) -> ComparedOut:
     """Return what a retraction would change, with the same refusals; changes nothing."""
     place = correctable(at, name, source, rebuild=query.rebuild)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import Query
 from pydantic import Field
@@ -98,7 +98,7 @@ def list_set_aside(
     controller: ControllerDep,
     reading: ReadingDep,
     cursors: CursorsDep,
-    query: Annotated[RefusalPageQuery, Query()],
+    query: RefusalPageQuery = Query(),
 ) -> Page[SetAsideOut]:
     """List the records that a stage has set aside, in the order in which they are given back."""
     if stage not in controller.dataflow(name).stages:
@@ -119,7 +119,7 @@ def give_back(
     stage: str,
     jobs: GiveBackJobsDep,
     idempotency_keys: IdempotencyKeysDep,
-    query: Annotated[GiveBackQuery, Query()],
+    query: GiveBackQuery = Query(),
     idempotency_key: IdempotencyKey = None,
 ) -> GiveBackJobOut:
     """Begin to give back set-aside records of a stage, in order, in a separate epoch.

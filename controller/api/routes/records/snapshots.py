@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
 
 from fastapi import Query
 from pydantic import Field
@@ -44,7 +43,7 @@ class SnapshotOut(Model):
 
 @routes.get("/dataflows/{name}/snapshot", responses=problems(404))
 @needs(Scope.VIEWER, read_anywhere=True)
-def take(name: str, snapshots: SnapshotsDep, query: Annotated[MomentQuery, Query()]) -> SnapshotOut:
+def take(name: str, snapshots: SnapshotsDep, query: MomentQuery = Query()) -> SnapshotOut:
     """Return versions of all tables that show the same publications, while runs continue."""
     asked = as_of(query) or AsOf()
     snapshot = snapshots.take(name, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms)

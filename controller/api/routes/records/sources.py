@@ -8,7 +8,7 @@ Idempotency-Keys of uploads are checked in `controller.ingest.uploads`.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from fastapi import Query, Request, Response
 from pydantic import Field, field_validator
@@ -88,7 +88,7 @@ class IdentityOut(Model):
 @routes.get("/dataflows/{name}/sources/{source}/identity", responses=problems(404))
 @needs(Scope.VIEWER)
 def identity(
-    name: str, source: str, at: DeliveriesDep, query: Annotated[IdentityQuery, Query()]
+    name: str, source: str, at: DeliveriesDep, query: IdentityQuery = Query()
 ) -> IdentityOut:
     """Return whether a file with this name or content arrived before; changes nothing."""
     foreseen = at.folder.foresee(*at.place(name, source), query.name, query.sha256)
@@ -117,7 +117,7 @@ async def upload(
     at: DeliveriesDep,
     idempotency_keys: IdempotencyKeysDep,
     limiter: UploadLimiterDep,
-    query: Annotated[UploadQuery, Query()],
+    query: UploadQuery = Query(),
     idempotency_key: IdempotencyKey = None,
 ) -> ClaimOut:
     """Receive a file, which is durable when this answers. The body is its unchanged content.
@@ -176,7 +176,7 @@ def list_rejects(
     store: StoreDep,
     controller: ControllerDep,
     cursors: CursorsDep,
-    query: Annotated[RejectsQuery, Query()],
+    query: RejectsQuery = Query(),
 ) -> Page[RejectedRecordOut]:
     """List the rejected records of a source, newest increment first."""
     record = store.dataflow(name)

@@ -90,7 +90,7 @@ def page(
     controller: ControllerDep,
     reading: ReadingDep,
     cursors: CursorsDep,
-    query: Annotated[MomentPageQuery, Query()],
+    query: MomentPageQuery = Query(),
 ) -> Records:
     """Read a page of a state, ordered by the hash of its key.
 
