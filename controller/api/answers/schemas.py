@@ -82,10 +82,8 @@ class QueueOut(Model):
         "never held back."
     )
     share: float = Field(
-        description=(
-            "How full the queue is, relative to its nearest limit; from 1 on, the stage that "
-            "writes the flow starts no runs."
-        )
+        description="How full the queue is, relative to its nearest limit; from 1 on, the stage "
+        "that writes the flow starts no runs."
     )
     unread_records: int = Field(description="Records of the unread increments.")
 
@@ -164,10 +162,8 @@ class StageOut(Model):
     translator: str
     buckets: int | None
     state: StageState = Field(
-        description=(
-            "`set_aside`: the stage works, but has set aside records on which its code failed; an "
-            "operator must decide about them."
-        )
+        description="`set_aside`: the stage works, but has set aside records on which its code "
+        "failed; an operator must decide about them."
     )
     set_aside: int = Field(
         description="Number of records that are set aside until an operator gives them back."
@@ -404,10 +400,8 @@ class PhaseOut(Model):
         description="Start of the phase, in seconds since the start of the run."
     )
     end_seconds: float | None = Field(
-        description=(
-            "End of the phase, in seconds since the start of the run; `null` while the phase is "
-            "under way."
-        )
+        description="End of the phase, in seconds since the start of the run; `null` while the "
+        "phase is under way."
     )
 
 

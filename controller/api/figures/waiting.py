@@ -68,10 +68,8 @@ class WaitOut(Model):
     )
     turns: int = Field(description="Epochs in a row without input from outside its cycle.")
     error: dict[str, Any] | None = Field(
-        description=(
-            "The error that stopped the stage, or one that says that its cycle does not drain; "
-            "with code and details."
-        )
+        description="The error that stopped the stage, or one that says that its cycle does not "
+        "drain; with code and details."
     )
     inputs: list[InputWaitOut]
 

@@ -191,10 +191,8 @@ class MomentOut(Model):
     """A roll-back point: a moment to which a dataflow can be rolled back."""
 
     position: int = Field(
-        description=(
-            "Number of runs that a roll-back to this point keeps. Send this number as `to` of the "
-            "roll-back."
-        )
+        description="Number of runs that a roll-back to this point keeps. Send this number as "
+        "`to` of the roll-back."
     )
     stage: str = Field(
         description="Stage whose run was recorded; empty for the moment before the first run."

@@ -80,10 +80,8 @@ class StageDetail(Model):
         description="The loaded code; `null` if its translator cannot be loaded."
     )
     error: dict[str, Any] | None = Field(
-        description=(
-            "The error that stopped the stage, or with which its last attempt failed; `null` if "
-            "there is none."
-        )
+        description="The error that stopped the stage, or with which its last attempt failed; "
+        "`null` if there is none."
     )
     set_aside: SetAsideBrief | None = Field(
         description="Records that the stage has set aside; `null` if there are none."

@@ -94,9 +94,8 @@ class ReachOut(Model):
     sources: list[SourceReachOut]
     rebuild: bool = Field(description="Whether a rebuild can read all input.")
     oldest_position: int | None = Field(
-        description=(
-            "The oldest position to which a roll-back can go; `null` if it can go to the start."
-        )
+        description="The oldest position to which a roll-back can go; `null` if it can go to the "
+        "start."
     )
 
 

@@ -50,10 +50,8 @@ class ReadmitQuery(DecisionQuery):
 
     as_it_is: bool = Field(
         False,
-        description=(
-            "If true, admit the file from quarantine unchanged. Otherwise the body replaces the "
-            "file."
-        ),
+        description="If true, admit the file from quarantine unchanged. Otherwise the body "
+        "replaces the file.",
     )
     rebuild: bool = Field(
         False,
