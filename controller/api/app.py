@@ -1,15 +1,5 @@
 """Builds the FastAPI application; all its parts are passed in.
 
-    api = create_api(
-        controller=controller,
-        store=store,
-        drop_folder=drop_folder,
-        settings=settings,
-        access=access,
-        standing=leadership.standing,
-        alerts=alerts,
-    )
-
 All routes are under `/api/v1`; the page is under `/ui/`. `/` sends a browser there, and returns
 links to others. FastAPI's documentation pages are off, since they load scripts from other sites;
 the OpenAPI document is served (`openapi_document.py`).

@@ -32,12 +32,6 @@ class JobOut(Model):
 
     @classmethod
     def at(cls, path: str, job: Any, **more: Any) -> Self:
-        """Return the common fields of a job.
-
-        Args:
-            path: The job's path, for its error.
-            job: The job, whose attributes fill the fields of the same names.
-            more: Fields with other values.
-        """
+        """Return the answer for a job at a path: its attributes by their names, and `more`."""
         error = None if job.error is None else Problem.model_validate(problem(job.error, path)[1])
         return cls.of(job, error=error, **more)

@@ -58,11 +58,9 @@ def rejected_by_source(record: DataflowRecord, sources: Iterable[str]) -> dict[s
 def rejected_by_claim(
     record: DataflowRecord, claims: Sequence[ClaimRecord], store: Store
 ) -> dict[str, int]:
-    """Return how many records of files were rejected, by the claim's id; 0 is left out.
+    """Return how many records of files of one dataflow were rejected, by claim; 0 is left out.
 
-    Args:
-        record: The dataflow of all claims.
-        claims: The claims; only those that became an increment can have any.
+    Only the claims that became an increment can have any.
     """
     read = [
         (one.id, (one.source, one.index))

@@ -6,17 +6,16 @@ decision depends on them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import Field
 
 from cbp.model.flow.connector import Connector
-from cbp.model.schedule.waiting import Wait
 from controller.api.answers.schemas import Model
+from controller.api.figures.degraded import stage_error
 from controller.loop.controller import Controller
-from controller.store.base import DataflowRecord, StageRecord, Store
+from controller.store.base import DataflowRecord, Store
 
 
 class FrameOut(Model):
@@ -92,27 +91,20 @@ def waits(controller: Controller, store: Store, record: DataflowRecord) -> Waits
             _input(connector, str(flows.get(name, f"{stage.stage}.{name}")))
             for name, connector in connectors.get(stage.stage, {}).items()
         ]
-        items.append(_stage(stage, reasons.get(stage.stage), inputs))
+        wait = reasons.get(stage.stage)
+        items.append(
+            WaitOut(
+                stage=stage.stage,
+                kind="" if wait is None else wait.kind,
+                words="" if wait is None else wait.words,
+                since=stage.waiting_since if wait is None else wait.since,
+                behind="" if wait is None else wait.behind,
+                turns=stage.turns,
+                error=stage_error(stage, wait),
+                inputs=inputs,
+            )
+        )
     return Waits(items=items)
-
-
-def _stage(stage: StageRecord, wait: Wait | None, inputs: list[InputWaitOut]) -> WaitOut:
-    return WaitOut(
-        stage=stage.stage,
-        kind="" if wait is None else wait.kind,
-        words="" if wait is None else wait.words,
-        since=stage.waiting_since if wait is None else wait.since,
-        behind="" if wait is None else wait.behind,
-        turns=stage.turns,
-        error=_error(stage, wait),
-        inputs=inputs,
-    )
-
-
-def _error(stage: StageRecord, wait: Wait | None) -> Mapping[str, Any] | None:
-    if wait is not None and wait.error is not None:
-        return wait.error.as_dict()
-    return stage.error
 
 
 def _input(connector: Connector, flow: str) -> InputWaitOut:

@@ -37,9 +37,7 @@ class IdempotencyKeys:
     def use(self, key: str | None, body: bytes) -> Iterator[None]:
         """Serve one request under its key; `None` does nothing.
 
-        Raises:
-            IdempotencyKeyReusedError: If the key was used before with another body.
-            IdempotencyKeyBusyError: If the first request is still being served.
+        Raises `IdempotencyKeyReusedError` if the key was used before with another body.
         """
         if key is None:
             yield
@@ -53,10 +51,7 @@ class IdempotencyKeys:
 
     @contextmanager
     def busy(self, key: str | None) -> Iterator[None]:
-        """Serve one request under a key that is stored elsewhere; `None` does nothing.
-
-        Raises `IdempotencyKeyBusyError`.
-        """
+        """Serve one request under a key that is stored elsewhere; `None` does nothing."""
         with self._lock:
             if key is not None and key in self._serving:
                 raise IdempotencyKeyBusyError

@@ -61,11 +61,9 @@ def second_key_of(dataflow: Dataflow, stage: str, state: str) -> Schema:
 def parse_key(
     schema: Schema, parameters: Sequence[tuple[str, str]], *, optional: Schema | None = None
 ) -> dict[str, Any]:
-    """Parse the columns of a key from query parameters.
+    """Parse the columns of a key from query parameters, each a name and a text.
 
     Args:
-        schema: The key's columns; each must be given.
-        parameters: Name and text; `_null=column` is a null column.
         optional: More columns that may be given.
 
     Raises `RequestInvalidError`.

@@ -77,15 +77,11 @@ class SharedAnswers:
     async def answer(
         self, key: Hashable, make: Callable[[], Awaitable[Made]], *, lasts: bool
     ) -> Response:
-        """Return the answer to a request.
+        """Return the answer to a request; raises what `make` raises.
 
         Args:
-            key: See above.
             make: Makes the answer; may be called for other requests with the same key, too.
             lasts: Whether an answer may last until the store changes.
-
-        Raises:
-            What `make` raises.
         """
         if (body := self._found(key, lasts=lasts)) is not None:
             return Response(body, media_type=JSON)

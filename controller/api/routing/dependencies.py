@@ -5,7 +5,7 @@
 A route names the narrowest part that it needs, so its signature says what it can touch.
 `create_api` puts the parts where these functions find them.
 
-`GrantedRunDep`, `GrantedRunsDep` and `granted_dataflows` give the runs and the dataflows that a
+`GrantedRunDep`, `touchable_run` and `granted_dataflows` give the runs and the dataflows that a
 request is about, of those that its caller may touch. Routes of runs do not name the dataflow, but
 each run has one.
 """
@@ -185,18 +185,14 @@ IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 UploadLimiterDep = Annotated[anyio.CapacityLimiter, Depends(_part(lambda parts: parts.uploads))]
 
 
-@dataclass(frozen=True, slots=True)
-class GrantedRuns:
-    """Looks up runs for a request that names many, perhaps of several dataflows."""
+def touchable_run(run: str, store: Store, exchange: Exchange) -> RunRecord:
+    """Return one of the runs of a request, perhaps of several dataflows.
 
-    store: Store
-    exchange: Exchange
-
-    def of(self, run: str) -> RunRecord:
-        """Return a run. Raises `DataflowNotGrantedError`, `NotFoundError`."""
-        record = self.store.run(run)
-        require_touchable(self.exchange, record.dataflow)
-        return record
+    Raises `DataflowNotGrantedError`, `NotFoundError`.
+    """
+    record = store.run(run)
+    require_touchable(exchange, record.dataflow)
+    return record
 
 
 def _granted_run(run: str, store: StoreDep, exchange: ExchangeDep) -> RunRecord:
@@ -205,13 +201,8 @@ def _granted_run(run: str, store: StoreDep, exchange: ExchangeDep) -> RunRecord:
     return record
 
 
-async def _granted_runs(store: StoreDep, exchange: ExchangeDep) -> GrantedRuns:
-    return GrantedRuns(store, exchange)
-
-
 GrantedRunDep = Annotated[RunRecord, Depends(_granted_run)]
 """The run that the path names, by `{run}`."""
-GrantedRunsDep = Annotated[GrantedRuns, Depends(_granted_runs)]
 
 
 def granted_dataflows(

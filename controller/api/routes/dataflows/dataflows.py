@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from cbp.errors import AlreadyExistsError, CbpError, DataflowInvalidError, Mistake, NotFoundError
+from cbp.errors import AlreadyExistsError, CbpError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.api.answers.request_errors import VersionDiffersError
 from controller.api.answers.schemas import (
@@ -25,7 +24,7 @@ from controller.api.answers.schemas import (
 from controller.api.answers.version_changes import ChangeOut, ChangeQuery, change_out
 from controller.api.figures.overview import Overview, OverviewDep
 from controller.api.figures.waiting import Waits, waits
-from controller.api.requests.body import Document, parsed, read_document_body
+from controller.api.requests.body import Document, DocumentBody, read_document_body, require_name
 from controller.api.routes.dataflows.versions import ETAG_HEADER, etag
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (
@@ -42,7 +41,7 @@ from controller.api.security.exchange import Exchange
 from controller.loop.controller import Controller
 from controller.loop.operations.added_columns import with_added_columns
 from controller.registry.text_positions import TextPositions
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import Store
 
 routes = router("dataflows")
 
@@ -102,15 +101,10 @@ async def register(
 ) -> DataflowDetail:
     """Register a dataflow; a wrong document gets one problem that lists every mistake."""
     body = await read_document_body(request)
-    with idempotency_keys.use(idempotency_key, body):
+    with idempotency_keys.use(idempotency_key, body.body):
+        repeatable = idempotency_key is not None
         registered = await run_in_threadpool(
-            _register,
-            controller,
-            overview,
-            exchange,
-            body,
-            request.headers.get("content-type", ""),
-            repeatable=idempotency_key is not None,
+            _register, controller, overview, exchange, body, repeatable=repeatable
         )
     response.headers["Location"] = f"{PREFIX}/dataflows/{registered.summary.name}"
     return registered
@@ -121,8 +115,12 @@ async def register(
 async def validate(request: Request, controller: ControllerDep) -> Validation:
     """Check a document as registration does; changes nothing."""
     body = await read_document_body(request)
-    content_type = request.headers.get("content-type", "")
-    dataflow = await run_in_threadpool(_validate, controller, body, content_type)
+
+    def check() -> Dataflow:
+        with body.parsed() as document:
+            return controller.validate(document.values, document.duplicates)
+
+    dataflow = await run_in_threadpool(check)
     return Validation(
         name=dataflow.name,
         sources=list(dataflow.sources),
@@ -164,11 +162,7 @@ async def change(
     body = await read_document_body(request)
     if if_match is not None:
         query = await run_in_threadpool(_matched, store, name, if_match, query)
-    content_type = request.headers.get("content-type", "")
-    by = caller.actor
-    changed = await run_in_threadpool(
-        _change, controller, store, name, body, content_type, query, by
-    )
+    changed = await run_in_threadpool(_change, controller, store, name, body, query, caller.actor)
     if changed.done:
         response.headers["ETag"] = etag(changed.version)
     return changed
@@ -227,21 +221,21 @@ def _register(
     controller: Controller,
     overview: Overview,
     exchange: Exchange,
-    body: bytes,
-    content_type: str,
+    body: DocumentBody,
     *,
     repeatable: bool,
 ) -> DataflowDetail:
-    with parsed(body, content_type) as document:
+    with body.parsed() as document:
         # The address of the request does not name what it is about; the audit log needs it.
         exchange.dataflow = str(document.values.get("name", ""))
         try:
             record = controller.register(document.values, document.duplicates)
         except AlreadyExistsError:
-            known = _same(overview.store, document.values) if repeatable else None
-            if known is None:
-                raise
-            return overview.detail(known, overview.now())
+            if repeatable:
+                known = overview.store.dataflow(str(document.values["name"]))
+                if known.document == document.values:  # the request is a repetition
+                    return overview.detail(known, overview.now())
+            raise
         try:
             return overview.detail(record, overview.now())
         except Exception:
@@ -255,15 +249,12 @@ def _change(
     controller: Controller,
     store: Store,
     name: str,
-    body: bytes,
-    content_type: str,
+    body: DocumentBody,
     query: ChangeQuery,
     by: str,
 ) -> ChangeOut:
-    with parsed(body, content_type) as document:
-        if (given := document.values.get("name")) != name:
-            message = f"expected {name!r}, the dataflow that is changed; got {given!r}"
-            raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
+    with body.parsed() as document:
+        require_name(document, name, "changed")
         places = TextPositions(document.text, document.content_type)
         with suppress(NotFoundError):  # which the change raises, once the document is checked
             values = with_added_columns(store.dataflow(name).document, document.values)
@@ -307,14 +298,3 @@ def _matched(store: Store, name: str, if_match: str, query: ChangeQuery) -> Chan
     if if_match != etag(version):
         raise VersionDiffersError(name, if_match, version)
     return query.model_copy(update={"expected_version": query.expected_version or version})
-
-
-def _same(store: Store, document: Mapping[str, Any]) -> DataflowRecord | None:
-    """Return the registered record if it has this very document: the request is a repetition."""
-    record = store.dataflow(str(document["name"]))
-    return record if record.document == document else None
-
-
-def _validate(controller: Controller, body: bytes, content_type: str) -> Dataflow:
-    with parsed(body, content_type) as document:
-        return controller.validate(document.values, document.duplicates)

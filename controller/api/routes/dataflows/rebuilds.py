@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -10,15 +9,13 @@ from fastapi import Query, Request
 from pydantic import Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
-from cbp.errors import DataflowInvalidError, Mistake
 from controller.api.answers.jobs import JobOut
 from controller.api.answers.schemas import Model, Page, Problem
-from controller.api.requests.body import parsed, read_document_body
+from controller.api.requests.body import read_document_body, require_name
 from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import CallerDep, ControllerDep, RebuildJobsDep, StoreDep
 from controller.api.routing.router_factory import PREFIX, Scope, needs, problems, router
-from controller.loop.controller import Controller
 from controller.loop.rebuild.build_in_progress import RebuildJob
 
 routes = router("rebuilds")
@@ -139,10 +136,17 @@ async def start(
     """
     seeds = dict(one.split("=", 1) for one in seed or ())
     given = request.headers.get("content-type") is not None
-    body = await read_document_body(request) if given else b""
-    content_type = request.headers.get("content-type", "")
-    choices = {"seeds": seeds, "by": caller.actor}
-    return await run_in_threadpool(_start, controller, name, body, content_type, choices)
+    body = await read_document_body(request) if given else None
+
+    def begin() -> RebuildJob:
+        if body is None or not body.body:
+            return jobs.start_present(name, seeds=seeds, by=caller.actor)
+        with body.parsed() as document:
+            require_name(document, name, "rebuilt")
+            dataflow = controller.validate(document.values, document.duplicates)
+            return jobs.start(document.values, dataflow, seeds=seeds, by=caller.actor)
+
+    return _job(await run_in_threadpool(begin))
 
 
 @routes.get("/dataflows/{name}/rebuilds", responses=problems(404))
@@ -164,7 +168,10 @@ def list_rebuilds(
         lambda one: one.id,
         place=cursors.open(query.cursor),
         size=cursors.size_or_all(query),
-        holds=lambda one: _is_chosen(one, query),
+        holds=lambda one: (
+            query.holds(one.began_at)
+            and query.error_code in (None, None if one.error is None else one.error.code)
+        ),
     )
     until = jobs.swaps.back_until(store.dataflow(name))
     return RebuildsOut(
@@ -211,25 +218,6 @@ def back(name: str, jobs: RebuildJobsDep) -> SwappedBackOut:
     Input that arrived since the swap is then applied by that version.
     """
     return SwappedBackOut(dataflow=name, version=jobs.swaps.back(name).version)
-
-
-def _start(
-    controller: Controller, name: str, body: bytes, content_type: str, choices: Mapping[str, Any]
-) -> RebuildJobOut:
-    jobs = controller.rebuild_jobs
-    if not body:
-        return _job(jobs.start_present(name, **choices))
-    with parsed(body, content_type) as document:
-        if (given := document.values.get("name")) != name:
-            message = f"expected {name!r}, the dataflow that is rebuilt; got {given!r}"
-            raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
-        dataflow = controller.validate(document.values, document.duplicates)
-        return _job(jobs.start(document.values, dataflow, **choices))
-
-
-def _is_chosen(one: RebuildJob, query: RebuildsQuery) -> bool:
-    code = None if one.error is None else one.error.code
-    return query.holds(one.began_at) and query.error_code in (None, code)
 
 
 def _job(one: RebuildJob) -> RebuildJobOut:

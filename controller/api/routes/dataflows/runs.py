@@ -27,9 +27,9 @@ from controller.api.routing.dependencies import (
     ControllerDep,
     ExchangeDep,
     GrantedRunDep,
-    GrantedRunsDep,
     RunLogsDep,
     StoreDep,
+    touchable_run,
 )
 from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.api.routing.scope_check import require_granted, require_touchable
@@ -99,21 +99,23 @@ def list_runs(
 
 @routes.post("/runs/cancel", status_code=207)
 @needs(Scope.OPERATOR, any_dataflow=True)
-def cancel_many(body: BulkRuns, runs: GrantedRunsDep, controller: ControllerDep) -> BulkOut:
+def cancel_many(
+    body: BulkRuns, store: StoreDep, exchange: ExchangeDep, controller: ControllerDep
+) -> BulkOut:
     """Ask runs to stop; the answer lists which were asked, and why others were not."""
-    return _each(body, lambda run: _cancel(runs.of(run), controller))
+    return _each(body, lambda run: _cancel(touchable_run(run, store, exchange), controller))
 
 
 @routes.post("/runs/retry", status_code=207)
 @needs(Scope.OPERATOR, any_dataflow=True, any_instance=True)
 def retry_many(
-    body: BulkRuns, runs: GrantedRunsDep, store: StoreDep, controller: ControllerDep
+    body: BulkRuns, store: StoreDep, exchange: ExchangeDep, controller: ControllerDep
 ) -> BulkOut:
     """Retry failed runs at once: each of their stages gets one more attempt.
 
     Only a failed run whose epoch is still the next one of its stage can be tried again.
     """
-    return _each(body, lambda run: _retry(runs.of(run), store, controller))
+    return _each(body, lambda run: _retry(touchable_run(run, store, exchange), store, controller))
 
 
 @routes.get("/runs/{run}", responses=problems(404))
@@ -136,16 +138,15 @@ def cancel(
 
 def _each(body: BulkRuns, act: Callable[[str], None]) -> BulkOut:
     """Do something with each run once, and report on each of them."""
-    return BulkOut(items=[_report(run, act) for run in dict.fromkeys(body.runs)])
-
-
-def _report(run: str, act: Callable[[str], None]) -> BulkItemOut:
-    try:
-        act(run)
-    except CbpError as error:
-        described = json_value(error.as_dict())
-        return BulkItemOut(id=run, status=STATUS.get(error.code, 500), error=described)
-    return BulkItemOut(id=run, status=202, error=None)
+    items = []
+    for run in dict.fromkeys(body.runs):
+        status, described = 202, None
+        try:
+            act(run)
+        except CbpError as error:
+            status, described = STATUS.get(error.code, 500), json_value(error.as_dict())
+        items.append(BulkItemOut(id=run, status=status, error=described))
+    return BulkOut(items=items)
 
 
 def _cancel(record: RunRecord, controller: Controller) -> None:
@@ -206,7 +207,11 @@ def show_log(
     The lines are kept for some days, on the machine of the instance that executed the run. Each
     answer has a cursor: send it with the next request to follow a run.
     """
-    place = _place(cursors.open(query.cursor), first=0 if query.oldest else None)
+    place = cursors.number(query.cursor)
+    if place is None:
+        place = 0 if query.oldest else None
+    elif place > _PLACE_MAX:
+        raise CursorInvalidError(str(place))
     page = run_logs.read(record.dataflow, record.id, place, limit=cursors.size(query))
     return Page(items=[_shown(line) for line in page.lines], cursor=cursors.seal(str(page.place)))
 
@@ -274,14 +279,6 @@ def show_stack(
 def _as_in_stacks(files: Iterable[str]) -> set[str]:
     """Return names of files as a signal's handler writes them: in ASCII, with escapes."""
     return {file.encode("ascii", "backslashreplace").decode() for file in files}
-
-
-def _place(cursor: str | None, *, first: int | None) -> int | None:
-    if cursor is None:
-        return first
-    if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 15 or int(cursor) > _PLACE_MAX:
-        raise CursorInvalidError(cursor)
-    return int(cursor)
 
 
 def _shown(line: dict[str, Any]) -> LogLineOut:

@@ -177,8 +177,10 @@ def list_states(
     size, cursor = cursors.size(query), cursors.open(query.cursor)
     rest = facts.state_names(name)
     if cursor is not None:
-        after = _name_of(cursor)
-        rest = [one for one in rest if one > after]
+        stage, _, state = cursor.partition(".")
+        if not (stage and state):
+            raise CursorInvalidError(cursor)
+        rest = [one for one in rest if one > (stage, state)]
     sizes = facts.sizes(name, rest[:size])
     return Page(
         items=[
@@ -186,13 +188,6 @@ def list_states(
         ],
         cursor=cursors.seal(".".join(rest[size - 1]) if len(rest) > size else None),
     )
-
-
-def _name_of(cursor: str) -> tuple[str, str]:
-    stage, dot, state = cursor.partition(".")
-    if not (stage and dot and state):
-        raise CursorInvalidError(cursor)
-    return stage, state
 
 
 def _set_aside(rows: Sequence[Mapping[str, Any]]) -> SetAsideBrief | None:

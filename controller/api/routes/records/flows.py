@@ -106,7 +106,10 @@ def read(
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
     limit, place = cursors.size(query), cursors.open(query.cursor)
     if query.newest:
-        _require_no_moment(query)
+        if as_of(query) is not None:
+            message = "a snapshot cannot be listed newest first; leave out newest, or epoch and at"
+            mistake = {"code": "newest_of_snapshot", "where": "query.newest", "message": message}
+            raise RequestInvalidError([mistake])
         records, cursor = reading.results.page(name, flow, place, limit)
     else:
         records, cursor = reading.read_flow(name, flow, place, limit, as_of(query))
@@ -205,13 +208,6 @@ def list_punctuations(
     inputs = {flow: controller.framed_inputs(name, flow) for flow in flows}
     items = [_shown(one, inputs.get(one.flow, [])) for one in page.items]
     return Page(items=items, cursor=cursors.seal(page.cursor))
-
-
-def _require_no_moment(query: MomentPageQuery) -> None:
-    if as_of(query) is not None:
-        message = "a snapshot cannot be listed newest first; leave out newest, or epoch and at"
-        mistake = {"code": "newest_of_snapshot", "where": "query.newest", "message": message}
-        raise RequestInvalidError([mistake])
 
 
 def _shown(one: Punctuation, inputs: list[str]) -> PunctuationOut:

@@ -6,7 +6,6 @@ them. A query is one SELECT; `controller.query` says what it may read and take.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -226,11 +225,10 @@ def _take(snapshots: Snapshots, name: str, asked: AsOf) -> Snapshot:
 
 def _json_rows(answer: Answer) -> list[list[Any]]:
     whole = [type_ in _WHOLE_NUMBERS for _, type_ in answer.columns]
-    return [_json_row(row, whole) for row in answer.rows]
-
-
-def _json_row(row: Sequence[Any], whole: Sequence[bool]) -> list[Any]:
     return [
-        int(value) if is_whole and isinstance(value, Decimal) else json_value(value)
-        for value, is_whole in zip(row, whole, strict=True)
+        [
+            int(value) if is_whole and isinstance(value, Decimal) else json_value(value)
+            for value, is_whole in zip(row, whole, strict=True)
+        ]
+        for row in answer.rows
     ]

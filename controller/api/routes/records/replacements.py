@@ -76,7 +76,7 @@ class ComparedOut(Model):
 
 
 def _compared(made: Compared) -> ComparedOut:
-    return ComparedOut(records_came=made.came, records_gone=made.gone, groups=dict(made.groups))
+    return ComparedOut.of(made, records_came=made.came, records_gone=made.gone)
 
 
 @routes.post(
@@ -174,12 +174,8 @@ def correctable(
 ) -> tuple[DataflowRecord, Dataflow, str]:
     """Return the place of files that can be replaced or taken back.
 
-    Args:
-        rebuild: Whether stages that cannot apply the correction may wait for a rebuild.
-
-    Raises:
-        ReplaceRefusedError: A stage cannot apply corrections.
-        ChangeRefusedError: The rebuild would be refused.
+    Raises `ReplaceRefusedError` if a stage cannot apply corrections, unless stages may wait for a
+    rebuild; then `ChangeRefusedError` if that would be refused.
     """
     record = at.controller.retained.check(name, source, rebuild=rebuild)
     dataflow = at.controller.dataflow(name)

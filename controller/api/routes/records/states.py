@@ -15,6 +15,7 @@ from pydantic import Field
 
 from cbp.engine.interface.readers import KeyChange
 from cbp.errors import NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.generation import Generation, home_of
 from cbp.model.instants import instant_of
 from controller.api.answers.json_values import json_value
@@ -62,18 +63,14 @@ def look_up(
     For a view or a kept state, further columns of its key select among the key's records. All pages
     show the snapshot of the first page.
     """
-    dataflow = controller.dataflow(name)
-    schema, _ = schemas_of(dataflow, stage, state)
     pairs = [one for one in request.query_params.multi_items() if one[0] not in _OWN]
-    second = second_key_of(dataflow, stage, state)
-    given = parse_key(schema, pairs, optional=second)
-    key = {column: given[column] for column in schema.names}
+    key, among = _key_and_among(controller.dataflow(name), stage, state, pairs)
     moment = as_of(MomentQuery(epoch=epoch, stage=epoch_of, at=at), prefix="_")
-    among = {column: value for column, value in given.items() if column not in key}
     cursors = cursors.about(*(f"{column}={text}" for column, text in sorted(pairs)))
     size, place = cursors.size(PageQuery(limit=limit)), cursors.open(cursor)
     records, behind = reading.page_key(name, stage, state, key, place, size, moment, among)
     if not records:
+        given = key | among
         shown = ", ".join(f"{column}={json_value(value)}" for column, value in given.items())
         nulls = [column for column, value in given.items() if value in _NULL_WORDS]
         hint = "".join(f"if {one} is null: --null {one} (REST: _null={one})" for one in nulls[:1])
@@ -168,12 +165,8 @@ def history(
 
     For a view or a kept state, further columns of its key select among the key's records.
     """
-    dataflow = controller.dataflow(name)
-    schema, _ = schemas_of(dataflow, stage, state)
     pairs = [one for one in request.query_params.multi_items() if one[0] not in _PAGING]
-    given = parse_key(schema, pairs, optional=second_key_of(dataflow, stage, state))
-    key = {column: given[column] for column in schema.names}
-    among = {column: value for column, value in given.items() if column not in key}
+    key, among = _key_and_among(controller.dataflow(name), stage, state, pairs)
     cursors = cursors.about(*(f"{column}={text}" for column, text in sorted(pairs)))
     made, behind = reading.history(name, stage, state, key, cursors.open(cursor), limit, among)
     past = _Past(
@@ -182,6 +175,16 @@ def history(
     return KeyHistoryOut(
         items=[past.shown(one) for one in made.changes], cursor=cursors.seal(behind), ends=made.ends
     )
+
+
+def _key_and_among(
+    dataflow: Dataflow, stage: str, state: str, pairs: Sequence[tuple[str, str]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the key of a look-up, and further columns of it that select among its records."""
+    schema, _ = schemas_of(dataflow, stage, state)
+    given = parse_key(schema, pairs, optional=second_key_of(dataflow, stage, state))
+    key = {column: given.pop(column) for column in schema.names}
+    return key, given
 
 
 class _Past:
@@ -203,7 +206,7 @@ class _Past:
             (one.epoch, one.generation): one for one in corrections if one.leader == self._leader
         }
         outputs = controller.dataflow(dataflow).stages[stage].translator.outputs
-        self._flows = [f"{stage}.{output.name}" for output in outputs]
+        self._flow = f"{stage}.{outputs[0].name}" if outputs else None
 
     def shown(self, change: KeyChange) -> KeyChangeOut:
         """Return a change with its run, its correction, and whether it is undone."""
@@ -221,10 +224,10 @@ class _Past:
         )
 
     def _run(self, epoch: int) -> str | None:
-        for flow in self._flows[:1]:
-            try:
-                origin = self._store.increment(self._dataflow, flow, epoch).origin
-            except NotFoundError:
-                return None
-            return str(origin["run"]) if "run" in origin else None
-        return None
+        if self._flow is None:
+            return None
+        try:
+            origin = self._store.increment(self._dataflow, self._flow, epoch).origin
+        except NotFoundError:
+            return None
+        return str(origin["run"]) if "run" in origin else None
