@@ -32,6 +32,10 @@ OTHERS = "(others)"
 _SAME = ("actor", "session", "scope", "action", "dataflow", "error_code", "status", "address")
 """What refused requests have in common that are counted as one kind."""
 
+_BEFORE = ("actor", "session", "scope", "user", "action", "dataflow")
+_AFTER = ("reason", "outcome", "status", "error_code", "request", "address")
+"""The fields of an entry's line in the log, before and after its target."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -112,20 +116,8 @@ def _entry_of(kind: tuple[Any, ...], count: int, at: datetime) -> AuditRecord:
 
 
 def _write_line(entry: AuditRecord) -> None:
-    fields = {
-        "actor": entry.actor,
-        "session": entry.session,
-        "scope": entry.scope,
-        "user": entry.user,
-        "action": entry.action,
-        "dataflow": entry.dataflow,
-        **entry.target,
-        "reason": entry.reason,
-        "outcome": entry.outcome,
-        "status": entry.status,
-        "error_code": entry.error_code,
-        "request": entry.request,
-        "address": entry.address,
-        "count": entry.count if entry.count > 1 else "",
-    }
+    fields = {name: getattr(entry, name) for name in _BEFORE} | dict(entry.target)
+    fields |= {name: getattr(entry, name) for name in _AFTER}
+    if entry.count > 1:
+        fields["count"] = entry.count
     _log.info("audit", **{name: value for name, value in fields.items() if value != ""})

@@ -84,9 +84,7 @@ class HeldSignIns:
     def move(self, store: Callable[[SessionRecord], None], end: Callable[[str], object]) -> None:
         """Store the held sessions, oldest first, and hold them no longer.
 
-        Args:
-            store: Stores a session; if it raises, the move ends, and the rest stays held.
-            end: Ends a stored session that was ended here while it was being stored.
+        If `store` raises, the rest stays held; `end` ends one that was ended here meanwhile.
         """
         for session in reversed(self.sessions()):
             store(session)

@@ -46,7 +46,6 @@ class DrainedInputs:
     Args:
         waits_since: Returns since when a file waits; may hang.
         seconds: How long all looks of a round together may take.
-        monotonic: Returns seconds of a clock that never goes back.
     """
 
     def __init__(

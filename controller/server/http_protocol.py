@@ -59,9 +59,7 @@ class ConnectionLimits:
     """Limits of the connections of one port.
 
     Attributes:
-        head_seconds: How long the head of a request may take.
-        connections_max: Number of connections; `None` derives it from the process's limit of
-            open files.
+        connections_max: `None` derives it from the process's limit of open files.
     """
 
     head_seconds: float = 10.0

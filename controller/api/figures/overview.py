@@ -497,9 +497,7 @@ def _uncorrectable(source: SourceNode, dataflow: Dataflow) -> str:
 def _keep_out(wish: RetentionWish, service: FlowRetention) -> KeepOut:
     retention = wish.over(service)
     return KeepOut.of(
-        retention,
-        hours=retention.seconds / 3600,
-        by="service" if wish == NO_WISH else "dataflow",
+        retention, hours=retention.seconds / 3600, by="service" if wish == NO_WISH else "dataflow"
     )
 
 

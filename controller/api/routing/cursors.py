@@ -75,10 +75,7 @@ class ListCursors:
         return _FIRST + content.decode().rstrip("=")
 
     def open(self, cursor: str | None) -> str | None:
-        """Return the place that a client's cursor names; `None` without a cursor.
-
-        Raises `CursorInvalidError`.
-        """
+        """Return the place that a client's cursor names, or `None`; raises `CursorInvalidError`."""
         if cursor is None:
             return None
         sealed = cursor.removeprefix(_FIRST)
@@ -148,10 +145,7 @@ class ListCursors:
 
 
 def page_size(settings: Settings, query: PageQuery) -> int:
-    """Return how many items a page may have: what the client asks for, or the operator's maximum.
-
-    A page with fewer items than asked for has a cursor if there are more.
-    """
+    """Return how many items a page may have: as asked for, up to the operator's maximum."""
     if query.limit is None:
         return settings.page_size_default
     return min(query.limit, settings.page_size_max)
@@ -168,10 +162,8 @@ def page_behind(
     """Return a page of a list that only ever loses its last items, and the place after it.
 
     Args:
-        items: The whole list. Each item has a place of its own.
         place: The place of the last item before the page; `None` for the first page. If that
             item was lost, so were all items after it, and the page is empty.
-        size: Maximum number of items; `None` means no limit.
         holds: Whether an item is wanted, which may change from page to page; `None`: all are.
     """
     if place is not None:

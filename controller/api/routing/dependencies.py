@@ -62,7 +62,6 @@ class Parts:
     """The parts of a service that routes use; kept in the state of the application.
 
     Attributes:
-        standing: Returns the role of this instance; answers at once.
         present: Returns the present state that only the service's own process knows.
         slow_figures: Returns the figures for metrics that cost too much for every scrape.
     """
@@ -109,20 +108,16 @@ class Deliveries:
             raise NotFoundError(kind="source", name=f"{name}.{source}")
 
 
-def _parts(request: Request) -> Parts:
+def parts_of(request: Request) -> Parts:
+    """Return the parts of the application that got a request."""
     parts: Parts = request.app.state.parts
     return parts
-
-
-def standing_of(request: Request) -> Standing:
-    """Return the role of the instance that got a request."""
-    return _parts(request).standing()
 
 
 def _part(choose: Callable[[Parts], _T]) -> Callable[[Request], object]:
     # A coroutine: FastAPI calls any other function in a thread of its own.
     async def dependency(request: Request) -> _T:
-        return choose(_parts(request))
+        return choose(parts_of(request))
 
     return dependency
 
@@ -186,10 +181,7 @@ UploadLimiterDep = Annotated[anyio.CapacityLimiter, Depends(_part(lambda parts: 
 
 
 def touchable_run(run: str, store: Store, exchange: Exchange) -> RunRecord:
-    """Return one of the runs of a request, perhaps of several dataflows.
-
-    Raises `DataflowNotGrantedError`, `NotFoundError`.
-    """
+    """Return one of the runs of a request, perhaps of several dataflows."""
     record = store.run(run)
     require_touchable(exchange, record.dataflow)
     return record

@@ -33,13 +33,12 @@ from controller.api.routing.scope_check import find_need
 
 @dataclass(slots=True)
 class _Branch:
-    """The routes below one beginning of paths.
+    """The routes below one beginning of paths, each with its place.
 
     Attributes:
-        literal: Part of a path to the branch after it.
         parameter: The branch after a part that can be anything.
-        ending: Place and route of those whose path ends here.
-        open: Place and route of those that take any rest of a path.
+        ending: Those whose path ends here.
+        open: Those that take any rest of a path.
     """
 
     literal: dict[str, _Branch] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from cbp.model.schedule.lease import Role
 from controller.access.scopes import Scope
 from controller.api.answers.problems import MEDIA_TYPE
 from controller.api.answers.request_errors import LedElsewhereError, NotLeadingError
-from controller.api.routing.dependencies import standing_of
+from controller.api.routing.dependencies import parts_of
 from controller.api.routing.scope_check import ScopedRoute, need_of, needs, operation_id
 from controller.api.security.guard import bearer_scheme
 
@@ -68,7 +68,7 @@ async def _led_here(request: Request) -> None:
     need = need_of(request.scope["endpoint"])
     if need.any_instance or (request.method in _READS and not need.leader_only):
         return
-    standing = standing_of(request)
+    standing = parts_of(request).standing()
     if standing.role is Role.LEADS:
         return
     if standing.leader:

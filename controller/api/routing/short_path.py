@@ -44,7 +44,6 @@ class Shortened:
     """The part of a route that is left to FastAPI, and the part done before.
 
     Attributes:
-        dependant: The endpoint with the dependencies and parameters that FastAPI solves.
         direct: Name of the endpoint's parameter, if any, and the function that returns its value.
     """
 

@@ -96,7 +96,6 @@ class ServiceProtocol(BoundedProtocol):
     """A connection in the service process; a subclass knows the readers.
 
     Attributes:
-        pass_on: Passes a connection to a reader.
         stays: Whether a reader passed it back, so that the next request is served here.
     """
 
@@ -124,11 +123,7 @@ class ServiceProtocol(BoundedProtocol):
 
 
 class ReaderProtocol(QuickProtocol):
-    """A connection in a reader; a subclass knows the service.
-
-    Attributes:
-        pass_back: Passes a connection back to the service.
-    """
+    """A connection in a reader; a subclass knows the service."""
 
     heads: ClassVar[HeadFilter]
     pass_back: ClassVar[Pass]

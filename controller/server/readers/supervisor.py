@@ -20,12 +20,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -47,12 +48,12 @@ _MODULE = "controller.server.readers.reader_process"
 
 _log = structlog.get_logger(__name__)
 
-Adopt = Callable[[socket.socket, bytes], Awaitable[None]]
+Adopt = Callable[[socket.socket, bytes], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadersLimits:
-    """Times of the supervision, in seconds.
+    """Times of the supervision.
 
     Attributes:
         start_seconds: Longest time until a reader is ready.
@@ -72,12 +73,7 @@ class ReadersLimits:
 def readers_count(settings: Settings, *, cores: int, linux: bool = True) -> int:
     """Return how many readers a service has, at once or when they are needed.
 
-    Args:
-        settings: `readers`; without it, the machine decides.
-        linux: Whether connections can be passed.
-
-    Raises:
-        DefinitionError: Rule `readers_without_tls`, if the settings have both readers and TLS.
+    Raises `DefinitionError` (rule `readers_without_tls`) if the settings have readers and TLS.
     """
     if settings.tls_cert is not None:
         if settings.readers:
@@ -229,7 +225,7 @@ class ReaderSupervisor:
             self._counts.merge(message.body)
         elif message.connection is not None:
             assert self._adopt is not None, "started"
-            task = self._loop.create_task(_serve(self._adopt, message.connection, message.body))
+            task = self._loop.create_task(self._adopt(message.connection, message.body))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -273,10 +269,6 @@ class ReaderSupervisor:
         os.close(reader.alive)
         reader.process.kill()
         reader.process.wait()
-
-
-async def _serve(adopt: Adopt, connection: socket.socket, read: bytes) -> None:
-    await adopt(connection, read)
 
 
 def _answer(questions: Connection, describe: Callable[[bytes], bytes]) -> None:

@@ -246,12 +246,7 @@ def _register(
 
 
 def _change(
-    controller: Controller,
-    store: Store,
-    name: str,
-    body: DocumentBody,
-    query: ChangeQuery,
-    by: str,
+    controller: Controller, store: Store, name: str, body: DocumentBody, query: ChangeQuery, by: str
 ) -> ChangeOut:
     with body.parsed() as document:
         require_name(document, name, "changed")
