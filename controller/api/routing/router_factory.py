@@ -43,18 +43,19 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def router(tag: str, prefix: str = PREFIX, *, is_open: bool = False) -> APIRouter:
+def router(tag: str, below: str = "", *, prefix: str = PREFIX, is_open: bool = False) -> APIRouter:
     """Return a router whose routes declare their scopes; see `controller.api.routing.scope_check`.
 
     Its routes have their whole path, so that the application holds them in one list. In an
     included router, FastAPI would examine each route twice for each request.
 
     Args:
+        below: The common beginning of their paths, behind the prefix.
         is_open: Whether all its routes are public: the guard lets them through.
     """
     checks = [] if is_open else [Depends(bearer_scheme), Depends(_led_here)]
     return APIRouter(
-        prefix=prefix,
+        prefix=prefix + below,
         tags=[tag],
         route_class=ScopedRoute,
         generate_unique_id_function=operation_id,

@@ -8,10 +8,10 @@ from controller.api.figures.overview import OverviewDep
 from controller.api.routing.dependencies import ControllerDep
 from controller.api.routing.router_factory import Scope, needs, problems, router
 
-routes = router("dataflows")
+routes = router("dataflows", "/dataflows/{name}")
 
 
-@routes.post("/dataflows/{name}/pause", responses=problems(404))
+@routes.post("/pause", responses=problems(404))
 @needs(Scope.OPERATOR, any_instance=True)
 def pause(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
     """Start no more runs; running ones finish. Idempotent and persistent."""
@@ -19,7 +19,7 @@ def pause(name: str, controller: ControllerDep, overview: OverviewDep) -> Datafl
     return overview.summary_now(name)
 
 
-@routes.post("/dataflows/{name}/drain", responses=problems(404))
+@routes.post("/drain", responses=problems(404))
 @needs(Scope.OPERATOR, any_instance=True)
 def drain(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
     """Take in no more files, process all queued input, then start no more runs: `drained`.
@@ -31,7 +31,7 @@ def drain(name: str, controller: ControllerDep, overview: OverviewDep) -> Datafl
     return overview.summary_now(name)
 
 
-@routes.post("/dataflows/{name}/resume", responses=problems(404))
+@routes.post("/resume", responses=problems(404))
 @needs(Scope.OPERATOR, any_instance=True)
 def resume(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
     """Resume all stages, paused or stopped, and reset their failure counts. Idempotent."""
@@ -39,7 +39,7 @@ def resume(name: str, controller: ControllerDep, overview: OverviewDep) -> Dataf
     return overview.summary_now(name)
 
 
-@routes.post("/dataflows/{name}/stages/{stage}/pause", responses=problems(404))
+@routes.post("/stages/{stage}/pause", responses=problems(404))
 @needs(Scope.OPERATOR, any_instance=True)
 def pause_stage(
     name: str, stage: str, controller: ControllerDep, overview: OverviewDep
@@ -49,7 +49,7 @@ def pause_stage(
     return overview.summary_now(name)
 
 
-@routes.post("/dataflows/{name}/stages/{stage}/resume", responses=problems(404))
+@routes.post("/stages/{stage}/resume", responses=problems(404))
 @needs(Scope.OPERATOR, any_instance=True)
 def resume_stage(
     name: str, stage: str, controller: ControllerDep, overview: OverviewDep
@@ -59,7 +59,7 @@ def resume_stage(
     return overview.summary_now(name)
 
 
-@routes.put("/dataflows/{name}/stages/{stage}/priority/{priority}", responses=problems(404))
+@routes.put("/stages/{stage}/priority/{priority}", responses=problems(404))
 @needs(Scope.OPERATOR)
 def set_priority(
     name: str, stage: str, priority: Priority, controller: ControllerDep, overview: OverviewDep
@@ -72,7 +72,7 @@ def set_priority(
     return overview.summary_now(name)
 
 
-@routes.post("/dataflows/{name}/stages/{stage}/retry", responses=problems(404, 409))
+@routes.post("/stages/{stage}/retry", responses=problems(404, 409))
 @needs(Scope.OPERATOR, any_instance=True)
 def retry(
     name: str, stage: str, controller: ControllerDep, overview: OverviewDep

@@ -18,7 +18,7 @@ from controller.api.routing.dependencies import CallerDep, ControllerDep, Rebuil
 from controller.api.routing.router_factory import PREFIX, Scope, needs, problems, router
 from controller.loop.rebuild.build_in_progress import RebuildJob
 
-routes = router("rebuilds")
+routes = router("rebuilds", "/dataflows/{name}/rebuilds")
 
 Seed = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*=.+$", max_length=4_000)]
 _SEED = (
@@ -112,12 +112,7 @@ class SwappedBackOut(Model):
     version: int
 
 
-@routes.post(
-    "/dataflows/{name}/rebuilds",
-    status_code=202,
-    openapi_extra=_BODY,
-    responses=problems(404, 409, 413, 415),
-)
+@routes.post("", status_code=202, openapi_extra=_BODY, responses=problems(404, 409, 413, 415))
 @needs(Scope.ADMIN)
 async def start(
     name: str,
@@ -149,7 +144,7 @@ async def start(
     return _job(await run_in_threadpool(begin))
 
 
-@routes.get("/dataflows/{name}/rebuilds", responses=problems(404))
+@routes.get("", responses=problems(404))
 @needs(Scope.VIEWER, leader_only=True)
 def list_rebuilds(
     name: str,
@@ -179,16 +174,14 @@ def list_rebuilds(
     )
 
 
-@routes.get("/dataflows/{name}/rebuilds/{rebuild}", responses=problems(404))
+@routes.get("/{rebuild}", responses=problems(404))
 @needs(Scope.VIEWER, leader_only=True)
 def show(name: str, rebuild: str, jobs: RebuildJobsDep) -> RebuildJobOut:
     """Show the progress of a rebuild and, once it is ready, the differences."""
     return _job(jobs.show(name, rebuild))
 
 
-@routes.post(
-    "/dataflows/{name}/rebuilds/{rebuild}/swap", status_code=202, responses=problems(404, 409)
-)
+@routes.post("/{rebuild}/swap", status_code=202, responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def swap(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> RebuildJobOut:
     """Begin to swap in the new tables, all at one time.
@@ -198,9 +191,7 @@ def swap(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> Re
     return _job(jobs.swap(name, rebuild, by=caller.actor))
 
 
-@routes.post(
-    "/dataflows/{name}/rebuilds/{rebuild}/cancel", status_code=202, responses=problems(404, 409)
-)
+@routes.post("/{rebuild}/cancel", status_code=202, responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def cancel(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> RebuildJobOut:
     """Cancel a rebuild and remove its tables; nothing else changes. Idempotent.
@@ -210,7 +201,7 @@ def cancel(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> 
     return _job(jobs.cancel(name, rebuild, by=caller.actor))
 
 
-@routes.post("/dataflows/{name}/rebuilds/back", responses=problems(404, 409))
+@routes.post("/back", responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def back(name: str, jobs: RebuildJobsDep) -> SwappedBackOut:
     """Go back to the tables and the version from before the last swap.

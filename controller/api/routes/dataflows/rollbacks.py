@@ -30,7 +30,7 @@ from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.undone_inputs import UndoneInput
 from controller.store.base import Store
 
-routes = router("rollbacks")
+routes = router("rollbacks", "/dataflows/{name}")
 
 _FILES_SHOWN = 20
 _FILES = "rollbacks_list_undone_files"
@@ -203,7 +203,7 @@ class MomentOut(Model):
     )
 
 
-@routes.get("/dataflows/{name}/rollback/moments", responses=problems(404))
+@routes.get("/rollback/moments", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_moments(
     name: str, amendments: AmendmentsDep, cursors: CursorsDep, query: MomentsQuery = Query()
@@ -220,7 +220,7 @@ def list_moments(
     return cursors.first_of(moments, query, lambda one: str(one.point.number), _moment)
 
 
-@routes.get("/dataflows/{name}/rollback", responses=problems(404, 409))
+@routes.get("/rollback", responses=problems(404, 409))
 @needs(Scope.VIEWER)
 def plan(
     name: str,
@@ -250,7 +250,7 @@ def plan(
     )
 
 
-@routes.get("/dataflows/{name}/rollback/files", responses=problems(404, 409))
+@routes.get("/rollback/files", responses=problems(404, 409))
 @needs(Scope.VIEWER)
 def list_undone_files(
     name: str,
@@ -269,7 +269,7 @@ def list_undone_files(
     return cursors.first_of(rest, query, _place_of, lambda one: _file(store, name, one))
 
 
-@routes.post("/dataflows/{name}/rollback", status_code=202, responses=problems(404, 409))
+@routes.post("/rollback", status_code=202, responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def roll_back(
     name: str,
@@ -298,11 +298,7 @@ def roll_back(
     return _job(job)
 
 
-@routes.post(
-    "/dataflows/{name}/increments/{flow}/{index}/replay",
-    status_code=202,
-    responses=problems(404, 409),
-)
+@routes.post("/increments/{flow}/{index}/replay", status_code=202, responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def replay(
     name: str,
@@ -325,14 +321,14 @@ def replay(
     return _job(job)
 
 
-@routes.get("/dataflows/{name}/rollback/jobs/{job}", responses=problems(404))
+@routes.get("/rollback/jobs/{job}", responses=problems(404))
 @needs(Scope.VIEWER, leader_only=True)
 def show_job(name: str, job: str, jobs: RollbackJobsDep) -> RollbackJobOut:
     """Show the progress or the result of a roll-back."""
     return _job(jobs.show(name, job))
 
 
-@routes.get("/dataflows/{name}/rollbacks", responses=problems(404))
+@routes.get("/rollbacks", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_rollbacks(
     name: str, amendments: AmendmentsDep, cursors: CursorsDep, query: RangePageQuery = Query()

@@ -22,7 +22,7 @@ from controller.loop.controller import Controller
 from controller.sinks.sink_standing import SinkReport, find_row, report_sinks, require_choosing
 from controller.store.base import Store
 
-routes = router("sinks")
+routes = router("sinks", "/dataflows/{name}/sinks")
 
 
 class SinkOut(Model):
@@ -82,7 +82,7 @@ class ResumeQuery(Model):
     )
 
 
-@routes.get("/dataflows/{name}/sinks", responses=problems(404))
+@routes.get("", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_sinks(
     name: str,
@@ -103,14 +103,14 @@ def list_sinks(
     return cursors.first_of(left, query, lambda one: one.node.name, _shown)
 
 
-@routes.get("/dataflows/{name}/sinks/{sink}", responses=problems(404))
+@routes.get("/{sink}", responses=problems(404))
 @needs(Scope.VIEWER)
 def show(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
     """Show a sink: its target, its progress, and its last error."""
     return _one(name, sink, store, controller, now)
 
 
-@routes.post("/dataflows/{name}/sinks/{sink}/pause", responses=problems(404))
+@routes.post("/{sink}/pause", responses=problems(404))
 @needs(Scope.OPERATOR, any_instance=True)
 def pause(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
     """Pause a sink; unpublished increments are kept. Durable, idempotent."""
@@ -118,7 +118,7 @@ def pause(name: str, sink: str, store: StoreDep, controller: ControllerDep, now:
     return _one(name, sink, store, controller, now)
 
 
-@routes.post("/dataflows/{name}/sinks/{sink}/resume", responses=problems(404, 409))
+@routes.post("/{sink}/resume", responses=problems(404, 409))
 @needs(Scope.OPERATOR, any_instance=True)
 def resume(
     name: str,
@@ -138,7 +138,7 @@ def resume(
     return _one(name, sink, store, controller, now)
 
 
-@routes.post("/dataflows/{name}/sinks/{sink}/retry", responses=problems(404))
+@routes.post("/{sink}/retry", responses=problems(404))
 @needs(Scope.OPERATOR, any_instance=True)
 def retry(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
     """Retry a failed sink now, without waiting for the end of its pause; idempotent."""

@@ -17,7 +17,7 @@ from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.reading.explain import VersionEntry
 from controller.registry.library import difference, document_text
 
-routes = router("versions")
+routes = router("versions", "/dataflows/{name}/versions")
 
 _NONE = 1 << 31
 
@@ -55,7 +55,7 @@ class VersionsQuery(RangePageQuery):
     below: int = Field(_NONE, ge=1, le=_NONE, description="Only versions below this number.")
 
 
-@routes.get("/dataflows/{name}/versions", responses=problems(404))
+@routes.get("", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_versions(
     name: str, explaining: ExplainingDep, cursors: CursorsDep, query: VersionsQuery = Query()
@@ -75,7 +75,7 @@ def list_versions(
 
 
 @routes.get(
-    "/dataflows/{name}/versions/{version}",
+    "/{version}",
     responses={
         **problems(404),
         200: {"headers": {"ETag": ETAG_HEADER}},

@@ -36,7 +36,7 @@ from controller.loop.records.correction_log import Corrected
 from controller.store.errors import CursorInvalidError
 from controller.value_conversion import from_json, from_text
 
-routes = router("corrections")
+routes = router("corrections", "/dataflows/{name}")
 
 _TEXTS = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN"})
 
@@ -112,7 +112,7 @@ _BODY = {
 
 
 @routes.post(
-    "/dataflows/{name}/state/{stage}/{state}/corrections",
+    "/state/{stage}/{state}/corrections",
     openapi_extra=_BODY,
     responses=problems(404, 409, 413, 422),
 )
@@ -153,7 +153,7 @@ async def correct(
 
 
 @routes.post(
-    "/dataflows/{name}/state/{stage}/{state}/corrections/preview",
+    "/state/{stage}/{state}/corrections/preview",
     openapi_extra=_BODY,
     responses=problems(404, 409, 413, 422),
 )
@@ -188,7 +188,7 @@ async def preview(
     return await run_in_threadpool(look)
 
 
-@routes.get("/dataflows/{name}/corrections", responses=problems(404))
+@routes.get("/corrections", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_corrections(
     name: str, amendments: AmendmentsDep, cursors: CursorsDep, query: RangePageQuery = Query()

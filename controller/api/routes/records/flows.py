@@ -33,7 +33,7 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.router_factory import Scope, needs, problems, router
 
-routes = router("flows")
+routes = router("flows", "/dataflows/{name}")
 
 _RECORDS = "flows_read"
 """The list whose pages can also be downloaded."""
@@ -86,7 +86,7 @@ class SeriesOut(Model):
     items: list[IncrementFiguresOut]
 
 
-@routes.get("/dataflows/{name}/flows/{flow}/records", responses=problems(404, 410))
+@routes.get("/flows/{flow}/records", responses=problems(404, 410))
 @needs(Scope.VIEWER, read_anywhere=True)
 def read(
     name: str,
@@ -117,7 +117,7 @@ def read(
 
 
 @routes.get(
-    "/dataflows/{name}/flows/{flow}/download",
+    "/flows/{flow}/download",
     responses={
         **problems(404, 410),
         200: {
@@ -153,7 +153,7 @@ def download(
     return file_page(content, f"{name}.{flow}.{query.format}", page.cursor)
 
 
-@routes.get("/dataflows/{name}/flows/{flow}/series", responses=problems(404, 410))
+@routes.get("/flows/{flow}/series", responses=problems(404, 410))
 @needs(Scope.VIEWER)
 def series(name: str, flow: str, reading: ReadingDep, query: SeriesQuery = Query()) -> SeriesOut:
     """Return the sizes of a flow's newest increments, and figures of one numeric column.
@@ -165,7 +165,7 @@ def series(name: str, flow: str, reading: ReadingDep, query: SeriesQuery = Query
     return SeriesOut(flow=flow, column=query.column, items=items)
 
 
-@routes.post("/dataflows/{name}/flows/{flow}/close", status_code=201, responses=problems(404, 409))
+@routes.post("/flows/{flow}/close", status_code=201, responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def close(
     name: str,
@@ -186,7 +186,7 @@ def close(
     return _shown(made, controller.framed_inputs(name, flow))
 
 
-@routes.get("/dataflows/{name}/punctuations", responses=problems(404))
+@routes.get("/punctuations", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_punctuations(
     name: str,

@@ -25,7 +25,7 @@ from controller.api.routing.dependencies import ControllerDep, ReadingDep, Store
 from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.store.base import IncrementRecord, RunRecord, StageRecord, Store
 
-routes = router("increments")
+routes = router("increments", "/dataflows/{name}/increments")
 
 GRID_ROWS_MAX = 100
 
@@ -36,7 +36,7 @@ class IncrementQuery(RangePageQuery):
     flow: str | None = Field(None, max_length=200, description="`source` or `stage.output`.")
 
 
-@routes.get("/dataflows/{name}/increments", responses=problems(404))
+@routes.get("", responses=problems(404))
 @needs(Scope.VIEWER, read_anywhere=True, lasting=True)
 def list_increments(
     name: str, store: StoreDep, cursors: CursorsDep, query: IncrementQuery = Query()
@@ -121,7 +121,7 @@ class GridOut(Model):
     cursor: str | None
 
 
-@routes.get("/dataflows/{name}/increments/grid", responses=problems(404))
+@routes.get("/grid", responses=problems(404))
 @needs(Scope.VIEWER)
 def grid(
     name: str,
@@ -183,7 +183,7 @@ def _row(row: GridRow, order: Sequence[str]) -> GridRowOut:
     )
 
 
-@routes.get("/dataflows/{name}/increments/{flow}/{index}", responses=problems(404))
+@routes.get("/{flow}/{index}", responses=problems(404))
 @needs(Scope.VIEWER, read_anywhere=True, lasting=True)
 def show(
     name: str,
@@ -211,7 +211,7 @@ class IncrementRecords(Records):
     )
 
 
-@routes.get("/dataflows/{name}/increments/{flow}/{index}/records", responses=problems(404, 410))
+@routes.get("/{flow}/{index}/records", responses=problems(404, 410))
 @needs(Scope.VIEWER, read_anywhere=True)
 def read(
     name: str,

@@ -31,7 +31,7 @@ from controller.ingest.repeated_files import NOTHING_TO_REPLACE, REPLACE_REFUSED
 from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord
 
-routes = router("quarantine")
+routes = router("quarantine", "/dataflows/{name}/sources/{source}/quarantine")
 
 ClaimId = Annotated[str, Path(pattern="^[a-z0-9]{1,64}$")]
 
@@ -100,7 +100,7 @@ class DecidedOut(Model):
     repeated: bool = Field(description="Whether an earlier request had made the same decision.")
 
 
-@routes.get("/dataflows/{name}/sources/{source}/quarantine", responses=problems(404))
+@routes.get("", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_quarantine(
     name: str,
@@ -125,7 +125,7 @@ def list_quarantine(
     return Page(items=[claim_out(claim) for claim in page.items], cursor=cursors.seal(page.cursor))
 
 
-@routes.get("/dataflows/{name}/sources/{source}/quarantine/{claim}", responses=problems(404))
+@routes.get("/{claim}", responses=problems(404))
 @needs(Scope.VIEWER)
 def show(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> QuarantinedOut:
     """Show a refused file: its reason, and the lines around its mistakes."""
@@ -148,7 +148,7 @@ def show(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Quarantin
 
 
 @routes.get(
-    "/dataflows/{name}/sources/{source}/quarantine/{claim}/content",
+    "/{claim}/content",
     responses={
         **problems(404),
         200: {"content": {"application/octet-stream": {}}, "description": "The file."},
@@ -168,7 +168,7 @@ def content(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Stream
 
 
 @routes.post(
-    "/dataflows/{name}/sources/{source}/quarantine/{claim}/readmit",
+    "/{claim}/readmit",
     openapi_extra={
         "requestBody": {
             "required": False,
@@ -209,9 +209,7 @@ async def readmit(
     return _decided(await receive_file(request, limiter, act))
 
 
-@routes.post(
-    "/dataflows/{name}/sources/{source}/quarantine/{claim}/discard", responses=problems(404, 409)
-)
+@routes.post("/{claim}/discard", responses=problems(404, 409))
 @needs(Scope.OPERATOR)
 def discard(
     name: str,
@@ -226,9 +224,7 @@ def discard(
     return _decided(at.folder.discard(*at.place(name, source), claim, author))
 
 
-@routes.post(
-    "/dataflows/{name}/sources/{source}/quarantine/{claim}/restore", responses=problems(404, 409)
-)
+@routes.post("/{claim}/restore", responses=problems(404, 409))
 @needs(Scope.OPERATOR)
 def restore(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> DecidedOut:
     """Undo a decision: the file is in quarantine again.

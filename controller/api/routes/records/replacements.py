@@ -31,7 +31,7 @@ from controller.ingest.replacement import Compared
 from controller.ingest.uploads import Author
 from controller.store.base import DataflowRecord, Uploaded
 
-routes = router("sources")
+routes = router("sources", "/dataflows/{name}/sources/{source}")
 
 
 _PATH_MAX = 4_096
@@ -80,10 +80,7 @@ def _compared(made: Compared) -> ComparedOut:
 
 
 @routes.post(
-    "/dataflows/{name}/sources/{source}/replacements",
-    status_code=202,
-    openapi_extra=ANY_TYPE,
-    responses=problems(404, 409, 413, 422),
+    "/replacements", status_code=202, openapi_extra=ANY_TYPE, responses=problems(404, 409, 413, 422)
 )
 @needs(Scope.ADMIN)
 async def replace(
@@ -114,9 +111,7 @@ async def replace(
 
 
 @routes.post(
-    "/dataflows/{name}/sources/{source}/replacements/preview",
-    openapi_extra=ANY_TYPE,
-    responses=problems(404, 409, 413, 422),
+    "/replacements/preview", openapi_extra=ANY_TYPE, responses=problems(404, 409, 413, 422)
 )
 @needs(Scope.OPERATOR, changes=False)
 async def preview_replacement(
@@ -136,11 +131,7 @@ async def preview_replacement(
     return _compared(await receive_file(request, limiter, compare))
 
 
-@routes.post(
-    "/dataflows/{name}/sources/{source}/retractions",
-    status_code=202,
-    responses=problems(404, 409, 422),
-)
+@routes.post("/retractions", status_code=202, responses=problems(404, 409, 422))
 @needs(Scope.ADMIN)
 def retract(
     name: str,
@@ -157,9 +148,7 @@ def retract(
         return _answer(_ask(at, (name, source), query, caller, key, None))
 
 
-@routes.post(
-    "/dataflows/{name}/sources/{source}/retractions/preview", responses=problems(404, 409, 422)
-)
+@routes.post("/retractions/preview", responses=problems(404, 409, 422))
 @needs(Scope.OPERATOR, changes=False)
 def preview_retraction(
     name: str, source: str, at: DeliveriesDep, query: CorrectionQuery = Query()

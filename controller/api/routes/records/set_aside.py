@@ -26,7 +26,7 @@ from controller.loop.operations.jobs import GiveBackJob
 from controller.loop.recovery.corrections import GivenBack
 from controller.store.errors import CursorInvalidError
 
-routes = router("stages")
+routes = router("stages", "/dataflows/{name}/stages/{stage}")
 
 _FIRST = -(2**63), -1
 """A place before all records."""
@@ -90,7 +90,7 @@ class GiveBackJobOut(JobOut):
     )
 
 
-@routes.get("/dataflows/{name}/stages/{stage}/set-aside", responses=problems(400, 404))
+@routes.get("/set-aside", responses=problems(400, 404))
 @needs(Scope.VIEWER)
 def list_set_aside(
     name: str,
@@ -108,11 +108,7 @@ def list_set_aside(
     return cursors.first_of(left, query, lambda row: f"{row['epoch']}/{row['number']}", _shown)
 
 
-@routes.post(
-    "/dataflows/{name}/stages/{stage}/give-back",
-    status_code=202,
-    responses=problems(404, 409, 422, 503),
-)
+@routes.post("/give-back", status_code=202, responses=problems(404, 409, 422, 503))
 @needs(Scope.ADMIN)
 def give_back(
     name: str,
@@ -133,18 +129,14 @@ def give_back(
     return _job(job)
 
 
-@routes.post(
-    "/dataflows/{name}/stages/{stage}/give-back/preview",
-    status_code=202,
-    responses=problems(404, 409, 422, 503),
-)
+@routes.post("/give-back/preview", status_code=202, responses=problems(404, 409, 422, 503))
 @needs(Scope.OPERATOR, changes=False)
 def preview_give_back(name: str, stage: str, jobs: GiveBackJobsDep) -> GiveBackJobOut:
     """Begin to try the stage's code on set-aside records; changes nothing."""
     return _job(jobs.start_trial(name, stage))
 
 
-@routes.get("/dataflows/{name}/stages/{stage}/give-back/jobs/{job}", responses=problems(404))
+@routes.get("/give-back/jobs/{job}", responses=problems(404))
 @needs(Scope.VIEWER, leader_only=True)
 def show_give_back(name: str, stage: str, job: str, jobs: GiveBackJobsDep) -> GiveBackJobOut:
     """Show the progress or the result of a give-back or of a trial."""

@@ -37,7 +37,7 @@ from controller.store.base import Uploaded
 NAME_BYTES_MAX = 200
 _NAME_PATTERN = r"^[^./\\\x00-\x1f\x7f-\xa0][^/\\\x00-\x1f\x7f-\xa0]*$"
 """What the OpenAPI document says about a name. Other unprintable characters are refused as well."""
-routes = router("sources")
+routes = router("sources", "/dataflows/{name}/sources/{source}")
 
 ANY_TYPE = {
     "requestBody": {
@@ -85,7 +85,7 @@ class IdentityOut(Model):
     )
 
 
-@routes.get("/dataflows/{name}/sources/{source}/identity", responses=problems(404))
+@routes.get("/identity", responses=problems(404))
 @needs(Scope.VIEWER)
 def identity(
     name: str, source: str, at: DeliveriesDep, query: IdentityQuery = Query()
@@ -97,7 +97,7 @@ def identity(
 
 
 @routes.post(
-    "/dataflows/{name}/sources/{source}/files",
+    "/files",
     status_code=202,
     openapi_extra=ANY_TYPE,
     responses={
@@ -168,7 +168,7 @@ class RejectedRecordOut(Model):
     rejected_at: datetime = Field(description="When the file was taken in.")
 
 
-@routes.get("/dataflows/{name}/sources/{source}/rejects", responses=problems(400, 404))
+@routes.get("/rejects", responses=problems(400, 404))
 @needs(Scope.VIEWER)
 def list_rejects(
     name: str,

@@ -30,7 +30,7 @@ from controller.loop.controller import Controller
 from controller.loop.records.correction_log import Corrected
 from controller.store.base import Store
 
-routes = router("state")
+routes = router("state", "/dataflows/{name}/state/{stage}/{state}")
 
 _OWN = ("_epoch", "_stage", "_at", "_limit", "_cursor")
 """Parameters of a look-up that are not columns."""
@@ -38,11 +38,7 @@ _NULL_WORDS = ("", "-", "null", "NULL", "None")
 """Texts that may be meant as null, which has a parameter of its own."""
 
 
-@routes.get(
-    "/dataflows/{name}/state/{stage}/{state}",
-    openapi_extra=KEY_PARAMETERS,
-    responses=problems(404, 409, 410),
-)
+@routes.get("", openapi_extra=KEY_PARAMETERS, responses=problems(404, 409, 410))
 @needs(Scope.VIEWER, read_anywhere=True)
 def look_up(
     name: str,
@@ -78,7 +74,7 @@ def look_up(
     return Records(items=[json_value(record) for record in records], cursor=cursors.seal(behind))
 
 
-@routes.get("/dataflows/{name}/state/{stage}/{state}/records", responses=problems(404, 409, 410))
+@routes.get("/records", responses=problems(404, 409, 410))
 @needs(Scope.VIEWER, read_anywhere=True)
 def page(
     name: str,
@@ -142,11 +138,7 @@ class KeyHistoryOut(Model):
     )
 
 
-@routes.get(
-    "/dataflows/{name}/state/{stage}/{state}/history",
-    openapi_extra=KEY_PARAMETERS,
-    responses=problems(404, 409, 410),
-)
+@routes.get("/history", openapi_extra=KEY_PARAMETERS, responses=problems(404, 409, 410))
 @needs(Scope.VIEWER)
 def history(
     name: str,
