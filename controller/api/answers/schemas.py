@@ -28,12 +28,16 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True)
 
     @classmethod
-    def of(cls, value: object = None, **more: Any) -> Self:
-        """Return the answer for a value: its attributes by their names, and `more`.
+    def of(cls, *values: object, **more: Any) -> Self:
+        """Return the answer for values: attributes by their names, of the first that has it.
 
-        Nested values are converted in the same way, by the model of their field.
+        `more` are fields with other values. Nested values are converted in the same way, by the
+        model of their field.
         """
-        taken = {name: getattr(value, name) for name in cls.model_fields if name not in more}
+        taken = {}
+        for name in cls.model_fields.keys() - more.keys():
+            holder = next((one for one in values if hasattr(one, name)), None)
+            taken[name] = getattr(holder, name)
         return cls.model_validate(taken | more)
 
 

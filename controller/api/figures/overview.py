@@ -46,15 +46,7 @@ from controller.api.figures.recent_runs import RUNS_SHOWN, failing_stages, recen
 from controller.api.figures.rejected import rejected_by_source
 from controller.api.requests.present_state import PresentState
 from controller.api.requests.shared_answers import KeptSummaries, KeptSummary
-from controller.api.routing.dependencies import (
-    ControllerDep,
-    KeptSummariesDep,
-    Now,
-    NowDep,
-    PresentStateDep,
-    SettingsDep,
-    StoreDep,
-)
+from controller.api.routing.dependencies import Now, PartsDep, PresentStateDep
 from controller.loop.controller import Controller
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
@@ -325,21 +317,14 @@ class Overview:
         return runs.items[0].finished_at if runs.items else None
 
 
-async def _overview(
-    controller: ControllerDep,
-    store: StoreDep,
-    present: PresentStateDep,
-    settings: SettingsDep,
-    kept: KeptSummariesDep,
-    now: NowDep,
-) -> Overview:
+async def _overview(parts: PartsDep, present: PresentStateDep) -> Overview:
     return Overview(
-        controller=controller,
-        store=store,
+        controller=parts.controller,
+        store=parts.store,
         present=present,
-        input_retention=settings.input_retention,
-        kept=kept,
-        now=now,
+        input_retention=parts.settings.input_retention,
+        kept=parts.summaries,
+        now=parts.now,
     )
 
 

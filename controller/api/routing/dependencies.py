@@ -164,10 +164,9 @@ DeliveriesDep = Annotated[
 DropFolderDep = Annotated[DropFolder, Depends(_part(lambda parts: parts.drop_folder))]
 NowDep = Annotated[Now, Depends(_part(lambda parts: parts.now))]
 PartsDep = Annotated[Parts, Depends(_part(lambda parts: parts))]
-"""All of them, for metrics."""
+"""All of them, for figures; a route names only those that it needs."""
 RunLogsDep = Annotated[RunLogFiles, Depends(_part(lambda parts: parts.run_logs))]
 PresentStateDep = Annotated[PresentState, Depends(_part(lambda parts: parts.present()))]
-KeptSummariesDep = Annotated[KeptSummaries, Depends(_part(lambda parts: parts.summaries))]
 EventFeedDep = Annotated[EventFeed, Depends(_part(lambda parts: parts.events))]
 SettingsDep = Annotated[Settings, Depends(_part(lambda parts: parts.settings))]
 AlertsDep = Annotated[AlertWatch, Depends(_part(lambda parts: parts.alerts))]

@@ -365,7 +365,7 @@ def _is_undone(one: Corrected, generation: Generation) -> bool:
 
 def _correction(one: Corrected) -> CorrectionUndoneOut:
     return CorrectionUndoneOut.of(
-        one.note, run=one.run, at=instant_of(one.at_ms), by=one.note.who, reason=one.note.why
+        one, one.note, at=instant_of(one.at_ms), by=one.note.who, reason=one.note.why
     )
 
 

@@ -220,8 +220,7 @@ def _difference(verdict: TableVerdict, number: int, one: Differing) -> Differenc
 def _shown(one: Verification) -> VerificationOut:
     return VerificationOut.of(
         one,
-        split=one.request.split,
-        engine=one.request.engine,
+        one.request,
         tables=[
             TableVerdictOut.of(
                 verdict,

@@ -69,10 +69,7 @@ def show(alerts: AlertsDep) -> AlertsOut:
     """
     return AlertsOut.of(
         channels=[channel.name for channel in alerts.channels],
-        standing=[
-            AlertOut.of(one.alert, since=one.since, sent_at=one.sent_at)
-            for one in alerts.standing()
-        ],
+        standing=[AlertOut.of(one, one.alert) for one in alerts.standing()],
         deliveries=alerts.deliveries(),
     )
 

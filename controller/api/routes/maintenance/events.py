@@ -176,5 +176,4 @@ def _mark(kind: str, place: EventCursor) -> ServerSentEvent:
 
 
 def _shown(record: EventRecord) -> EventOut:
-    event = record.event
-    return EventOut.of(event, id=str(record.cursor), at=record.at)
+    return EventOut.of(record, record.event, id=str(record.cursor))

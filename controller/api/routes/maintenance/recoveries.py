@@ -132,13 +132,7 @@ def list_recoveries(
 
 
 def _intention(one: OpenIntention) -> IntentionOut:
-    return IntentionOut.of(
-        one,
-        stage=one.intention.stage,
-        epoch=one.intention.epoch,
-        run=one.intention.run,
-        since=instant_of(one.intention.prepared_ms),
-    )
+    return IntentionOut.of(one, one.intention, since=instant_of(one.intention.prepared_ms))
 
 
 def _visible(note: RecoveryNote, caller: Identity) -> RecoveryNote | None:

@@ -248,9 +248,7 @@ def _invalid(where: str, message: str) -> DefinitionError:
 def _shown(one: Corrected) -> CorrectionOut:
     return CorrectionOut.of(
         one,
-        stage=one.note.stage,
-        state=one.note.state,
-        keys=one.note.keys,
+        one.note,
         file=one.note.path,
         at=instant_of(one.at_ms),
         by=one.note.who,
