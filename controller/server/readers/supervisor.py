@@ -112,6 +112,9 @@ class ReaderSupervisor:
         describe: Returns a part of the present state of the service; called in threads.
     """
 
+    _loop: asyncio.AbstractEventLoop
+    _adopt: Adopt
+
     def __init__(
         self,
         settings: Settings,
@@ -129,7 +132,6 @@ class ReaderSupervisor:
         self._turn = self._asked = 0
         self._stopped = True
         self._waits = settings.readers is None
-        self._adopt: Adopt | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -143,10 +145,10 @@ class ReaderSupervisor:
         Args:
             adopt: Serves a connection that a reader passed back, with the bytes already read.
         """
-        self._adopt, self._stopped = adopt, False
+        self._loop, self._adopt, self._stopped = asyncio.get_running_loop(), adopt, False
         if not self._waits:
             self._begin_all()
-        asyncio.get_running_loop().call_later(1.0, self._look)
+        self._loop.call_later(1.0, self._look)
 
     def pass_on(self, connection: int, read: bytes) -> bool:
         """Pass a connection to the next reader; return whether one took it."""
@@ -180,7 +182,7 @@ class ReaderSupervisor:
     def _begin(self, place: int) -> None:
         if self._stopped:
             return
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         channel, theirs = Channel.pair()
         watched, alive = os.pipe()
         questions, asking = Pipe()
@@ -204,7 +206,7 @@ class ReaderSupervisor:
         threading.Thread(
             target=_answer, args=(questions, self._describe), name="reader", daemon=True
         ).start()
-        asyncio.get_running_loop().add_reader(channel.fileno(), self._listen, reader)
+        self._loop.add_reader(channel.fileno(), self._listen, reader)
 
     def _listen(self, reader: _Reader) -> None:
         try:
@@ -214,17 +216,14 @@ class ReaderSupervisor:
             self._ended(reader)
 
     def _take(self, reader: _Reader, message: Message) -> None:
-        reader.heard = asyncio.get_running_loop().time()
+        reader.heard = self._loop.time()
         if message.kind == b"R":
             reader.ready = True
             _log.info("reader.ready", pid=reader.process.pid, place=reader.place)
         elif message.kind == b"T":
             self._counts.merge(message.body)
         elif message.connection is not None:
-            assert self._adopt is not None, "started"
-            task = asyncio.get_running_loop().create_task(
-                self._adopt(message.connection, message.body)
-            )
+            task = self._loop.create_task(self._adopt(message.connection, message.body))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -236,14 +235,14 @@ class ReaderSupervisor:
         if self._waits and asked >= ASKED_MIN:
             _log.info("reader.needed", requests=asked, readers=len(self._failures))
             self._begin_all()
-        now, limits = asyncio.get_running_loop().time(), self._limits
+        now, limits = self._loop.time(), self._limits
         for one in list(self._readers.values()):
             patience = limits.silent_seconds if one.ready else limits.start_seconds
             if now - one.heard > patience:
                 _log.warning("reader.silent", pid=one.process.pid, seconds=now - one.heard)
                 one.ready = False
                 one.process.kill()
-        asyncio.get_running_loop().call_later(1.0, self._look)
+        self._loop.call_later(1.0, self._look)
 
     def _ended(self, reader: _Reader) -> None:
         if self._readers.get(reader.place) is not reader:
@@ -254,13 +253,13 @@ class ReaderSupervisor:
         self._begin_again(reader.place, reader.begun)
 
     def _begin_again(self, place: int, begun: float) -> None:
-        steady = asyncio.get_running_loop().time() - begun > self._limits.steady_seconds
+        steady = self._loop.time() - begun > self._limits.steady_seconds
         self._failures[place] = 1 if steady else self._failures[place] + 1
         pause = self._limits.again.seconds(self._failures[place])
-        asyncio.get_running_loop().call_later(pause, self._begin, place)
+        self._loop.call_later(pause, self._begin, place)
 
     def _end(self, reader: _Reader) -> None:
-        asyncio.get_running_loop().remove_reader(reader.channel.fileno())
+        self._loop.remove_reader(reader.channel.fileno())
         reader.channel.close()
         os.close(reader.alive)
         reader.process.kill()
