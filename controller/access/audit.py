@@ -89,7 +89,12 @@ class Audit:
             counts, self._refused = self._refused, Counter()
         if not counts:
             return
-        entries = [_entry_of(kind, count, self.now()) for kind, count in counts.items()]
+        entries = [
+            AuditRecord(
+                at=self.now(), outcome="refused", count=count, **dict(zip(_SAME, kind, strict=True))
+            )
+            for kind, count in counts.items()
+        ]
         try:
             self._store.add_audit(entries)
         except CbpError:
@@ -108,11 +113,6 @@ class Audit:
     def forget(self) -> int:
         """Remove entries beyond the limits, at most some thousand; return how many."""
         return self._store.forget_audit(self.now() - self._keep, rows_max=self._rows_max)
-
-
-def _entry_of(kind: tuple[Any, ...], count: int, at: datetime) -> AuditRecord:
-    same = dict(zip(_SAME, kind, strict=True))
-    return AuditRecord(at=at, outcome="refused", count=count, **same)
 
 
 def _write_line(entry: AuditRecord) -> None:

@@ -277,7 +277,9 @@ class SigningKeys(Generic[K]):
             raise IdentityProviderError(
                 self._issuer, "its openid-configuration names another issuer"
             )
-        if not isinstance(address, str) or not _is_as_safe(address, self._issuer):
+        # By TLS, or by the scheme that the operator chose.
+        safe = ("https", urlsplit(self._issuer).scheme)
+        if not isinstance(address, str) or urlsplit(address).scheme not in safe:
             raise IdentityProviderError(
                 self._issuer, "the jwks_uri of its openid-configuration is missing, or not https"
             )
@@ -290,8 +292,3 @@ class SigningKeys(Generic[K]):
             if isinstance(name, str) and (key := self._load(one)) is not None:
                 keys[name] = key
         return keys
-
-
-def _is_as_safe(address: str, issuer: str) -> bool:
-    """Return whether keys come by TLS, or by the scheme that the operator chose."""
-    return urlsplit(address).scheme in ("https", urlsplit(issuer).scheme)

@@ -87,6 +87,7 @@ def drop_folder_for(
         readers: Processes that read files; without them the calling thread reads.
         limits: Limits that are not settings; `None` means the defaults.
     """
+    key, secret = settings.s3_access_key_id, settings.s3_secret_access_key
     return DropFolder(
         store=store,
         files=files,
@@ -110,28 +111,22 @@ def drop_folder_for(
         keep=FlowRetention(settings.keep_finished_hours * 3600, settings.keep_finished_bytes),
         faults=faults,
         tables=tables_for(settings),
-        buckets=buckets_for(settings),
+        buckets=Buckets(
+            allowed=AllowedLocations(settings.source_locations),
+            make_store=lambda: S3Store(
+                settings.s3_endpoint,
+                None if key is None else key.get_secret_value(),
+                None if secret is None else secret.get_secret_value(),
+            ),
+            seconds=settings.source_list_seconds,
+            executor=Threads("object"),
+        ),
     )
 
 
 def tables_for(settings: Settings) -> AllowedFolders:
     """Return the folders in which sources may read Delta tables."""
     return AllowedFolders("CBP_SOURCE_ROOTS", settings.source_roots, _own_folders(settings))
-
-
-def buckets_for(settings: Settings) -> Buckets:
-    """Return how sources reach the buckets that the settings allow."""
-    key, secret = settings.s3_access_key_id, settings.s3_secret_access_key
-    return Buckets(
-        allowed=AllowedLocations(settings.source_locations),
-        make_store=lambda: S3Store(
-            settings.s3_endpoint,
-            None if key is None else key.get_secret_value(),
-            None if secret is None else secret.get_secret_value(),
-        ),
-        seconds=settings.source_list_seconds,
-        executor=Threads("object"),
-    )
 
 
 def _own_folders(settings: Settings) -> tuple[Path, ...]:

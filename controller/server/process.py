@@ -88,7 +88,7 @@ def run_server(
 
     server.handle_exit = stop  # type: ignore[method-assign, assignment]
     # In the end the server passes the signal on to the previous handler.
-    signal.signal(signal.SIGTERM, _end_well)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     ended = threading.Event()
     if tls is not None:
         tls.watch(ended)
@@ -159,7 +159,3 @@ def watchdog(seconds: float) -> None:
     timer = threading.Timer(seconds, force)
     timer.daemon = True
     timer.start()
-
-
-def _end_well(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(0)

@@ -22,7 +22,7 @@ from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import PhaseOut, RunOut
 from controller.api.figures.overview import members_of
 from controller.api.requests.present_state import PresentState
-from controller.api.routing.dependencies import ControllerDep, PresentStateDep, StoreDep
+from controller.api.routing.dependencies import PartsDep, PresentStateDep
 from controller.loop.controller import Controller
 from controller.store.base import RunRecord, Store
 
@@ -100,10 +100,8 @@ def _oldest(run: RunRecord, node: StageNode | None) -> Iterator[_Key]:
             yield run.dataflow, node.wiring[name], min(indexes)
 
 
-async def _run_figures(
-    controller: ControllerDep, store: StoreDep, present: PresentStateDep
-) -> RunFigures:
-    return RunFigures(controller=controller, store=store, present=present)
+async def _run_figures(parts: PartsDep, present: PresentStateDep) -> RunFigures:
+    return RunFigures(controller=parts.controller, store=parts.store, present=present)
 
 
 RunFiguresDep = Annotated[RunFigures, Depends(_run_figures)]

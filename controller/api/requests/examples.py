@@ -7,7 +7,7 @@ reads with the examples of its parameters (tests/controller/api/test_examples.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 _CLICKS: dict[str, Any] = {
@@ -74,8 +74,9 @@ _BODY_PARAMETERS: Mapping[str, Mapping[str, str]] = {
 
 def add_examples(document: dict[str, Any]) -> None:
     """Put the examples into an OpenAPI document."""
-    for operation in _operations(document):
-        name = operation["operationId"]
+    operations = (one for methods in document["paths"].values() for one in methods.values())
+    for operation in operations:
+        name = operation.get("operationId", "")
         contents = operation.get("requestBody", {}).get("content", {})
         if name in BODIES:
             for content in contents.values():
@@ -84,8 +85,3 @@ def add_examples(document: dict[str, Any]) -> None:
             queries = _BODY_PARAMETERS.get(name, {}) if parameter["in"] == "query" else PARAMETERS
             if parameter["name"] in queries and parameter["in"] in ("path", "query"):
                 parameter["example"] = queries[parameter["name"]]
-
-
-def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for methods in document["paths"].values():
-        yield from (one for one in methods.values() if "operationId" in one)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 import anyio
 from fastapi import Depends, Header, Request
@@ -51,8 +51,6 @@ from controller.registry import Registry
 from controller.run_logs import RunLogFiles
 from controller.settings import Settings
 from controller.store.base import DataflowRecord, RunRecord, Store
-
-_T = TypeVar("_T")
 
 Now = Callable[[], datetime]
 
@@ -114,12 +112,12 @@ def parts_of(request: Request) -> Parts:
     return parts
 
 
-def _part(choose: Callable[[Parts], _T]) -> Callable[[Request], object]:
+def _part(choose: Callable[[Parts], object]) -> Any:
     # A coroutine: FastAPI calls any other function in a thread of its own.
-    async def dependency(request: Request) -> _T:
+    async def dependency(request: Request) -> object:
         return choose(parts_of(request))
 
-    return dependency
+    return Depends(dependency)
 
 
 async def _exchange(request: Request) -> Exchange:
@@ -132,51 +130,51 @@ async def _caller(request: Request) -> Identity:
     return caller
 
 
-AccessDep = Annotated[Access, Depends(_part(lambda parts: parts.access))]
+AccessDep = Annotated[Access, _part(lambda parts: parts.access)]
 CallerDep = Annotated[Identity, Depends(_caller)]
 ExchangeDep = Annotated[Exchange, Depends(_exchange)]
 """Where a route notes what it is about, for the audit log, if its path does not say it."""
-ControllerDep = Annotated[Controller, Depends(_part(lambda parts: parts.controller))]
-AmendmentsDep = Annotated[Amendments, Depends(_part(lambda parts: parts.controller.amendments))]
-ExplainingDep = Annotated[Explaining, Depends(_part(lambda parts: parts.controller.explaining))]
-HousekeepingDep = Annotated[Collector, Depends(_part(lambda parts: parts.controller.housekeeping))]
-LineagesDep = Annotated[Lineages, Depends(_part(lambda parts: parts.controller.lineages))]
-ReadingDep = Annotated[Reader, Depends(_part(lambda parts: parts.controller.reading))]
+ControllerDep = Annotated[Controller, _part(lambda parts: parts.controller)]
+AmendmentsDep = Annotated[Amendments, _part(lambda parts: parts.controller.amendments)]
+ExplainingDep = Annotated[Explaining, _part(lambda parts: parts.controller.explaining)]
+HousekeepingDep = Annotated[Collector, _part(lambda parts: parts.controller.housekeeping)]
+LineagesDep = Annotated[Lineages, _part(lambda parts: parts.controller.lineages)]
+ReadingDep = Annotated[Reader, _part(lambda parts: parts.controller.reading)]
 GiveBackJobsDep = Annotated[
     GiveBackJobs, Depends(_part(lambda parts: parts.controller.give_back_jobs))
 ]
-RebuildJobsDep = Annotated[RebuildJobs, Depends(_part(lambda parts: parts.controller.rebuild_jobs))]
+RebuildJobsDep = Annotated[RebuildJobs, _part(lambda parts: parts.controller.rebuild_jobs)]
 RollbackJobsDep = Annotated[
     RollbackJobs, Depends(_part(lambda parts: parts.controller.rollback_jobs))
 ]
-QueriesDep = Annotated[Queries, Depends(_part(lambda parts: parts.queries))]
-RegistryDep = Annotated[Registry, Depends(_part(lambda parts: parts.controller.registry))]
-ScrubsDep = Annotated[Scrubs, Depends(_part(lambda parts: parts.controller.scrubs))]
-SnapshotsDep = Annotated[Snapshots, Depends(_part(lambda parts: parts.controller.snapshots))]
-StageFactsDep = Annotated[StageFacts, Depends(_part(lambda parts: parts.controller.stage_facts))]
+QueriesDep = Annotated[Queries, _part(lambda parts: parts.queries)]
+RegistryDep = Annotated[Registry, _part(lambda parts: parts.controller.registry)]
+ScrubsDep = Annotated[Scrubs, _part(lambda parts: parts.controller.scrubs)]
+SnapshotsDep = Annotated[Snapshots, _part(lambda parts: parts.controller.snapshots)]
+StageFactsDep = Annotated[StageFacts, _part(lambda parts: parts.controller.stage_facts)]
 VerificationsDep = Annotated[
     Verifications, Depends(_part(lambda parts: parts.controller.verifications))
 ]
-StoreDep = Annotated[Store, Depends(_part(lambda parts: parts.store))]
+StoreDep = Annotated[Store, _part(lambda parts: parts.store)]
 DeliveriesDep = Annotated[
     Deliveries, Depends(_part(lambda p: Deliveries(p.store, p.controller, p.drop_folder)))
 ]
-DropFolderDep = Annotated[DropFolder, Depends(_part(lambda parts: parts.drop_folder))]
-NowDep = Annotated[Now, Depends(_part(lambda parts: parts.now))]
-PartsDep = Annotated[Parts, Depends(_part(lambda parts: parts))]
+DropFolderDep = Annotated[DropFolder, _part(lambda parts: parts.drop_folder)]
+NowDep = Annotated[Now, _part(lambda parts: parts.now)]
+PartsDep = Annotated[Parts, _part(lambda parts: parts)]
 """All of them, for figures; a route names only those that it needs."""
-RunLogsDep = Annotated[RunLogFiles, Depends(_part(lambda parts: parts.run_logs))]
-PresentStateDep = Annotated[PresentState, Depends(_part(lambda parts: parts.present()))]
-EventFeedDep = Annotated[EventFeed, Depends(_part(lambda parts: parts.events))]
-SettingsDep = Annotated[Settings, Depends(_part(lambda parts: parts.settings))]
-AlertsDep = Annotated[AlertWatch, Depends(_part(lambda parts: parts.alerts))]
-StandingDep = Annotated[Standing, Depends(_part(lambda parts: parts.standing()))]
+RunLogsDep = Annotated[RunLogFiles, _part(lambda parts: parts.run_logs)]
+PresentStateDep = Annotated[PresentState, _part(lambda parts: parts.present())]
+EventFeedDep = Annotated[EventFeed, _part(lambda parts: parts.events)]
+SettingsDep = Annotated[Settings, _part(lambda parts: parts.settings)]
+AlertsDep = Annotated[AlertWatch, _part(lambda parts: parts.alerts)]
+StandingDep = Annotated[Standing, _part(lambda parts: parts.standing())]
 IdempotencyKeysDep = Annotated[
     IdempotencyKeys, Depends(_part(lambda parts: parts.idempotency_keys))
 ]
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 """The header Idempotency-Key; its parameter must be named `idempotency_key`."""
-UploadLimiterDep = Annotated[anyio.CapacityLimiter, Depends(_part(lambda parts: parts.uploads))]
+UploadLimiterDep = Annotated[anyio.CapacityLimiter, _part(lambda parts: parts.uploads)]
 
 
 def touchable_run(run: str, store: Store, exchange: Exchange) -> RunRecord:

@@ -181,8 +181,5 @@ def show(
     return FreshnessOut(
         state="stuck" if stopping else worst_of(one.state for one in judged.values()),
         service=stopping,
-        dataflows=[
-            DataflowFreshnessOut(dataflow=name, state=one.state, left=list(one.left))
-            for name, one in judged.items()
-        ],
+        dataflows=[DataflowFreshnessOut.of(one, dataflow=name) for name, one in judged.items()],
     )

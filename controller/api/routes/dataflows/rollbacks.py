@@ -240,7 +240,9 @@ def plan(
         rollback=_shown(plan_.generation),
         tables=[TableRewindOut(table=t, **asdict(one)) for t, one in plan_.tables.items()],
         corrections=[
-            _correction(one)
+            CorrectionUndoneOut.of(
+                one, one.note, at=instant_of(one.at_ms), by=one.note.who, reason=one.note.why
+            )
             for one in amendments.corrections(name)
             if not one.undone and _is_undone(one, plan_.generation)
         ],
@@ -363,15 +365,9 @@ def _is_undone(one: Corrected, generation: Generation) -> bool:
     return stage is not None and one.epoch >= stage.epoch
 
 
-def _correction(one: Corrected) -> CorrectionUndoneOut:
-    return CorrectionUndoneOut.of(
-        one, one.note, at=instant_of(one.at_ms), by=one.note.who, reason=one.note.why
-    )
-
-
 def _moment(one: PointAfterRun) -> MomentOut:
     at = instant_of(one.point.at_ms) if one.stage else None
-    return MomentOut(position=one.point.number, stage=one.stage, epoch=one.epoch, at=at)
+    return MomentOut.of(one, position=one.point.number, at=at)
 
 
 def _job(one: RollbackJob) -> RollbackJobOut:

@@ -104,7 +104,13 @@ def list_set_aside(
     if stage not in controller.dataflow(name).stages:
         raise NotFoundError(kind="stage", name=f"{name}.{stage}")
     after, rows = _place(cursors.open(query.cursor)), reading.set_aside(name, stage)
-    left = [row for row in rows if (row["epoch"], row["number"]) > after and _holds(query, row)]
+    left = [
+        row
+        for row in rows
+        if (row["epoch"], row["number"]) > after
+        and query.code in (None, row["code"])
+        and query.holds(row["set_aside_at"])
+    ]
     return cursors.first_of(left, query, lambda row: f"{row['epoch']}/{row['number']}", _shown)
 
 
@@ -168,10 +174,6 @@ def _shown(row: dict[str, Any]) -> SetAsideOut:
         name: None if row[name] is None else json.loads(row[name]) for name in ("key", "record")
     }
     return SetAsideOut.model_validate({**row, **parsed})
-
-
-def _holds(query: RefusalPageQuery, row: dict[str, Any]) -> bool:
-    return query.code in (None, row["code"]) and query.holds(row["set_aside_at"])
 
 
 def _place(cursor: str | None) -> tuple[int, int]:
