@@ -140,24 +140,18 @@ ExplainingDep = Annotated[Explaining, _part(lambda parts: parts.controller.expla
 HousekeepingDep = Annotated[Collector, _part(lambda parts: parts.controller.housekeeping)]
 LineagesDep = Annotated[Lineages, _part(lambda parts: parts.controller.lineages)]
 ReadingDep = Annotated[Reader, _part(lambda parts: parts.controller.reading)]
-GiveBackJobsDep = Annotated[
-    GiveBackJobs, Depends(_part(lambda parts: parts.controller.give_back_jobs))
-]
+GiveBackJobsDep = Annotated[GiveBackJobs, _part(lambda parts: parts.controller.give_back_jobs)]
 RebuildJobsDep = Annotated[RebuildJobs, _part(lambda parts: parts.controller.rebuild_jobs)]
-RollbackJobsDep = Annotated[
-    RollbackJobs, Depends(_part(lambda parts: parts.controller.rollback_jobs))
-]
+RollbackJobsDep = Annotated[RollbackJobs, _part(lambda parts: parts.controller.rollback_jobs)]
 QueriesDep = Annotated[Queries, _part(lambda parts: parts.queries)]
 RegistryDep = Annotated[Registry, _part(lambda parts: parts.controller.registry)]
 ScrubsDep = Annotated[Scrubs, _part(lambda parts: parts.controller.scrubs)]
 SnapshotsDep = Annotated[Snapshots, _part(lambda parts: parts.controller.snapshots)]
 StageFactsDep = Annotated[StageFacts, _part(lambda parts: parts.controller.stage_facts)]
-VerificationsDep = Annotated[
-    Verifications, Depends(_part(lambda parts: parts.controller.verifications))
-]
+VerificationsDep = Annotated[Verifications, _part(lambda parts: parts.controller.verifications)]
 StoreDep = Annotated[Store, _part(lambda parts: parts.store)]
 DeliveriesDep = Annotated[
-    Deliveries, Depends(_part(lambda p: Deliveries(p.store, p.controller, p.drop_folder)))
+    Deliveries, _part(lambda p: Deliveries(p.store, p.controller, p.drop_folder))
 ]
 DropFolderDep = Annotated[DropFolder, _part(lambda parts: parts.drop_folder)]
 NowDep = Annotated[Now, _part(lambda parts: parts.now)]
@@ -169,9 +163,7 @@ EventFeedDep = Annotated[EventFeed, _part(lambda parts: parts.events)]
 SettingsDep = Annotated[Settings, _part(lambda parts: parts.settings)]
 AlertsDep = Annotated[AlertWatch, _part(lambda parts: parts.alerts)]
 StandingDep = Annotated[Standing, _part(lambda parts: parts.standing())]
-IdempotencyKeysDep = Annotated[
-    IdempotencyKeys, Depends(_part(lambda parts: parts.idempotency_keys))
-]
+IdempotencyKeysDep = Annotated[IdempotencyKeys, _part(lambda parts: parts.idempotency_keys)]
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 """The header Idempotency-Key; its parameter must be named `idempotency_key`."""
 UploadLimiterDep = Annotated[anyio.CapacityLimiter, _part(lambda parts: parts.uploads)]
