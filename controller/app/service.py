@@ -142,6 +142,9 @@ class Service:
             stopped=self._stop,
             on_columns=self._note_columns,
         )
+        # One pass over everything, in the calling thread; for tests that step by hand.
+        self.scan, self.fetch = self._duties.scan, self._duties.fetch
+        self.clean, self.publish = self._duties.clean, self._duties.publish
         self.alerts = alert_watch_for(
             settings,
             controller=self.controller,
@@ -321,24 +324,6 @@ class Service:
                 self.controller.follow(self.leadership.reason(role))
             # A tick of a follower starts nothing, and says why.
             return role is not Role.UNSURE
-
-    # drop folders
-
-    def scan(self) -> None:
-        """List every drop folder once, in this thread; for tests that step by hand."""
-        self._duties.scan()
-
-    def fetch(self) -> None:
-        """Fetch objects of buckets once, in this thread; for tests that step by hand."""
-        self._duties.fetch()
-
-    def clean(self) -> None:
-        """Clean every drop folder once, in this thread; for tests that step by hand."""
-        self._duties.clean()
-
-    def publish(self) -> None:
-        """Make one pass over every sink, in this thread; for tests that step by hand."""
-        self._duties.publish()
 
     def _note_columns(self, dataflow: str, added: NewColumnsError, version: int) -> None:
         """Log columns that were added to a schema automatically in the audit log."""

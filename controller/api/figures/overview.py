@@ -434,14 +434,13 @@ def _declared(
             for output, wish in node.keep.items()
         },
         "states": [
-            StateOut(
-                name=state.name,
+            StateOut.of(
+                state,
                 columns=str(state.schema),
                 key=str(spec.key_of(state)),
                 second_key=str(state.schema.select(state.second_key)),
                 kind="view" if state.changes else "state",
                 keeps=state.keep,
-                grouping=state.grouping,
             )
             for state in spec.states
         ],

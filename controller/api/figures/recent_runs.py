@@ -38,12 +38,11 @@ def failing_stages(store: Store, dataflow: str, stages: Iterable[StageRecord]) -
         last, first = first_of_row(runs)
         error = stage.error if last is None or last.error is None else last.error
         failing.append(
-            FailingOut(
-                stage=stage.stage,
+            FailingOut.of(
+                stage,
                 since=None if first is None else first.finished_at,
                 run=None if last is None else last.id,
                 tries=stage.failures,
-                retry_at=stage.retry_at,
                 error=None if error is None else dict(error),
             )
         )

@@ -35,6 +35,12 @@ _VALUES = "cbp.dependencies"
 _REQUEST = "cbp_request"
 """A parameter's name that no endpoint has."""
 
+_OF_ANY_REQUEST = (
+    *("call", "name", "path", "scope", "dependencies", "own_oauth_scopes", "parent_oauth_scopes"),
+    *("request_param_name", "http_connection_param_name"),
+)
+"""What is known of a dependency that needs no more than the request."""
+
 STORE_THREADS = 8
 _STORE_THREADS: RunVar[CapacityLimiter] = RunVar("cbp_store_threads")
 
@@ -80,17 +86,7 @@ def _solver(dependant: Dependant) -> _Solve | None:
     """Return the caller of a dependency; `None` if it needs more than the request, or blocks."""
     call = dependant.call
     mine = dependant.request_param_name or dependant.http_connection_param_name
-    plain = Dependant(
-        call=call,
-        name=dependant.name,
-        path=dependant.path,
-        scope=dependant.scope,
-        request_param_name=dependant.request_param_name,
-        http_connection_param_name=dependant.http_connection_param_name,
-        dependencies=dependant.dependencies,
-        own_oauth_scopes=dependant.own_oauth_scopes,
-        parent_oauth_scopes=dependant.parent_oauth_scopes,
-    )
+    plain = Dependant(**{name: getattr(dependant, name) for name in _OF_ANY_REQUEST})
     if dependant != plain or dependant.own_oauth_scopes or not _is_coroutine(call):
         return None
     assert call is not None, "a coroutine"

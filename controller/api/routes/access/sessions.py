@@ -141,12 +141,7 @@ def sign_out(request: Request, response: Response, caller: CallerDep, access: Ac
 def make_code(caller: CallerDep, access: AccessDep, query: CodeQuery = Query()) -> CodeOut:
     """Make a code that signs in one browser within ten minutes; needs a token, not a session."""
     code, record = access.sessions.make_code(caller, query.scope)
-    return CodeOut(
-        code=code,
-        path=f"{SIGN_IN_PATH}#code={code}",
-        scope=Scope(record.scope),
-        expires_at=record.expires_at,
-    )
+    return CodeOut.of(record, code=code, path=f"{SIGN_IN_PATH}#code={code}")
 
 
 @routes.get("/sessions")

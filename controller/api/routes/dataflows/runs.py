@@ -267,8 +267,8 @@ def show_stack(
         status=record.status,
         phase=next((one.name for one in phases if one.end_seconds is None), ""),
         processes=[
-            ProcessStackOut(
-                pid=stack.pid,
+            ProcessStackOut.of(
+                stack,
                 calls=[StackCallOut.of(one, authors=one.file in files) for one in stack.calls],
             )
             for stack in stacks

@@ -131,7 +131,8 @@ def show(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Quarantin
     """Show a refused file: its reason, and the lines around its mistakes."""
     place, quarantined = at.place(name, source), _claim(at, name, source, claim)
     file = at.folder.inspect(*place, quarantined)
-    return QuarantinedOut(
+    return QuarantinedOut.of(
+        file,
         claim=claim_out(quarantined),
         folder_path=json_value(file.path),
         file_bytes=file.bytes,
@@ -141,8 +142,6 @@ def show(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Quarantin
             )
             for line in file.lines
         ],
-        content=file.content,
-        hint=file.hint,
         as_it_is_refused=refusal(quarantined, place[1].sources[source]),
     )
 
@@ -236,11 +235,8 @@ def restore(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Decide
 
 def _decided(decided: Decided) -> DecidedOut:
     other = decided.readmitted
-    return DecidedOut(
-        claim=claim_out(decided.claim),
-        readmitted=None if other is None else claim_out(other),
-        repeated=decided.repeated,
-    )
+    readmitted = None if other is None else claim_out(other)
+    return DecidedOut.of(decided, claim=claim_out(decided.claim), readmitted=readmitted)
 
 
 def _require_allowed(

@@ -160,10 +160,9 @@ def _job(one: GiveBackJob) -> GiveBackJobOut:
 
 def _given(stage: str, given: GivenBack) -> GivenBackOut:
     made = given.made
-    return GivenBackOut(
+    return GivenBackOut.of(
+        given,
         stage=stage,
-        records=given.records,
-        left=given.left,
         epoch=None if made is None else made.epoch,
         run=None if made is None else made.run,
     )
