@@ -68,11 +68,9 @@ def create_api(
 
     Args:
         standing: Returns which instance leads; answers at once.
-        alerts: Sends alerts about failures that need an operator; `None` if alerts are off.
         present: Returns the present state; by default from the controller and the drop folder.
-        lifespan: Starts and stops other parts with the application.
-        allowed_hosts: Names besides the loopback ones and `settings.host` under
-            which clients may reach the service.
+        allowed_hosts: Names besides the loopback ones and `settings.host` under which clients may
+            reach the service.
     """
     app = _application(lifespan)
     requests = RequestCounts()

@@ -1,8 +1,4 @@
-"""Constructs the parts of a service from its settings.
-
-The drop folder, the controller's environment, and the parts that notify other systems: the alert
-watch, and the feed of ended runs.
-"""
+"""Constructs the parts of a service from its settings; `service.py` connects them."""
 
 from __future__ import annotations
 
@@ -81,12 +77,7 @@ def drop_folder_for(
     faults: Faults,
     limits: IngestLimits | None = None,
 ) -> DropFolder:
-    """Return the part that takes in files.
-
-    Args:
-        readers: Processes that read files; without them the calling thread reads.
-        limits: Limits that are not settings; `None` means the defaults.
-    """
+    """Return the part that takes in files; without `readers` the calling thread reads them."""
     key, secret = settings.s3_access_key_id, settings.s3_secret_access_key
     return DropFolder(
         store=store,
@@ -255,10 +246,7 @@ def engine_for(
 def run_feed_for(
     settings: Settings, *, controller: Controller, store: Store, leads: Callable[[], bool]
 ) -> RunFeed:
-    """Return the feed; without a receiver in the settings it has no exporter.
-
-    Raises `TelemetryPackagesMissingError` if a receiver is set, and its packages are missing.
-    """
+    """Return the feed; without a receiver in the settings it has no exporter."""
 
     def describe(dataflow: str, stage: str) -> tuple[Dataflow, tuple[str, ...]]:
         members = controller.members(dataflow)

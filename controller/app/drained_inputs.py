@@ -43,9 +43,7 @@ class _Drained:
 class DrainedInputs:
     """Looks at the drop folders of drained dataflows; safe to use from several threads.
 
-    Args:
-        waits_since: Returns since when a file waits; may hang.
-        seconds: How long all looks of a round together may take.
+    All looks of a round together take `seconds` at most, although `waits_since` may hang.
     """
 
     def __init__(

@@ -1,7 +1,4 @@
-"""Errors of requests: invalid, too late, or addressed to another instance.
-
-`problems.py` says with which status each is answered.
-"""
+"""Errors of requests: invalid, too late, or addressed to another instance."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The figures are read from the store when they are asked for. Summaries are rebuilt only for
 dataflows that have changed (`controller.api.requests.shared_answers`). The parts are read one after
-the other, so a run that commits in between may show in only some of them. The figures are for
-people; no decision depends on them.
+the other, so a run that commits in between may show in only some of them.
 """
 
 from __future__ import annotations
@@ -380,10 +379,7 @@ def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> Dataf
 
 
 def members_of(controller: Controller, name: str) -> Mapping[str, tuple[str, ...]]:
-    """Return leader -> the stages that run together; empty if the dataflow does not compile.
-
-    Raises `NotFoundError`.
-    """
+    """Return leader -> the stages that run together; empty if the dataflow does not compile."""
     try:
         return controller.members(name)
     except NotFoundError:

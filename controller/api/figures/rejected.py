@@ -58,10 +58,7 @@ def rejected_by_source(record: DataflowRecord, sources: Iterable[str]) -> dict[s
 def rejected_by_claim(
     record: DataflowRecord, claims: Sequence[ClaimRecord], store: Store
 ) -> dict[str, int]:
-    """Return how many records of files of one dataflow were rejected, by claim; 0 is left out.
-
-    Only the claims that became an increment can have any.
-    """
+    """Return how many records of files of one dataflow were rejected, by claim; 0 is left out."""
     read = [
         (one.id, (one.source, one.index))
         for one in claims

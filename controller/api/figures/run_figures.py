@@ -1,7 +1,6 @@
 """Figures of runs: how long their input had waited, and the phases they went through.
 
-What a page of runs needs of the store is read for the whole page at once. The figures are for
-people; no decision depends on them.
+What a page of runs needs of the store is read for the whole page at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Why stages wait: the reason of the last decision, and the present queue of each input.
 
-The decision may be older than the queues that are shown with it. The figures are for people; no
-decision depends on them.
+The decision may be older than the queues that are shown with it.
 """
 
 from __future__ import annotations

@@ -191,10 +191,7 @@ class Bounds:
     idle_seconds: float
 
     def bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """Return a `receive` function that enforces the bounds on a request's body.
-
-        Raises `BodyTooLargeError` if the client announces more than the limit.
-        """
+        """Return a `receive` function with bounds; raises if the client announces more."""
         upload = scope["method"] == "POST" and _UPLOADS.match(scope["path"])
         most = self.upload_bytes_max if upload else self.body_bytes_max
         setting = "CBP_UPLOAD_BYTES_MAX" if upload else "CBP_BODY_BYTES_MAX"

@@ -35,10 +35,7 @@ class IdempotencyKeys:
 
     @contextmanager
     def use(self, key: str | None, body: bytes) -> Iterator[None]:
-        """Serve one request under its key; `None` does nothing.
-
-        Raises `IdempotencyKeyReusedError` if the key was used before with another body.
-        """
+        """Serve one request under its key, which no other body had before; `None` does nothing."""
         if key is None:
             yield
             return

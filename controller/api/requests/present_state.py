@@ -54,11 +54,7 @@ class OwnState:
 
 
 class Answers:
-    """Fetches state from the service; equal requests of several threads are sent once.
-
-    Args:
-        ask: Fetches a part, and waits for the answer; called by one thread at a time.
-    """
+    """Fetches state by `ask`, one thread at a time; equal requests of threads are sent once."""
 
     def __init__(self, ask: Callable[[Part], bytes]) -> None:
         self._ask, self._turn = ask, threading.Lock()

@@ -59,11 +59,7 @@ class RequestCounts:
 
 
 class RequestCounter:
-    """ASGI middleware that counts; comes before every other.
-
-    Args:
-        prefix: The common beginning of all route templates, which labels leave out.
-    """
+    """ASGI middleware that counts; comes before every other. Labels leave out the prefix."""
 
     def __init__(
         self,

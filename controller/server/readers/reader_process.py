@@ -62,10 +62,7 @@ def is_answered(status: int) -> bool:
 
 
 class AnswersOnly:
-    """ASGI application that answers, or passes the connection back; it refuses nothing.
-
-    A record that does not exist is an answer.
-    """
+    """ASGI application that answers (also 404), or passes the connection back; refuses nothing."""
 
     def __init__(
         self, app: ASGIApp, *, authentication: Authentication, changes: SharedChanges

@@ -140,11 +140,7 @@ class ReaderSupervisor:
         return [one.process.pid for one in self._readers.values() if one.ready]
 
     def start(self, adopt: Adopt) -> None:
-        """Start all readers, or wait until they are needed.
-
-        Args:
-            adopt: Serves a connection that a reader passed back, with the bytes already read.
-        """
+        """Start all readers, or wait until they are needed; `adopt` serves what they pass back."""
         self._loop, self._adopt, self._stopped = asyncio.get_running_loop(), adopt, False
         if not self._waits:
             self._begin_all()
