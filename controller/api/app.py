@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 from fastapi import APIRouter, FastAPI, Request
@@ -62,15 +63,12 @@ def create_api(
     present: Callable[[], PresentState] | None = None,
     now: Callable[[], datetime] = MACHINE.now,
     lifespan: Lifespan | None = None,
-    allowed_hosts: Iterable[str] = (),
 ) -> FastAPI:
     """Return the API.
 
     Args:
         standing: Returns which instance leads; answers at once.
         present: Returns the present state; by default from the controller and the drop folder.
-        allowed_hosts: Names besides the loopback ones and `settings.host` under which clients may
-            reach the service.
     """
     app = _application(lifespan)
     requests = RequestCounts()
@@ -105,7 +103,7 @@ def create_api(
         Guard,
         access=access,
         host=settings.host,
-        allowed_hosts=tuple(allowed_hosts),
+        allowed_hosts=[urlsplit(settings.advertise_url).hostname or ""],
         bounds=Bounds(
             settings.body_bytes_max, settings.upload_bytes_max, settings.client_idle_seconds
         ),

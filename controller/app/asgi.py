@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
@@ -53,7 +52,6 @@ def api_of(
         alerts=service.alerts,
         now=service.clock,
         lifespan=lifespan or service.lifespan,
-        allowed_hosts=[urlsplit(service.settings.advertise_url).hostname or ""],
     )
 
     def begin_stop() -> None:

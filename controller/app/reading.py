@@ -8,7 +8,6 @@ or a session is noted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 from cbp.clock import MACHINE
 from cbp.engine.direct import LocalEngine
@@ -69,7 +68,6 @@ class ReadingService:
             access=self.access,
             present=lambda: ToldState(answers),
             standing=lambda: Standing(Role.FOLLOWS, 0, ""),
-            allowed_hosts=[urlsplit(settings.advertise_url).hostname or ""],
         )
         store.ping()
 
