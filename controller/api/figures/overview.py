@@ -388,6 +388,12 @@ def members_of(controller: Controller, name: str) -> Mapping[str, tuple[str, ...
         return {}
 
 
+def leader_of(controller: Controller, name: str, stage: str) -> str:
+    """Return the stage that leads the runs of this stage, as far as the dataflow compiles."""
+    members = members_of(controller, name)
+    return next((leader for leader, names in members.items() if stage in names), stage)
+
+
 def _declared(
     record: DataflowRecord,
     stage: str,

@@ -23,7 +23,7 @@ from controller.api.routing.dependencies import parts_of
 from controller.api.routing.scope_check import ScopedRoute, need_of, needs, operation_id
 from controller.api.security.guard import bearer_scheme
 
-__all__ = ["PREFIX", "Scope", "needs", "problems", "router"]
+__all__ = ["PREFIX", "Scope", "needs", "problems", "request_body", "router"]
 
 PREFIX = "/api/v1"
 
@@ -41,6 +41,14 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
         }
         for status in statuses
     }
+
+
+def request_body(
+    *media_types: str, schema: dict[str, Any], required: bool = True, **more: str
+) -> dict[str, Any]:
+    """Return what the OpenAPI document says of a body that the route reads by itself."""
+    content = {media_type: {"schema": schema} for media_type in media_types}
+    return {"requestBody": {"required": required, "content": content, **more}}
 
 
 def router(tag: str, below: str = "", *, prefix: str = PREFIX, is_open: bool = False) -> APIRouter:

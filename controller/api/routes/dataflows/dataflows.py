@@ -36,7 +36,14 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     StoreDep,
 )
-from controller.api.routing.router_factory import PREFIX, Scope, needs, problems, router
+from controller.api.routing.router_factory import (
+    PREFIX,
+    Scope,
+    needs,
+    problems,
+    request_body,
+    router,
+)
 from controller.api.security.exchange import Exchange
 from controller.loop.controller import Controller
 from controller.loop.operations.added_columns import with_added_columns
@@ -65,15 +72,7 @@ _DOCUMENT_SCHEMA = {
         },
     },
 }
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {"schema": _DOCUMENT_SCHEMA},
-            "application/yaml": {"schema": _DOCUMENT_SCHEMA},
-        },
-    }
-}
+_BODY = request_body("application/json", "application/yaml", schema=_DOCUMENT_SCHEMA)
 _BODY_PROBLEMS = problems(413, 415)
 
 

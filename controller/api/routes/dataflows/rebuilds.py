@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import Query, Request
 from pydantic import Field, StringConstraints
@@ -14,7 +14,14 @@ from controller.api.requests.body import read_document_body, require_name
 from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import CallerDep, ControllerDep, RebuildJobsDep, StoreDep
-from controller.api.routing.router_factory import PREFIX, Scope, needs, problems, router
+from controller.api.routing.router_factory import (
+    PREFIX,
+    Scope,
+    needs,
+    problems,
+    request_body,
+    router,
+)
 from controller.loop.rebuild.build_in_progress import RebuildJob
 
 routes = router("rebuilds", "/dataflows/{name}/rebuilds")
@@ -24,18 +31,14 @@ _SEED = (
     "`SOURCE=PATH`: read a Parquet file, a folder of them, or a Delta table on the service's "
     "machine, below `CBP_SOURCE_ROOTS`, instead of the source's input that is no longer kept."
 )
-_OBJECT = {"type": "object", "description": "As for `PUT /dataflows/{name}`."}
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": False,
-        "description": "The document of the version to build; without it, the registered version "
-        "is built again.",
-        "content": {
-            "application/json": {"schema": _OBJECT},
-            "application/yaml": {"schema": _OBJECT},
-        },
-    }
-}
+_BODY = request_body(
+    "application/json",
+    "application/yaml",
+    schema={"type": "object", "description": "As for `PUT /dataflows/{name}`."},
+    required=False,
+    description="The document of the version to build; without it, the registered version is built "
+    "again.",
+)
 
 
 class TableDifferenceOut(Model):

@@ -6,7 +6,7 @@ others are refused. It can be repeated: what was done already is refused then, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from controller.api.answers.json_values import json_value
 from controller.api.answers.problems import STATUS
 from controller.api.answers.request_errors import RunEndedError, RunNotDueError
 from controller.api.answers.schemas import BulkItemOut, BulkOut, Model, Page, PageQuery, RunOut
-from controller.api.figures.overview import members_of
+from controller.api.figures.overview import leader_of
 from controller.api.figures.run_figures import RunFiguresDep
 from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep
@@ -82,9 +82,12 @@ def list_runs(
     else:
         require_granted(exchange, query.dataflow)
         store.dataflow(query.dataflow)
+    leader = query.stage
+    if query.dataflow is not None and query.stage is not None:
+        leader = leader_of(controller, query.dataflow, query.stage)
     page = store.runs(
         query.dataflow,
-        stage=_leader(controller, query.dataflow, query.stage),
+        stage=leader,
         status=query.status,
         epoch=query.epoch,
         error_code=query.error_code,
@@ -170,14 +173,6 @@ def _is_passing(run: RunRecord) -> bool:
     return run.status is RunStatus.INTENDED
 
 
-def _leader(controller: Controller, dataflow: str | None, stage: str | None) -> str | None:
-    """Return the stage that leads the runs of this stage."""
-    if dataflow is None or stage is None:
-        return stage
-    members = members_of(controller, dataflow)
-    return next((leader for leader, names in members.items() if stage in names), stage)
-
-
 _PLACE_MAX = 1 << 40
 
 
@@ -260,7 +255,10 @@ def show_stack(
     For a run that takes longer than expected. Takes seconds if a process does not answer. Spark's
     own workers cannot be asked (`run_stack_unseen`).
     """
-    stacks, files = controller.stacks(record), _as_in_stacks(controller.code_files(record))
+    stacks = controller.stacks(record)
+    # As a signal's handler writes names of files: in ASCII, with escapes.
+    codes = (file.encode("ascii", "backslashreplace") for file in controller.code_files(record))
+    files = {code.decode() for code in codes}
     phases = run_figures.one(record).phases
     return RunStackOut(
         run=record.id,
@@ -274,11 +272,6 @@ def show_stack(
             for stack in stacks
         ],
     )
-
-
-def _as_in_stacks(files: Iterable[str]) -> set[str]:
-    """Return names of files as a signal's handler writes them: in ASCII, with escapes."""
-    return {file.encode("ascii", "backslashreplace").decode() for file in files}
 
 
 def _shown(line: dict[str, Any]) -> LogLineOut:

@@ -31,7 +31,7 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     ReadingDep,
 )
-from controller.api.routing.router_factory import Scope, needs, problems, router
+from controller.api.routing.router_factory import Scope, needs, problems, request_body, router
 from controller.loop.records.correction_log import Corrected
 from controller.store.errors import CursorInvalidError
 from controller.value_conversion import from_json, from_text
@@ -103,12 +103,7 @@ class PreviewsOut(Model):
 PREVIEWED_MAX = 100
 """How many keys a preview shows; each costs a look-up."""
 
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": CorrectionsIn.model_json_schema()}},
-    }
-}
+_BODY = request_body("application/json", schema=CorrectionsIn.model_json_schema())
 
 
 @routes.post(

@@ -18,6 +18,7 @@ from controller.api.requests.body import READ_BYTES, receive_file
 from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routes.records.claims import claim_out
 from controller.api.routes.records.replacements import correctable
+from controller.api.routes.records.sources import FILE
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
     CallerDep,
@@ -25,7 +26,7 @@ from controller.api.routing.dependencies import (
     DeliveriesDep,
     UploadLimiterDep,
 )
-from controller.api.routing.router_factory import Scope, needs, problems, router
+from controller.api.routing.router_factory import Scope, needs, problems, request_body, router
 from controller.ingest.quarantine_decisions import Decided, refusal
 from controller.ingest.repeated_files import NOTHING_TO_REPLACE, REPLACE_REFUSED, is_asked_for
 from controller.ingest.uploads import Author
@@ -168,14 +169,7 @@ def content(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Stream
 
 @routes.post(
     "/{claim}/readmit",
-    openapi_extra={
-        "requestBody": {
-            "required": False,
-            "content": {
-                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
-            },
-        }
-    },
+    openapi_extra=request_body("application/octet-stream", schema=FILE, required=False),
     responses=problems(404, 409, 413, 422),
 )
 @needs(Scope.OPERATOR)

@@ -30,7 +30,7 @@ from controller.api.routing.dependencies import (
     StoreDep,
     UploadLimiterDep,
 )
-from controller.api.routing.router_factory import Scope, needs, problems, router
+from controller.api.routing.router_factory import Scope, needs, problems, request_body, router
 from controller.ingest.rejects_table import Chosen, read_rejects
 from controller.store.base import Uploaded
 
@@ -39,12 +39,8 @@ _NAME_PATTERN = r"^[^./\\\x00-\x1f\x7f-\xa0][^/\\\x00-\x1f\x7f-\xa0]*$"
 """What the OpenAPI document says about a name. Other unprintable characters are refused as well."""
 routes = router("sources", "/dataflows/{name}/sources/{source}")
 
-ANY_TYPE = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+FILE = {"type": "string", "format": "binary"}
+ANY_TYPE = request_body("application/octet-stream", schema=FILE)
 """What the OpenAPI document says about a body that is a file."""
 
 

@@ -20,7 +20,7 @@ from cbp.model.flow.generation import Generation, home_of
 from cbp.model.instants import instant_of
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import PAGE_SIZE_MAX, Model, PageQuery, Records
-from controller.api.figures.overview import members_of
+from controller.api.figures.overview import leader_of
 from controller.api.requests.keys import KEY_PARAMETERS, parse_key, schemas_of, second_key_of
 from controller.api.requests.moments import Instant, MomentPageQuery, MomentQuery, as_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
@@ -192,8 +192,7 @@ class _Past:
         corrections: Sequence[Corrected],
     ) -> None:
         self._store, self._dataflow, self._generations = store, dataflow, generations
-        members = members_of(controller, dataflow)
-        self._leader = next((one for one, all_ in members.items() if stage in all_), stage)
+        self._leader = leader_of(controller, dataflow, stage)
         self._corrections = {
             (one.epoch, one.generation): one for one in corrections if one.leader == self._leader
         }
