@@ -1,9 +1,7 @@
 """From a credential to a caller.
 
-The token of the token file is compared in this process: it works without a database. Named tokens
-and sessions are looked up by their digest. The answer is used again for `REMEMBERED_SECONDS`, so
-that a client with many requests costs few look-ups. If this instance ends a token or a session, it
-is refused at once; if another instance ends it, at the latest after that time.
+The token of the token file is compared in this process; named tokens and sessions are looked up by
+their digest. The README says for how long an answer is used again, and why.
 """
 
 from __future__ import annotations

@@ -121,7 +121,6 @@ def tables_for(settings: Settings) -> AllowedFolders:
 
 
 def _own_folders(settings: Settings) -> tuple[Path, ...]:
-    """Return the service's folders, which documents may not name."""
     own = (settings.drop_root, settings.cache, settings.sink_secrets)
     tables = (Path(local_path(settings.tables)),) if "://" not in settings.tables else ()
     return (*own, *tables)

@@ -40,7 +40,6 @@ def _special_float(value: float) -> str:
 
 
 def _name(key: Any) -> str:
-    """Return a map's key as the name of a JSON member."""
     plain = json_value(key)
     if isinstance(plain, bool):
         return "true" if plain else "false"

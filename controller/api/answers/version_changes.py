@@ -184,7 +184,6 @@ def _meanwhile(changed: Changed) -> Iterator[str]:
 
 
 def _others(older: Sequence[str]) -> Iterator[str]:
-    """Yield what becomes of dataflows whose files have changed, too."""
     if older:
         one = len(older) == 1
         run = "runs" if one else "run"

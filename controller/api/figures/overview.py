@@ -331,7 +331,6 @@ OverviewDep = Annotated[Overview, Depends(_overview)]
 
 
 def _broken(record: DataflowRecord, error: Exception) -> DataflowSummary:
-    """Return the known facts about a dataflow whose parts cannot be read."""
     _log.error("dataflow.unreadable", dataflow=record.name, exc_info=error)
     cause = reason_of(error)
     return DataflowSummary.of(
@@ -400,7 +399,6 @@ def _declared(
     dataflow: Dataflow | None,
     cycles: Mapping[str, tuple[str, ...]],
 ) -> dict[str, Any]:
-    """Return the known facts about a stage without reading its runs."""
     document = _node(record, stage)
     node = None if dataflow is None else dataflow.stages.get(stage)
     if node is None:

@@ -73,7 +73,6 @@ def rejected_by_claim(
 def _in_files(
     record: DataflowRecord, key: tuple[str, int], origin: Mapping[str, object] | None
 ) -> Mapping[str, int]:
-    """Return how many records of an increment's files were rejected, by the claim's id."""
     (source, index), folder = key, local_path(record.folder)
     if origin is None:  # the store has forgotten it, so its table has it long since
         some = Path(folder, rejects_table(source), f"{index:020d}.parquet").exists()

@@ -1,14 +1,7 @@
-"""Routes that a process which only reads can serve, beside the one that leads and runs.
+"""The routes of a request among all, and those that a process which only reads can serve.
 
-Such a process has the store, the tables and the code of translators. It does not know what only the
-memory of the service's own process holds (sessions that could not be stored, counts of attempts,
-what was decided last), except for what `PresentState` asks for. So a route is served there only if
-it declares `read_anywhere` (`scope_check.Need`); a new route is not.
-
-`RouteIndex` finds the route of a request among all, by the parts of its path. A router asks one
-route after the other whether it matches. With more than a hundred routes that is a tenth of a
-millisecond for each request. Here the literal parts of a path choose the few routes that can match,
-and only these are asked, in their order. So the route that serves is the same.
+`RouteIndex` finds the few routes that can match a path by its literal parts; only these are asked,
+in their order. So the route that serves is the same as if each had been asked.
 
 A known path by another method is refused with the methods of all its routes: the router would name
 those of the first one. An unknown path goes the router's own way.

@@ -4,9 +4,7 @@
     @needs(Scope.OPERATOR)
     def pause(name: str, ...) -> DataflowSummary: ...
 
-Deny by default: a route that declares nothing cannot be made, so the service does not start. The
-check comes before the body is read, and before anything else of the route. `deploy/README.md` says
-why a route needs what it needs.
+Deny by default: a route that declares nothing cannot be made, so the service does not start.
 """
 
 from __future__ import annotations

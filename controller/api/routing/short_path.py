@@ -1,12 +1,8 @@
 """Shortens FastAPI's work for each request; routes and their answers stay the same.
 
-FastAPI finds out for each request what each dependency needs, although most of ours need nothing
-but the request. And it runs a function that blocks in a thread, and the check of its answer in
-another one. So here
-
-- dependencies that need only the request, and each other, are called directly (`prepare`);
-- the answer of a function that blocks is checked and written as JSON in the thread that made it;
-- answers made of the store alone have threads of their own: they are quick, and a list would wait
+- Dependencies that need only the request, and each other, are called directly (`prepare`).
+- The answer of a function that blocks is checked and written as JSON in the thread that made it.
+- Answers made of the store alone have threads of their own: they are quick, and a list would wait
   for all look-ups that came before it.
 
 Everything else, above all parameters and bodies, is left to FastAPI.

@@ -1,12 +1,7 @@
 """The caller of a request: by its bearer token, or by the cookie of a session.
 
-A browser sends a cookie automatically, also with requests that another site's page caused. So a
-cookie is accepted only if the browser does not report another site as the origin; for changes the
-header `X-CBP-Request` is needed, too. A form cannot send that header, and neither can a script of
-another origin, since this service grants no CORS.
-
-The cookie of a session: a browser sends a cookie to every port of a host. Its name has the port
-that was dialled, so that two services on one host do not sign each other's users out.
+A browser sends a cookie automatically, also with requests that another site's page caused, and to
+every port of a host. `controller/access/README.md` says under which conditions a cookie counts.
 """
 
 from __future__ import annotations

@@ -270,7 +270,6 @@ def _require_plain(scope: Scope, headers: Headers) -> None:
 
 
 def _host_name(header: str) -> str:
-    """Return the name of a Host header without its port, in lower case."""
     if header.startswith("["):
         return header[1:].partition("]")[0].lower()
     return header.partition(":")[0].lower()

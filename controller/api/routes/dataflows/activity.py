@@ -112,7 +112,6 @@ def show(
 
 
 def _errors(store: Store, names: list[str], query: ActivityQuery) -> list[ErrorOut]:
-    """Return the newest failed runs of these dataflows."""
     if not query.errors:
         return []
     failed: list[RunRecord] = []

@@ -140,7 +140,6 @@ def cancel(
 
 
 def _each(body: BulkRuns, act: Callable[[str], None]) -> BulkOut:
-    """Do something with each run once, and report on each of them."""
     items = []
     for run in dict.fromkeys(body.runs):
         status, described = 202, None

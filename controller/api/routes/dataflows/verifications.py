@@ -160,7 +160,6 @@ def list_verifications(
 def _granted(
     verification: str, verifications: VerificationsDep, exchange: ExchangeDep
 ) -> Verification:
-    """Return a verification of a dataflow that the caller may touch."""
     one = verifications.show(verification)
     require_granted(exchange, one.dataflow)
     return one

@@ -250,7 +250,6 @@ def _require_allowed(
 
 
 def _claim(at: Deliveries, name: str, source: str, claim: str) -> ClaimRecord:
-    """Return a claim that is, or was, in quarantine."""
     quarantined = at.store.find_claims([claim]).get(claim)
     mine = quarantined is not None and (quarantined.dataflow, quarantined.source) == (name, source)
     if quarantined is None or not mine or quarantined.reason is None:
