@@ -22,7 +22,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -43,31 +43,23 @@ READERS_MAX = 4
 ASKED_MIN = 200
 """So many requests in a second, answered by the service itself, call for readers."""
 
+START_SECONDS = 120.0
+"""Longest time until a reader is ready."""
+SILENT_SECONDS = 10.0
+"""Longest time without a message from a ready reader."""
+STOP_SECONDS = 5.0
+"""Longest time for readers to finish their requests."""
+STEADY_SECONDS = 60.0
+"""A reader that ran for longer than this is restarted without a longer pause."""
+AGAIN = Backoff((0.1, 1.0), 30.0)
+"""Pauses before a reader is restarted."""
+
 _CODE = "import sys; sys.path.append({path!r}); from {module} import main; main({fds})"
 _MODULE = "controller.server.readers.reader_process"
 
 _log = structlog.get_logger(__name__)
 
 Adopt = Callable[[socket.socket, bytes], Coroutine[Any, Any, None]]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadersLimits:
-    """Times of the supervision.
-
-    Attributes:
-        start_seconds: Longest time until a reader is ready.
-        silent_seconds: Longest time without a message from a ready reader.
-        stop_seconds: Longest time for readers to finish their requests.
-        steady_seconds: A reader that ran for longer than this is restarted without a longer pause.
-        again: Pauses before a reader is restarted.
-    """
-
-    start_seconds: float = 120.0
-    silent_seconds: float = 10.0
-    stop_seconds: float = 5.0
-    steady_seconds: float = 60.0
-    again: Backoff = field(default_factory=lambda: Backoff((0.1, 1.0), 30.0))
 
 
 def readers_count(settings: Settings, *, cores: int, linux: bool = True) -> int:
@@ -123,11 +115,10 @@ class ReaderSupervisor:
         changes: int,
         counts: RequestCounts,
         describe: Callable[[bytes], bytes],
-        limits: ReadersLimits | None = None,
     ) -> None:
         self._settings, self._changes, self._counts = settings, changes, counts
         self._describe = describe
-        self._limits, self._failures = limits or ReadersLimits(), [0] * count
+        self._failures = [0] * count
         self._readers: dict[int, _Reader] = {}
         self._turn = self._asked = 0
         self._stopped = True
@@ -164,7 +155,7 @@ class ReaderSupervisor:
             one.ready = False
             one.process.terminate()
         clock = asyncio.get_running_loop().time
-        until = clock() + self._limits.stop_seconds
+        until = clock() + STOP_SECONDS
         while clock() < until and any(one.process.poll() is None for one in readers):
             await asyncio.sleep(0.02)
         for one in readers:
@@ -231,9 +222,9 @@ class ReaderSupervisor:
         if self._waits and asked >= ASKED_MIN:
             _log.info("reader.needed", requests=asked, readers=len(self._failures))
             self._begin_all()
-        now, limits = self._loop.time(), self._limits
+        now = self._loop.time()
         for one in list(self._readers.values()):
-            patience = limits.silent_seconds if one.ready else limits.start_seconds
+            patience = SILENT_SECONDS if one.ready else START_SECONDS
             if now - one.heard > patience:
                 _log.warning("reader.silent", pid=one.process.pid, seconds=now - one.heard)
                 one.ready = False
@@ -249,9 +240,9 @@ class ReaderSupervisor:
         self._begin_again(reader.place, reader.begun)
 
     def _begin_again(self, place: int, begun: float) -> None:
-        steady = self._loop.time() - begun > self._limits.steady_seconds
+        steady = self._loop.time() - begun > STEADY_SECONDS
         self._failures[place] = 1 if steady else self._failures[place] + 1
-        pause = self._limits.again.seconds(self._failures[place])
+        pause = AGAIN.seconds(self._failures[place])
         self._loop.call_later(pause, self._begin, place)
 
     def _end(self, reader: _Reader) -> None:
