@@ -79,7 +79,8 @@ class Tokens:
         old, now = self._store.token(name), self.now()
         if old.revoked_at is not None:
             raise TokenEndedError(name)
-        made, end, ends_old = NewToken.make(), None, now + overlap
+        made, ends_old = NewToken.make(), now + overlap
+        end: datetime | None = None
         if old.expires_at is not None:
             end = now + (old.expires_at - (old.rotated_at or old.created_at))
             ends_old = min(ends_old, old.expires_at)
