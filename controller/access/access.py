@@ -32,11 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Access:
-    """Tokens, sessions and the audit log over one store.
-
-    Args:
-        settings: The token of the token file, and the limits of sessions and of the audit log.
-    """
+    """Tokens, sessions and the audit log over one store."""
 
     def __init__(
         self,

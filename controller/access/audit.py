@@ -32,6 +32,10 @@ OTHERS = "(others)"
 _SAME = ("actor", "session", "scope", "action", "dataflow", "error_code", "status", "address")
 """What refused requests have in common that are counted as one kind."""
 
+_BEFORE = ("actor", "session", "scope", "user", "action", "dataflow")
+_AFTER = ("reason", "outcome", "status", "error_code", "request", "address")
+"""The fields of an entry's line in the log, before and after its target."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -85,7 +89,12 @@ class Audit:
             counts, self._refused = self._refused, Counter()
         if not counts:
             return
-        entries = [_entry_of(kind, count, self.now()) for kind, count in counts.items()]
+        entries = [
+            AuditRecord(
+                at=self.now(), outcome="refused", count=count, **dict(zip(_SAME, kind, strict=True))
+            )
+            for kind, count in counts.items()
+        ]
         try:
             self._store.add_audit(entries)
         except CbpError:
@@ -106,26 +115,9 @@ class Audit:
         return self._store.forget_audit(self.now() - self._keep, rows_max=self._rows_max)
 
 
-def _entry_of(kind: tuple[Any, ...], count: int, at: datetime) -> AuditRecord:
-    same = dict(zip(_SAME, kind, strict=True))
-    return AuditRecord(at=at, outcome="refused", count=count, **same)
-
-
 def _write_line(entry: AuditRecord) -> None:
-    fields = {
-        "actor": entry.actor,
-        "session": entry.session,
-        "scope": entry.scope,
-        "user": entry.user,
-        "action": entry.action,
-        "dataflow": entry.dataflow,
-        **entry.target,
-        "reason": entry.reason,
-        "outcome": entry.outcome,
-        "status": entry.status,
-        "error_code": entry.error_code,
-        "request": entry.request,
-        "address": entry.address,
-        "count": entry.count if entry.count > 1 else "",
-    }
+    fields = {name: getattr(entry, name) for name in _BEFORE} | dict(entry.target)
+    fields |= {name: getattr(entry, name) for name in _AFTER}
+    if entry.count > 1:
+        fields["count"] = entry.count
     _log.info("audit", **{name: value for name, value in fields.items() if value != ""})

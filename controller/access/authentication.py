@@ -1,9 +1,7 @@
 """From a credential to a caller.
 
-The token of the token file is compared in this process: it works without a database. Named tokens
-and sessions are looked up by their digest. The answer is used again for `REMEMBERED_SECONDS`, so
-that a client with many requests costs few look-ups. If this instance ends a token or a session, it
-is refused at once; if another instance ends it, at the latest after that time.
+The token of the token file is compared in this process; named tokens and sessions are looked up by
+their digest. The README says for how long an answer is used again, and why.
 """
 
 from __future__ import annotations
@@ -40,10 +38,8 @@ class Authentication:
     """Returns the caller of a token or a session; see the module header.
 
     Args:
-        held: The sessions that could not be stored.
         token: The token of the token file; only its digest is kept.
-        identify_foreign: Returns the caller of a token of the identity provider; `None` if there is
-            no provider.
+        identify_foreign: Returns the caller of a token of the identity provider, if there is one.
 
     Attributes:
         on_forget: Called when a token or a session was ended, before the request is answered.
@@ -87,12 +83,9 @@ class Authentication:
         return self._recall(digest(cookie), of_session=True)
 
     def identify_token(self, token: str, *, note_use: bool = True) -> Identity:
-        """Return the caller that has a token.
+        """Return the caller that has a token; `note_use`: record this as a use of the token.
 
-        Args:
-            note_use: Whether to record this as a use of the token.
-
-        Raises `UnauthenticatedError`, `OperatingError`.
+        Raises `UnauthenticatedError`, and `OperatingError` if the store does not answer.
         """
         changes = self._changes
         if (known := self.recall_token(token)) is not None:
@@ -124,15 +117,9 @@ class Authentication:
         return self._remember(sha256, caller, changes)
 
     def identify_session(self, cookie: str, *, note_use: bool = True) -> Identity:
-        """Return the caller that has a session.
+        """Return the caller that has a session; `note_use`: record a use, which prolongs it.
 
-        Args:
-            note_use: Whether to record this as a use of the session, which prolongs it.
-
-        Raises:
-            UnauthenticatedError: If the session is unknown, or has ended: it expired, or it or
-                its token was ended.
-            OperatingError: If the store does not answer.
+        Raises `UnauthenticatedError`, and `OperatingError` if the store does not answer.
         """
         changes = self._changes
         if (known := self.recall_session(cookie)) is not None:

@@ -1,8 +1,6 @@
-"""Codes and sessions that the database could not take, since its disk is full.
+"""Codes and sessions that the database could not take, since its disk is full (see the README).
 
-Somebody has to sign in to see that a disk is full, and to make room. What cannot be stored is held
-here, in the memory of this process: other instances do not know it, and it ends with the process.
-A held session obeys the same rules as a stored one: its life, its idle time, its token.
+They are held in the memory of this process: other instances do not know them, and they end with it.
 
 Guaranteed: of two callers one takes a held code; there are never more than `HELD_MAX` of each kind
 (tests/controller/access/test_held_sign_ins.py).
@@ -84,9 +82,7 @@ class HeldSignIns:
     def move(self, store: Callable[[SessionRecord], None], end: Callable[[str], object]) -> None:
         """Store the held sessions, oldest first, and hold them no longer.
 
-        Args:
-            store: Stores a session; if it raises, the move ends, and the rest stays held.
-            end: Ends a stored session that was ended here while it was being stored.
+        If `store` raises, the rest stays held; `end` ends one that was ended here meanwhile.
         """
         for session in reversed(self.sessions()):
             store(session)

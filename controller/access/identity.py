@@ -16,7 +16,6 @@ class Identity:
     """The caller of a request.
 
     Attributes:
-        scope: What it may do.
         token: The name of its token; `""` means the token file.
         mark: Beginning of the token's digest.
         subject: The subject that the identity provider names, if it sent such a token.

@@ -21,7 +21,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import structlog
@@ -59,8 +59,7 @@ def provider_tokens(
 ) -> ProviderTokens | None:
     """Return the checker of tokens of the configured provider; `None` if there is none.
 
-    Raises:
-        OidcPackagesMissingError: If the packages that check signatures are not installed.
+    Raises `OidcPackagesMissingError`.
     """
     if not settings.oidc_issuer:
         return None
@@ -87,13 +86,12 @@ class ProviderTokens:
     def identify(self, token: str) -> Identity:
         """Return the caller that has a token.
 
-        Raises:
-            UnauthenticatedError: If the provider did not issue the token for this service, or
-                if it grants no scope here.
-            IdentityProviderError: If the provider's keys cannot be read.
+        Raises `UnauthenticatedError` if the provider did not issue the token for this service, or
+        if it grants no scope here, and `IdentityProviderError`.
         """
         claims = self._verified(token)
-        subject = _text(_claim(claims, self._settings.oidc_subject_claim))
+        subject = _claim(claims, self._settings.oidc_subject_claim)
+        subject = subject if isinstance(subject, str) else ""
         if not subject or len(subject) > SUBJECT_LENGTH_MAX or not subject.isprintable():
             why = "its subject is missing, too long or not printable"
             raise UnauthenticatedError("provider", why)
@@ -151,11 +149,11 @@ class ProviderTokens:
         return None if "*" in granted else tuple(sorted(granted))
 
 
-class _Key:
+class _Key(NamedTuple):
     """A public key, and the algorithms by which it may have signed."""
 
-    def __init__(self, key: Any, algorithms: tuple[str, ...]) -> None:
-        self.key, self.algorithms = key, algorithms
+    key: Any
+    algorithms: tuple[str, ...]
 
 
 def _load(described: Mapping[str, Any]) -> _Key | None:
@@ -210,10 +208,6 @@ def _claim(claims: Mapping[str, Any], path: str) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _texts(value: Any) -> frozenset[str]:
     """Return a claim of several values: a list, or words with spaces between."""
     if isinstance(value, str):
@@ -236,12 +230,7 @@ _log = structlog.get_logger(__name__)
 
 
 class SigningKeys(Generic[K]):
-    """The provider's signing keys, by name.
-
-    Args:
-        fetch: Fetches the keys from the provider.
-        load: Makes a key from its description; returns `None` for a key that cannot sign tokens.
-    """
+    """The provider's signing keys, by name; `load` makes one, unless it cannot sign tokens."""
 
     def __init__(
         self,
@@ -256,10 +245,7 @@ class SigningKeys(Generic[K]):
         self._fetched_at = self._tried_at = float("-inf")
 
     def find(self, name: str) -> K | None:
-        """Return the key of a name; `None` if the provider has none.
-
-        Raises `IdentityProviderError`.
-        """
+        """Return the key of a name, if the provider has it; raises `IdentityProviderError`."""
         now = self._monotonic()
         wanted = name not in self._keys or now - self._fetched_at >= FRESH_SECONDS
         is_due = now - self._tried_at >= REFETCH_SECONDS
@@ -291,7 +277,9 @@ class SigningKeys(Generic[K]):
             raise IdentityProviderError(
                 self._issuer, "its openid-configuration names another issuer"
             )
-        if not isinstance(address, str) or not _is_as_safe(address, self._issuer):
+        # By TLS, or by the scheme that the operator chose.
+        safe = ("https", urlsplit(self._issuer).scheme)
+        if not isinstance(address, str) or urlsplit(address).scheme not in safe:
             raise IdentityProviderError(
                 self._issuer, "the jwks_uri of its openid-configuration is missing, or not https"
             )
@@ -304,8 +292,3 @@ class SigningKeys(Generic[K]):
             if isinstance(name, str) and (key := self._load(one)) is not None:
                 keys[name] = key
         return keys
-
-
-def _is_as_safe(address: str, issuer: str) -> bool:
-    """Return whether keys come by TLS, or by the scheme that the operator chose."""
-    return urlsplit(address).scheme in ("https", urlsplit(issuer).scheme)

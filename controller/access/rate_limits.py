@@ -50,11 +50,7 @@ _CALLERS_MAX = 1_000
 
 
 class RequestRates:
-    """How many requests each caller may send, in this process; called in one thread.
-
-    Args:
-        per_second: For each caller; 0 means any number.
-    """
+    """How many requests a second each caller may send (0: any number); used by one thread."""
 
     def __init__(self, per_second: int, monotonic: Callable[[], float] = MACHINE.seconds) -> None:
         self._per_second, self._monotonic = per_second, monotonic

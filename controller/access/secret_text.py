@@ -1,8 +1,4 @@
-"""Random secrets and their digests.
-
-A secret of 256 random bits cannot be guessed or found from its digest, so a plain SHA-256 is
-enough, and a look-up by the digest reveals nothing by its time.
-"""
+"""Random secrets, their digests (see the README), and the mask for tokens in texts."""
 
 from __future__ import annotations
 

@@ -54,18 +54,13 @@ class Sessions:
     def make_code(
         self, caller: Identity, scope: Scope | None = None, code: str = ""
     ) -> tuple[str, CodeRecord]:
-        """Make a code that signs a browser in once.
+        """Return a code that signs a browser in once and is stored nowhere, and its stored record.
 
         Args:
             caller: Must have sent a token: a session that makes codes would never end.
             scope: What the session may do; `None` means what the caller may do.
 
-        Returns:
-            The code, which is stored nowhere, and its stored record.
-
-        Raises:
-            ScopeTooLowError: If the caller itself has a lower scope.
-            TokenNeededError: If the caller is a session, or limited to dataflows.
+        Raises `ScopeTooLowError`, and `TokenNeededError` for a session or a limited token.
         """
         scope = scope or caller.scope
         _require_whole_token(caller)
@@ -90,10 +85,8 @@ class Sessions:
     ) -> tuple[str, SessionRecord]:
         """Begin a session from a code that was taken, or from a token that was checked.
 
-        Returns:
-            The value of the cookie, which is stored nowhere, and the session.
-
-        Raises `TokenNeededError`.
+        Returns the value of the cookie, which is stored nowhere, and the session. Raises
+        `TokenNeededError`.
         """
         if isinstance(credential, Identity):
             _require_whole_token(credential)
@@ -119,10 +112,8 @@ class Sessions:
     def take_code(self, code: str) -> CodeRecord:
         """Use up a code.
 
-        Raises:
-            CodeRefusedError: If it is not valid.
-            DiskFullError: If the code was stored, and the disk has no space to mark it as used.
-                Sign in with a new code, which is held in memory, or with a token.
+        Raises `CodeRefusedError`, and `DiskFullError` if there is no space to mark a stored code
+        as used: sign in with a new code, which is held in memory, or with a token.
         """
         sha256 = digest(code)
         record = self._held.take_code(sha256) or self._store.take_code(sha256)

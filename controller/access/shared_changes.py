@@ -15,11 +15,7 @@ _BYTES = 8
 
 
 class SharedChanges:
-    """Counts ended credentials, in memory that processes share by a file descriptor.
-
-    Args:
-        descriptor: Descriptor of the shared memory; it is closed here.
-    """
+    """Counts ended credentials, in memory shared by a file descriptor, which is closed here."""
 
     def __init__(self, descriptor: int) -> None:
         try:

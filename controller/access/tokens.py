@@ -46,10 +46,6 @@ class Tokens:
     ) -> tuple[TokenRecord, NewToken]:
         """Make a token; only the returned value has its secret text.
 
-        Args:
-            life: How long it is valid; `None` means until it is revoked.
-            dataflows: The only dataflows that it may touch; `None` means all.
-
         Raises `AlreadyExistsError`, `TokensTooManyError`.
         """
         if name == TOKEN_FILE:
@@ -77,36 +73,32 @@ class Tokens:
     def rotate(self, name: str, *, overlap: timedelta) -> tuple[TokenRecord, NewToken]:
         """Give a token a new secret and its full life again; sessions made from it end.
 
-        Args:
-            overlap: For how long the old secret is accepted too.
-
+        For the time `overlap` the old secret is accepted, too, but no longer than it was before.
         Raises `NotFoundError`, `TokenEndedError`.
         """
         old, now = self._store.token(name), self.now()
         if old.revoked_at is not None:
             raise TokenEndedError(name)
-        made = NewToken.make()
-        life = (
-            None if old.expires_at is None else old.expires_at - (old.rotated_at or old.created_at)
-        )
+        made, ends_old = NewToken.make(), now + overlap
+        end: datetime | None = None
+        if old.expires_at is not None:
+            end = now + (old.expires_at - (old.rotated_at or old.created_at))
+            ends_old = min(ends_old, old.expires_at)
         new = replace(
             old,
             prefix=made.prefix,
             sha256=made.sha256,
             rotated_at=now,
-            expires_at=None if life is None else now + life,
+            expires_at=end,
             old_sha256=old.sha256 if overlap else "",
-            old_until=_until(now + overlap, old.expires_at) if overlap else None,
+            old_until=ends_old if overlap else None,
         )
         self._store.replace_token(new)
         self._on_change()
         return new, made
 
     def revoke(self, name: str) -> TokenRecord:
-        """End a token and the sessions made from it, at once; does nothing the second time.
-
-        Raises `NotFoundError`.
-        """
+        """End a token, and the sessions made from it, at once (idempotent)."""
         old = self._store.token(name)
         if old.revoked_at is not None:
             return old
@@ -114,8 +106,3 @@ class Tokens:
         self._store.replace_token(new)
         self._on_change()
         return new
-
-
-def _until(end: datetime, expires_at: datetime | None) -> datetime:
-    """Return when an old secret ends: rotation makes no secret live longer."""
-    return end if expires_at is None else min(end, expires_at)

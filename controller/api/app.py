@@ -1,15 +1,5 @@
 """Builds the FastAPI application; all its parts are passed in.
 
-    api = create_api(
-        controller=controller,
-        store=store,
-        drop_folder=drop_folder,
-        settings=settings,
-        access=access,
-        standing=leadership.standing,
-        alerts=alerts,
-    )
-
 All routes are under `/api/v1`; the page is under `/ui/`. `/` sends a browser there, and returns
 links to others. FastAPI's documentation pages are off, since they load scripts from other sites;
 the OpenAPI document is served (`openapi_document.py`).
@@ -19,10 +9,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import pkgutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 from fastapi import APIRouter, FastAPI, Request
@@ -33,14 +24,13 @@ from cbp.model.schedule.lease import Standing
 from controller.access.access import Access
 from controller.access.rate_limits import RequestRates
 from controller.alerts import AlertWatch, silent_watch
-from controller.alerts.disk_room import disk_rooms
 from controller.api import routes
 from controller.api.answers import problems
 from controller.api.answers.schemas import Links
+from controller.api.figures.metrics import SlowFigures
 from controller.api.openapi_document import openapi_document, serve_document
 from controller.api.requests.body import Bounds
 from controller.api.requests.idempotency import IdempotencyKeys
-from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import OwnState, PresentState
 from controller.api.requests.request_counts import RequestCounter, RequestCounts
 from controller.api.requests.shared_answers import SharedAnswers
@@ -73,20 +63,14 @@ def create_api(
     present: Callable[[], PresentState] | None = None,
     now: Callable[[], datetime] = MACHINE.now,
     lifespan: Lifespan | None = None,
-    allowed_hosts: Iterable[str] = (),
 ) -> FastAPI:
     """Return the API.
 
     Args:
         standing: Returns which instance leads; answers at once.
-        alerts: Sends alerts about failures that need an operator; `None` if alerts are off.
         present: Returns the present state; by default from the controller and the drop folder.
-        lifespan: Starts and stops other parts with the application.
-        allowed_hosts: Names besides the loopback ones and `settings.host` under
-            which clients may reach the service.
     """
     app = _application(lifespan)
-    feed = EventFeed(store, FeedLimits(settings.event_streams_max))
     requests = RequestCounts()
     app.state.parts = Parts(
         controller=controller,
@@ -99,7 +83,7 @@ def create_api(
         access=access,
         uploads=anyio.CapacityLimiter(settings.uploads_max),
         run_logs=run_logs_of(settings),
-        events=feed,
+        events=EventFeed(store, FeedLimits(settings.event_streams_max)),
         queries=Queries(
             QueryLimits(
                 seconds=settings.query_seconds,
@@ -111,25 +95,15 @@ def create_api(
         present=present or (lambda: OwnState(controller, drop_folder)),
         now=now,
         answers=SharedAnswers(store.stamp),
-        metrics=MetricSources(
-            controller=controller,
-            store=store,
-            drop_folder=drop_folder,
-            standing=standing,
-            feed=feed,
-            requests=requests,
-            audit=access.audit,
-            cache=settings.cache,
-            disks=lambda: disk_rooms(settings),
-            now=now,
-        ),
+        requests=requests,
+        slow_figures=SlowFigures(store, settings.cache),
     )
     problems.install(app)
     app.add_middleware(
         Guard,
         access=access,
         host=settings.host,
-        allowed_hosts=tuple(allowed_hosts),
+        allowed_hosts=[urlsplit(settings.advertise_url).hostname or ""],
         bounds=Bounds(
             settings.body_bytes_max, settings.upload_bytes_max, settings.client_idle_seconds
         ),

@@ -98,17 +98,14 @@ def _asset(path: Path, headers: Headers, caching: str) -> Response:
     """Return a file, compressed if the client takes that and the build made it."""
     kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     answer = {"Cache-Control": caching, "Vary": "Accept-Encoding"}
-    accepted = {part.partition(";")[0].strip() for part in _codings(headers)}
+    codings = headers.get("accept-encoding", "").lower().split(",")
+    accepted = {part.partition(";")[0].strip() for part in codings}
     for coding, suffix in _ENCODINGS:
         packed = path.with_name(path.name + suffix)
         if coding in accepted and packed.is_file():
             answer["Content-Encoding"] = coding
             return FileResponse(packed, media_type=kind, headers=answer)
     return FileResponse(path, media_type=kind, headers=answer)
-
-
-def _codings(headers: Headers) -> list[str]:
-    return headers.get("accept-encoding", "").lower().split(",")
 
 
 def _index(bundle: Path) -> HTMLResponse:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
@@ -17,12 +16,8 @@ from controller.settings import Settings, load_settings
 def create_app(settings: Settings | None = None, sign_in_code: str = "") -> FastAPI:
     """Return the service as an ASGI application; it works while its lifespan lasts.
 
-    Args:
-        sign_in_code: Signs a browser in once, as the admin; `""` if there is none.
-
-    Raises:
-        DefinitionError: If a setting is wrong.
-        OperatingError: If the database cannot be opened, or is in use.
+    The code signs a browser in once, as the admin. Raises `DefinitionError` if a setting is wrong,
+    and `OperatingError` if the database cannot be opened, or is in use.
     """
     settings = settings or load_settings()
     settings.ensure_token()  # so that no entry shows it
@@ -31,19 +26,14 @@ def create_app(settings: Settings | None = None, sign_in_code: str = "") -> Fast
     if sign_in_code:
         access = service.access
         access.sessions.make_code(access.authentication.admin, code=sign_in_code)
-    return api_of(service, lifespan=_warmed(service))
-
-
-def _warmed(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Return a service's lifespan, which starts its processes before the first file comes."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with service.lifespan(app):
-            service.warm()
+            service.warm()  # before the first file comes
             yield
 
-    return lifespan
+    return api_of(service, lifespan=lifespan)
 
 
 def api_of(
@@ -62,7 +52,6 @@ def api_of(
         alerts=service.alerts,
         now=service.clock,
         lifespan=lifespan or service.lifespan,
-        allowed_hosts=[urlsplit(service.settings.advertise_url).hostname or ""],
     )
 
     def begin_stop() -> None:

@@ -1,8 +1,4 @@
-"""Constructs the parts of a service from its settings.
-
-The drop folder, the controller's environment, and the parts that notify other systems: the alert
-watch, and the feed of ended runs.
-"""
+"""Constructs the parts of a service from its settings; `service.py` connects them."""
 
 from __future__ import annotations
 
@@ -46,7 +42,7 @@ from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import RequireFollowed, allow_all
 from controller.ingest.reader.file_reader import read_files
 from controller.ingest.reader.reader_pool import ReaderPool
-from controller.loop import RetryPolicy
+from controller.loop import Environment, RetryPolicy
 from controller.loop.assembly import Parts
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.input_retention import Keep
@@ -54,6 +50,7 @@ from controller.loop.rebuild.build_in_progress import RebuildJob
 from controller.loop.records.version_log import Descriptions
 from controller.loop.runs.threads import Threads
 from controller.outbound.addresses import AddressRules
+from controller.registry import Registry, TranslatorFiles
 from controller.run_exports import LineageExporter, RunExporter, RunFeed, TraceExporter
 from controller.settings import Settings
 from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
@@ -80,13 +77,8 @@ def drop_folder_for(
     faults: Faults,
     limits: IngestLimits | None = None,
 ) -> DropFolder:
-    """Return the part that takes in files.
-
-    Args:
-        settings: `drop_root`, `settle_seconds`, and the limits and the retention of files.
-        readers: Processes that read files; without them the calling thread reads.
-        limits: Limits that are not settings; `None` means the defaults.
-    """
+    """Return the part that takes in files; without `readers` the calling thread reads them."""
+    key, secret = settings.s3_access_key_id, settings.s3_secret_access_key
     return DropFolder(
         store=store,
         files=files,
@@ -96,13 +88,30 @@ def drop_folder_for(
         on_close=on_close,
         require_followed=require_followed,
         settle_seconds=settings.settle_seconds,
-        limits=_limits(settings, limits or IngestLimits()),
+        limits=replace(
+            limits or IngestLimits(),
+            file_bytes_max=settings.file_bytes_max,
+            decompressed_bytes_max=settings.decompressed_bytes_max,
+            ratio_max=settings.decompression_ratio_max,
+            line_bytes_max=settings.line_bytes_max,
+            seconds_max=settings.file_seconds_max,
+            memory_bytes_max=settings.file_memory_bytes_max,
+        ),
         reader=read_files if readers is None else readers,
         stuck_readers=tuple if readers is None else readers.stuck,
         keep=FlowRetention(settings.keep_finished_hours * 3600, settings.keep_finished_bytes),
         faults=faults,
         tables=tables_for(settings),
-        buckets=buckets_for(settings),
+        buckets=Buckets(
+            allowed=AllowedLocations(settings.source_locations),
+            make_store=lambda: S3Store(
+                settings.s3_endpoint,
+                None if key is None else key.get_secret_value(),
+                None if secret is None else secret.get_secret_value(),
+            ),
+            seconds=settings.source_list_seconds,
+            executor=Threads("object"),
+        ),
     )
 
 
@@ -111,23 +120,7 @@ def tables_for(settings: Settings) -> AllowedFolders:
     return AllowedFolders("CBP_SOURCE_ROOTS", settings.source_roots, _own_folders(settings))
 
 
-def buckets_for(settings: Settings) -> Buckets:
-    """Return how sources reach the buckets that the settings allow."""
-    key, secret = settings.s3_access_key_id, settings.s3_secret_access_key
-    return Buckets(
-        allowed=AllowedLocations(settings.source_locations),
-        make_store=lambda: S3Store(
-            settings.s3_endpoint,
-            None if key is None else key.get_secret_value(),
-            None if secret is None else secret.get_secret_value(),
-        ),
-        seconds=settings.source_list_seconds,
-        executor=Threads("object"),
-    )
-
-
 def _own_folders(settings: Settings) -> tuple[Path, ...]:
-    """Return the service's folders, which documents may not name."""
     own = (settings.drop_root, settings.cache, settings.sink_secrets)
     tables = (Path(local_path(settings.tables)),) if "://" not in settings.tables else ()
     return (*own, *tables)
@@ -175,59 +168,46 @@ def sinks_for(settings: Settings, parts: Parts, *, faults: Faults) -> SinkPublis
     )
 
 
-def bounds_for(settings: Settings) -> dict[str, Any]:
-    """Return the attributes of the controller's `Environment` that are settings."""
-    return {
-        "tables_root": settings.tables.rstrip("/"),
-        "places": Places(
+def environment_for(settings: Settings, **given: Any) -> Environment:
+    """Return what the controller is given: the settings, and the parts in `given`."""
+    return Environment(
+        registry=Registry(settings.allowed_packages, files=TranslatorFiles(settings.translators)),
+        answerers=Threads("answer"),
+        removers=Threads("remove"),
+        tables_root=settings.tables.rstrip("/"),
+        places=Places(
             settings.parallel_runs_max,
             settings.slow_run_seconds,
             settings.slow_runs_max,
             express_bytes=EXPRESS_BYTES,
         ),
-        "retry": RetryPolicy(
+        retry=RetryPolicy(
             settings.failures_max, settings.retry_delays_seconds, settings.retry_seconds_max
         ),
-        "draw": random.random,
-        "run_seconds_max": settings.run_seconds_max,
-        "runnable_seconds_max": settings.runnable_seconds_max,
-        "retention": Retention(
+        draw=random.random,
+        run_seconds_max=settings.run_seconds_max,
+        runnable_seconds_max=settings.runnable_seconds_max,
+        retention=Retention(
             versions_min=settings.keep_versions_min,
             versions_max=settings.keep_versions_max,
             seconds=settings.keep_hours * 3600,
             attempt_seconds=settings.attempt_hours * 3600,
         ),
-        "keep": Keep(settings.input_retention, settings.keep_runs),
-        "collect_every": settings.collect_every,
-        "scrub_seconds": settings.scrub_days * 86400,
-        "dataflows_max": settings.dataflows_max,
-        "refused": refused_places(settings),
-        "seed_folders": tables_for(settings),
-        "rebuild_share": settings.rebuild_share,
-    }
-
-
-def _limits(settings: Settings, others: IngestLimits) -> IngestLimits:
-    return replace(
-        others,
-        file_bytes_max=settings.file_bytes_max,
-        decompressed_bytes_max=settings.decompressed_bytes_max,
-        ratio_max=settings.decompression_ratio_max,
-        line_bytes_max=settings.line_bytes_max,
-        seconds_max=settings.file_seconds_max,
-        memory_bytes_max=settings.file_memory_bytes_max,
+        keep=Keep(settings.input_retention, settings.keep_runs),
+        collect_every=settings.collect_every,
+        scrub_seconds=settings.scrub_days * 86400,
+        dataflows_max=settings.dataflows_max,
+        refused=refused_places(settings),
+        seed_folders=tables_for(settings),
+        rebuild_share=settings.rebuild_share,
+        **given,
     )
 
 
 def engine_for(
     settings: Settings, *, faults: Faults = NO_FAULTS, limits: EngineLimits = DEFAULT_LIMITS
 ) -> Engine:
-    """Return the engine that the settings name; imports Spark only if needed.
-
-    Args:
-        settings: `engine`, `cache`, `whole_run_bytes_max`, `superstep_log_seconds`,
-            `loop_tasks_max`, and the settings that begin with `spark_` or `worker_`.
-    """
+    """Return the engine that the settings name; imports Spark only if needed."""
     cache = str(settings.cache)
     limits = replace(
         limits,
@@ -265,11 +245,7 @@ def engine_for(
 def run_feed_for(
     settings: Settings, *, controller: Controller, store: Store, leads: Callable[[], bool]
 ) -> RunFeed:
-    """Return the feed; without a receiver in the settings it has no exporter.
-
-    Raises:
-        TelemetryPackagesMissingError: A receiver is set, and its packages are not installed.
-    """
+    """Return the feed; without a receiver in the settings it has no exporter."""
 
     def describe(dataflow: str, stage: str) -> tuple[Dataflow, tuple[str, ...]]:
         members = controller.members(dataflow)

@@ -10,7 +10,6 @@ once, and has one thread (tests/controller/app/test_drained_inputs.py).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime
 
 import structlog
@@ -31,22 +30,10 @@ WaitsSince = Callable[[DataflowRecord, Dataflow], datetime | None]
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Drained:
-    """A dataflow whose folders are looked at; equal to another one of the same name."""
-
-    name: str
-    record: DataflowRecord = field(compare=False)
-    dataflow: Dataflow = field(compare=False)
-
-
 class DrainedInputs:
     """Looks at the drop folders of drained dataflows; safe to use from several threads.
 
-    Args:
-        waits_since: Returns since when a file waits; may hang.
-        seconds: How long all looks of a round together may take.
-        monotonic: Returns seconds of a clock that never goes back.
+    All looks of a round together take `seconds` at most, although `waits_since` may hang.
     """
 
     def __init__(
@@ -57,8 +44,9 @@ class DrainedInputs:
     ) -> None:
         self._seconds, self._monotonic = seconds, monotonic
         self._last: dict[str, datetime | None] = {}
-        self._looks: TimedLooks[_Drained, datetime | None] = TimedLooks(
-            lambda one: waits_since(one.record, one.dataflow)
+        self._drained: dict[str, tuple[DataflowRecord, Dataflow]] = {}
+        self._looks: TimedLooks[str, datetime | None] = TimedLooks(
+            lambda name: waits_since(*self._drained[name])
         )
 
     def round(self) -> WaitsSince:
@@ -73,8 +61,8 @@ class DrainedInputs:
             nonlocal left
             begun = self._monotonic()
             try:
-                drained = _Drained(record.name, record, dataflow)
-                self._last[record.name] = self._looks(drained, max(left, _LEAST_SECONDS))
+                self._drained[record.name] = record, dataflow
+                self._last[record.name] = self._looks(record.name, max(left, _LEAST_SECONDS))
             except TimeoutError:
                 _log.warning("alerts.drop_folder_is_late", dataflow=record.name)
             except Exception:  # of any kind: other alerts do not depend on this one

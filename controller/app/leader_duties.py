@@ -40,13 +40,7 @@ from apscheduler.executors.base import MaxInstancesReachedError
 from apscheduler.executors.pool import ThreadPoolExecutor as JobThreads
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from cbp.errors import (
-    CbpError,
-    LeaseLostError,
-    LogConflictError,
-    NotFoundError,
-    OperatingError,
-)
+from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError, OperatingError
 from cbp.model.schedule.backoff import Backoff
 from cbp.model.schedule.idle_until import next_in_turn
 from cbp.model.schedule.parallel_runs import ActiveRun, Places
@@ -166,8 +160,7 @@ class LeaderDuties:
     def watch(self) -> None:
         """Bring the next listing forward at each hint of the file system, until a stop.
 
-        A watch that fails is restarted. Hints are lost meanwhile, so a listing follows each
-        failure.
+        Hints are lost while a watch that failed is restarted, so a listing follows.
         """
         failures, logged = 0, ""
         while not self._stopped.is_set():
@@ -452,8 +445,7 @@ class Rounds:
     def ask(self, dataflows: Iterable[str]) -> None:
         """Queue work for these dataflows, after waiting ones; returns at once.
 
-        A dataflow whose work is running is queued once more, since something may have arrived
-        meanwhile.
+        One whose work is running is queued, too: something may have arrived meanwhile.
         """
         with self._changed:
             if self._stopping:

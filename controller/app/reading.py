@@ -8,7 +8,6 @@ or a session is noted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 from cbp.clock import MACHINE
 from cbp.engine.direct import LocalEngine
@@ -18,12 +17,11 @@ from cbp.model.schedule.lease import Role, Standing
 from controller.access.access import Access
 from controller.api import create_api
 from controller.api.requests.present_state import Answers, Part, ToldState
-from controller.app.construction import bounds_for, drop_folder_for
+from controller.app.construction import drop_folder_for, environment_for
 from controller.clock import SteadyClock
-from controller.loop import Controller, Environment, Fence, Parts
+from controller.loop import Controller, Fence, Parts
 from controller.loop.leadership.lease_keeper import boot_seconds
 from controller.loop.runs.threads import Threads
-from controller.registry import Registry, TranslatorFiles
 from controller.settings import Settings
 from controller.store.base import open_beside
 
@@ -49,22 +47,17 @@ class ReadingService:
             on_close=lambda _dataflow, _source, _key: None,
             faults=faults,
         )
-        environment = Environment(
+        environment = environment_for(
+            settings,
             store=store,
             # Tables are read alike by every engine, and Spark takes seconds to start.
             engine=LocalEngine(cache=str(settings.cache), faults=faults),
-            registry=Registry(
-                settings.allowed_packages, files=TranslatorFiles(settings.translators)
-            ),
             files=files,
             clock=clock,
             arrivals=drop_folder,
             executor=Threads("run"),
             framers=Threads("frame"),
-            answerers=Threads("answer"),
-            removers=Threads("remove"),
             faults=faults,
-            **bounds_for(settings),
         )
         self.access = Access(settings, store)
         self.api = create_api(
@@ -75,7 +68,6 @@ class ReadingService:
             access=self.access,
             present=lambda: ToldState(answers),
             standing=lambda: Standing(Role.FOLLOWS, 0, ""),
-            allowed_hosts=[urlsplit(settings.advertise_url).hostname or ""],
         )
         store.ping()
 

@@ -34,9 +34,9 @@ from cbp.model.schedule.lease import Role
 from controller.access.access import Access
 from controller.app.construction import (
     alert_watch_for,
-    bounds_for,
     drop_folder_for,
     engine_for,
+    environment_for,
     run_feed_for,
     sinks_for,
 )
@@ -44,19 +44,10 @@ from controller.app.leader_duties import LeaderDuties
 from controller.clock import SteadyClock
 from controller.ingest.errors import NewColumnsError
 from controller.ingest.reader.reader_pool import ReaderPool
-from controller.loop import (
-    DEFAULT_LOOP_LIMITS,
-    Controller,
-    Environment,
-    Fence,
-    LeaseKeeper,
-    LoopLimits,
-    Parts,
-)
+from controller.loop import DEFAULT_LOOP_LIMITS, Controller, Fence, LeaseKeeper, LoopLimits, Parts
 from controller.loop.leadership.lease_keeper import boot_seconds
 from controller.loop.records.dataflow_folder import warn_of_other_places
 from controller.loop.runs.threads import Threads
-from controller.registry import Registry, TranslatorFiles
 from controller.settings import Settings
 from controller.store.access import AuditRecord
 from controller.store.base import open_store
@@ -99,8 +90,8 @@ class Service:
             store=self.store,
             address=settings.advertise_url,
             seconds=settings.lease_seconds,
-            on_change=self._wake,
-            on_retire=self._stop_leading,
+            on_change=lambda: self.controller.wake(),
+            on_retire=lambda reason: self.controller.stop_leading(reason),
             clock=seconds,
         )
         faults = Fence(faults, self.leadership.check)
@@ -116,27 +107,22 @@ class Service:
             files=files,
             clock=self.clock,
             readers=self._readers,
-            on_accept=self._wake,
+            on_accept=lambda: self.controller.wake(),
             on_close=self._close,
             require_followed=self._require_followed,
             faults=faults,
         )
-        environment = Environment(
+        environment = environment_for(
+            settings,
             store=self.store,
             engine=self._engine,
-            registry=Registry(
-                settings.allowed_packages, files=TranslatorFiles(settings.translators)
-            ),
             files=files,
             clock=self.clock,
             arrivals=self.drop_folder,
             executor=self._threads,
             framers=self._framers,
-            answerers=Threads("answer"),
-            removers=Threads("remove"),
             faults=faults,
             limits=limits,
-            **bounds_for(settings),
         )
         self.parts = Parts(environment)
         self.controller = Controller(self.parts)
@@ -156,6 +142,9 @@ class Service:
             stopped=self._stop,
             on_columns=self._note_columns,
         )
+        # One pass over everything, in the calling thread; for tests that step by hand.
+        self.scan, self.fetch = self._duties.scan, self._duties.fetch
+        self.clean, self.publish = self._duties.clean, self._duties.publish
         self.alerts = alert_watch_for(
             settings,
             controller=self.controller,
@@ -261,7 +250,7 @@ class Service:
         # Do not wait for threads: one that was given up may never end.
         self._threads.shutdown(wait=False, cancel_futures=True)
         for name, release in (
-            ("readers", self._close_readers),
+            ("readers", self._readers.close if self._readers is not None else lambda: None),
             ("lease", self._give_up_lease),
             ("engine", self._engine.close),
             ("store", self.store.close),
@@ -272,10 +261,6 @@ class Service:
 
     def _seconds_left(self) -> float:
         return max(0.0, self._stop_by - self._seconds())
-
-    def _close_readers(self) -> None:
-        if self._readers is not None:
-            self._readers.close()
 
     def _end_duties_in_time(self) -> None:
         # A recovery may hold the lock: it ends by itself, and starts nothing after a stop.
@@ -340,27 +325,6 @@ class Service:
             # A tick of a follower starts nothing, and says why.
             return role is not Role.UNSURE
 
-    # drop folders
-
-    def scan(self) -> None:
-        """List every drop folder once, in this thread; for tests that step by hand."""
-        self._duties.scan()
-
-    def fetch(self) -> None:
-        """Fetch objects of buckets once, in this thread; for tests that step by hand."""
-        self._duties.fetch()
-
-    def clean(self) -> None:
-        """Clean every drop folder once, in this thread; for tests that step by hand."""
-        self._duties.clean()
-
-    def publish(self) -> None:
-        """Make one pass over every sink, in this thread; for tests that step by hand."""
-        self._duties.publish()
-
-    def _wake(self) -> None:
-        self.controller.wake()
-
     def _note_columns(self, dataflow: str, added: NewColumnsError, version: int) -> None:
         """Log columns that were added to a schema automatically in the audit log."""
         columns = ", ".join(added.columns)
@@ -376,9 +340,6 @@ class Service:
             reason=f"{added.file[:200]} has the new columns {columns} (unknown: add)"[:1_000],
         )
         self.access.audit.record(entry)
-
-    def _stop_leading(self, reason: str) -> None:
-        self.controller.stop_leading(reason)
 
     def _require_followed(self, dataflow: str, source: str, /, *, rebuild: bool) -> None:
         self.controller.retained.check(dataflow, source, rebuild=rebuild)

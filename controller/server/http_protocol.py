@@ -1,10 +1,9 @@
 """HTTP protocol of `cbp serve`: uvicorn's, with limits on connections and on the time for a head.
 
-A client that sends half of a request head and then nothing would hold a connection forever.
-Enough such clients, without any token, would use up all file descriptors of this process, and the
-service could no longer open a file. So a head has a time limit. If there are too many connections,
-the one that has waited longest for a head is closed. So complete requests are served, however many
-clients send halves. Only if all connections are being served, a new one is answered with 503.
+Clients that send half of a request head and then nothing would use up all file descriptors of this
+process, without any token, and it could no longer open a file. So a head has a time limit. If there
+are too many connections, the one that has waited longest for a head is closed; only if all are
+being served, a new one is answered with 503.
 """
 
 from __future__ import annotations
@@ -59,9 +58,7 @@ class ConnectionLimits:
     """Limits of the connections of one port.
 
     Attributes:
-        head_seconds: How long the head of a request may take.
-        connections_max: Number of connections; `None` derives it from the process's limit of
-            open files.
+        connections_max: `None` derives it from the process's limit of open files.
     """
 
     head_seconds: float = 10.0

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -50,12 +51,12 @@ def run_server(
         sign_in_code: Signs a browser in once, as the admin; `""` if there is none.
         announce: Called with the service's translators once its database is open, so that the
             address is not printed if that fails.
-
-    Raises `DefinitionError`, `OperatingError`.
     """
     os.umask(int(settings.umask, 8))
     sys.setswitchinterval(SWITCH_SECONDS)
-    tls = _tls_of(settings)
+    tls = None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        tls = TlsFiles(settings.tls_cert, settings.tls_key)
     app = create_app(settings, sign_in_code)
     announce(app.state.registry)
     configuration = uvicorn.Config(
@@ -87,7 +88,7 @@ def run_server(
 
     server.handle_exit = stop  # type: ignore[method-assign, assignment]
     # In the end the server passes the signal on to the previous handler.
-    signal.signal(signal.SIGTERM, _end_well)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     ended = threading.Event()
     if tls is not None:
         tls.watch(ended)
@@ -96,18 +97,8 @@ def run_server(
     return bool(server.started)
 
 
-def _tls_of(settings: Settings) -> TlsFiles | None:
-    if settings.tls_cert is None or settings.tls_key is None:
-        return None
-    return TlsFiles(settings.tls_cert, settings.tls_key)
-
-
 class _Server(uvicorn.Server):
-    """A server that passes its connections to readers, if there are any.
-
-    Args:
-        readers: The readers; `None` if there are none.
-    """
+    """A server that passes its connections to readers, if there are any."""
 
     def __init__(self, config: uvicorn.Config, readers: ReaderSupervisor | None) -> None:
         super().__init__(config)
@@ -122,21 +113,16 @@ class _Server(uvicorn.Server):
         gc.freeze()
         await super().startup(sockets)
         if self._readers is not None and self.started:
-            self._readers.start(self._adopt)
+            self._readers.start(partial(adopt, self._protocol_that_stays))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._readers is not None:
             await self._readers.stop()
         await super().shutdown(sockets)
 
-    async def _adopt(self, connection: socket.socket, read: bytes) -> None:
-        await adopt(self._protocol_that_stays, connection, read)
-
     def _protocol_that_stays(self) -> ServiceProtocol:
         made: ServiceProtocol = self.config.http_protocol_class(  # type: ignore[assignment, call-arg]
-            config=self.config,
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         made.stays = True
         return made
@@ -156,7 +142,7 @@ def _readers(settings: Settings, app: FastAPI) -> ReaderSupervisor | None:
         settings,
         count=count,
         changes=descriptor,
-        counts=parts.metrics.requests,
+        counts=parts.requests,
         describe=lambda part: state.describe(
             part, lambda: [record.name for record in store.dataflows()]
         ),
@@ -173,7 +159,3 @@ def watchdog(seconds: float) -> None:
     timer = threading.Timer(seconds, force)
     timer.daemon = True
     timer.start()
-
-
-def _end_well(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(0)

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
+from typing import NoReturn
 
 import httpx
 
@@ -60,19 +60,12 @@ def free_port() -> int:
 
 
 def settings_of(
-    root: Path,
-    *,
-    port: int,
-    engine: str,
-    settle_seconds: float = 0,
-    readers: int | None = None,
+    root: Path, *, port: int, engine: str, settle_seconds: float = 0, readers: int | None = None
 ) -> Settings:
     """Return the settings of a service that keeps all its files below `root`.
 
-    Args:
-        settle_seconds: By default files count as complete at once, since the command that
-            starts the service only links complete files into the folder.
-        readers: Processes that answer reads; `None` lets the service decide.
+    By default files count as complete at once, since the command that starts the service only
+    links complete files into the folder.
     """
     return load_settings(
         root=root,
@@ -95,12 +88,7 @@ def settings_of(
 
 
 class ServiceProcess:
-    """One service process: start it, wait until it is ready, stop it.
-
-    Args:
-        outlives: Whether the child may continue when this process is killed.
-        command: Another command to run, for tests.
-    """
+    """One service process, which may outlive this one: started, waited for, and stopped."""
 
     def __init__(
         self,
@@ -138,8 +126,7 @@ class ServiceProcess:
             if self.is_ready():
                 return
             clock.wait(POLL_SECONDS)
-        silent = f"did not answer at {self.settings.url} within {seconds_max:.0f} s"
-        raise self._failed(silent)
+        self._fail(f"did not answer at {self.settings.url} within {seconds_max:.0f} s")
 
     def is_ready(self) -> bool:
         """Return whether the service answers that it is ready; does not wait for the port."""
@@ -152,8 +139,7 @@ class ServiceProcess:
         """Raise `ServiceFailedError` if the process ended."""
         status = self._child.poll()
         if status is not None:
-            ended = f"ended with status {status}"
-            raise self._failed(ended)
+            self._fail(f"ended with status {status}")
 
     def stop(self, seconds_max: float = STOP_SECONDS) -> None:
         """Send SIGTERM, wait, kill the rest; idempotent. Ctrl-C cuts the wait short."""
@@ -179,8 +165,8 @@ class ServiceProcess:
             return [line.rstrip()[:2000] for line in deque(lines, LOG_LINES)]
         return []
 
-    def _failed(self, what: str) -> ServiceFailedError:
-        return ServiceFailedError(what, log=str(self.log), last_lines=self.last_lines())
+    def _fail(self, what: str) -> NoReturn:
+        raise ServiceFailedError(what, log=str(self.log), last_lines=self.last_lines())
 
 
 def _environment(settings: Settings) -> dict[str, str]:
@@ -189,16 +175,14 @@ def _environment(settings: Settings) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith("CBP_") or name.startswith(_INHERITED)
     }
-    chosen = MappingProxyType(
-        {
-            "CBP_ROOT": str(settings.root),
-            "CBP_HOST": settings.host,
-            "CBP_PORT": str(settings.port),
-            "CBP_ENGINE": settings.engine,
-            "CBP_SETTLE_SECONDS": str(settings.settle_seconds),
-            "PYTHONUNBUFFERED": "1",
-        }
-    )
+    chosen = {
+        "CBP_ROOT": str(settings.root),
+        "CBP_HOST": settings.host,
+        "CBP_PORT": str(settings.port),
+        "CBP_ENGINE": settings.engine,
+        "CBP_SETTLE_SECONDS": str(settings.settle_seconds),
+        "PYTHONUNBUFFERED": "1",
+    }
     readers = {} if settings.readers is None else {"CBP_READERS": str(settings.readers)}
     return {**inherited, **chosen, **readers}
 
@@ -217,7 +201,5 @@ class ServiceFailedError(OperatingError):
     def __init__(self, what: str, *, log: str, last_lines: Sequence[str]) -> None:
         shown = "\n".join(last_lines) or "(the log is empty)"
         super().__init__(
-            f"the service {what}; the end of {log}:\n{shown}",
-            log=log,
-            last_lines=list(last_lines),
+            f"the service {what}; the end of {log}:\n{shown}", log=log, last_lines=list(last_lines)
         )

@@ -33,11 +33,7 @@ _State = tuple[tuple[int, int, int], ...]
 
 
 class TlsFiles:
-    """A certificate chain and its key, as PEM.
-
-    Args:
-        certificate: The service's certificate, then the intermediate certificates.
-        key: Its private key, without a password.
+    """A certificate chain, the service's own first, and its key without a password, as PEM.
 
     Attributes:
         context: The context of the server; each connection gets the newest certificate.

@@ -101,7 +101,7 @@ def service(
     handlers, level = list(root.handlers), root.level
     configure_logging(settings)
     monkeypatch.setattr(logging, "raiseExceptions", False)  # pytest's own handlers are closed
-    monkeypatch.setattr("controller.app.service.Registry", lambda *_, **__: registry(Fails))
+    monkeypatch.setattr("controller.app.construction.Registry", lambda *_, **__: registry(Fails))
     made = Service(settings)
     made.leadership.begin()
     made.controller.lead(made.leadership.epoch)

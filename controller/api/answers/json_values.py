@@ -21,7 +21,7 @@ def json_value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, str):
-        return _text(value)
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(bytes(value)).decode("ascii")
     if isinstance(value, Mapping):
@@ -39,12 +39,7 @@ def _special_float(value: float) -> str:
     return "Infinity" if value > 0 else "-Infinity"
 
 
-def _text(value: str) -> str:
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def _name(key: Any) -> str:
-    """Return a map's key as the name of a JSON member."""
     plain = json_value(key)
     if isinstance(plain, bool):
         return "true" if plain else "false"

@@ -145,10 +145,8 @@ def answer(error: CbpError, *, method: str, path: str) -> JSONResponse:
     path = mask_tokens(path)
     status, document, headers = problem(error, path)
     fields = {"error_code": error.code, "status": status, "method": method, "path": path}
-    if error.code == EngineStartingError.code:
-        _log.debug(
-            "request refused", **fields
-        )  # a client that waits for the start asks every second
+    if error.code == EngineStartingError.code:  # a client that waits for it asks every second
+        _log.debug("request refused", **fields)
     elif error.code in _REFUSALS:
         _log.warning("request refused", **fields)
     elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -178,7 +176,11 @@ async def _on_invalid_request(request: Request, error: Exception) -> JSONRespons
     assert isinstance(error, RequestValidationError)
     # Values are not repeated: one of them may be a misplaced secret.
     mistakes = [
-        {"code": str(line["type"]), "where": _place(line["loc"]), "message": str(line["msg"])}
+        {
+            "code": str(line["type"]),
+            "where": ".".join(map(str, line["loc"])),
+            "message": line["msg"],
+        }
         for line in error.errors()
     ]
     return await _on_cbp_error(request, RequestInvalidError(mistakes))
@@ -200,7 +202,3 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
         message = f"there is no resource at {path}; /api/v1/openapi.json lists all"
         return await _on_cbp_error(request, _RouteError(message))
     return await _on_cbp_error(request, RequestError(str(error.detail)))
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, location))

@@ -21,11 +21,7 @@ TRUNCATED_HEADER = "X-CBP-Truncated"
 
 
 def csv_text(columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> str:
-    """Return records as CSV with a header.
-
-    Args:
-        records: JSON values by column; a column that is left out is null.
-    """
+    """Return records, JSON values by column, as CSV with a header; a column left out is null."""
     return csv_of_rows(columns, ([record.get(name) for name in columns] for record in records))
 
 
@@ -65,12 +61,7 @@ _MEDIA_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
 def file_page(content: str, filename: str, cursor: str | None) -> Response:
-    """Return a page as an attachment.
-
-    Args:
-        filename: Its name, which ends with its format: `csv` or `json`.
-        cursor: Cursor of the next page; `None` if no page follows.
-    """
+    """Return a page as an attachment, whose name ends with its format: `csv` or `json`."""
     headers = {
         "Content-Disposition": f'attachment; filename="{filename}"',
         "X-Content-Type-Options": "nosniff",

@@ -1,7 +1,4 @@
-"""Errors of requests: invalid, too late, or addressed to another instance.
-
-`problems.py` says with which status each is answered.
-"""
+"""Errors of requests: invalid, too late, or addressed to another instance."""
 
 from __future__ import annotations
 
@@ -190,9 +187,7 @@ class RunEndedError(RequestError):
 
     def __init__(self, run: str, status: str) -> None:
         super().__init__(
-            f"run {run} had already finished, with status {status}",
-            run=run,
-            status=status,
+            f"run {run} had already finished, with status {status}", run=run, status=status
         )
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cbp.model.plan.spark_or_worker import Lane
 from cbp.model.schedule.priority import Priority
+from controller.api.answers.problems import problem
 
 PAGE_SIZE_MAX = 500
 
@@ -28,12 +29,16 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True)
 
     @classmethod
-    def of(cls, value: object = None, **more: Any) -> Self:
-        """Return the answer for a value: its attributes by their names, and `more`.
+    def of(cls, *values: object, **more: Any) -> Self:
+        """Return the answer for values: attributes by their names, of the first that has it.
 
-        Nested values are converted in the same way, by the model of their field.
+        `more` are fields with other values. Nested values are converted in the same way, by the
+        model of their field.
         """
-        taken = {name: getattr(value, name) for name in cls.model_fields if name not in more}
+        taken = {}
+        for name in cls.model_fields.keys() - more.keys():
+            holder = next((one for one in values if hasattr(one, name)), None)
+            taken[name] = getattr(holder, name)
         return cls.model_validate(taken | more)
 
 
@@ -66,6 +71,33 @@ class Problem(BaseModel):
     details: dict[str, Any]
 
 
+JobStatus = Literal["running", "done", "failed"]
+"""How an amendment's job is."""
+
+
+class JobOut(Model):
+    """A job that is under way, or has ended."""
+
+    id: str
+    dataflow: str
+    ended: bool
+    step: str = Field(description="The current step of the job.")
+    done: int
+    total: int = Field(description="Number of units in all; 0 if unknown.")
+    unit: str = Field(description="What `done` and `total` count, such as `runs`.")
+    began_at: datetime
+    seconds: float
+    error: Problem | None = Field(
+        description="Why the job failed, in the same form as the answer to a refused request."
+    )
+
+    @classmethod
+    def at(cls, path: str, job: Any, **more: Any) -> Self:
+        """Return the answer for a job at a path: its attributes by their names, and `more`."""
+        error = None if job.error is None else Problem.model_validate(problem(job.error, path)[1])
+        return cls.of(job, error=error, **more)
+
+
 class QueueOut(Model):
     """The increments that wait at one input of a stage."""
 
@@ -82,10 +114,8 @@ class QueueOut(Model):
         "never held back."
     )
     share: float = Field(
-        description=(
-            "How full the queue is, relative to its nearest limit; from 1 on, the stage that "
-            "writes the flow starts no runs."
-        )
+        description="How full the queue is, relative to its nearest limit; from 1 on, the stage "
+        "that writes the flow starts no runs."
     )
     unread_records: int = Field(description="Records of the unread increments.")
 
@@ -164,10 +194,8 @@ class StageOut(Model):
     translator: str
     buckets: int | None
     state: StageState = Field(
-        description=(
-            "`set_aside`: the stage works, but has set aside records on which its code failed; an "
-            "operator must decide about them."
-        )
+        description="`set_aside`: the stage works, but has set aside records on which its code "
+        "failed; an operator must decide about them."
     )
     set_aside: int = Field(
         description="Number of records that are set aside until an operator gives them back."
@@ -404,10 +432,8 @@ class PhaseOut(Model):
         description="Start of the phase, in seconds since the start of the run."
     )
     end_seconds: float | None = Field(
-        description=(
-            "End of the phase, in seconds since the start of the run; `null` while the phase is "
-            "under way."
-        )
+        description="End of the phase, in seconds since the start of the run; `null` while the "
+        "phase is under way."
     )
 
 

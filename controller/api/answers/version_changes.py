@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -135,11 +135,7 @@ def change_out(
     beside: bool = False,
     rebuild: str = "",
 ) -> ChangeOut:
-    """Return a change as the API shows it.
-
-    Args:
-        places: Positions of the values in the text of the new document.
-    """
+    """Return a change as the API shows it; `places` are those in the new document's text."""
     refused = (*changed.plan.refused, *changed.succession.refused)
     if beside:
         stages = {n: replace(one, emptied=()) for n, one in changed.plan.stages.items()}
@@ -153,7 +149,7 @@ def change_out(
         name=changed.dataflow,
         sources=[NodeOut(**node.to_json()) for node in changed.plan.sources.values()],
         stages=[NodeOut(**node.to_json()) for node in changed.plan.stages.values()],
-        queues=[QueueChangeOut(**_queue(queue)) for queue in changed.succession.queues],
+        queues=[_queue(queue) for queue in changed.succession.queues],
         meanwhile=[
             *([_BESIDE] if beside else _meanwhile(changed)),
             *changed.sinks,
@@ -188,7 +184,6 @@ def _meanwhile(changed: Changed) -> Iterator[str]:
 
 
 def _others(older: Sequence[str]) -> Iterator[str]:
-    """Yield what becomes of dataflows whose files have changed, too."""
     if older:
         one = len(older) == 1
         run = "runs" if one else "run"
@@ -204,14 +199,13 @@ def _refusal(mistake: Mistake, places: TextPositions) -> RefusalOut:
     return RefusalOut.of(mistake, line=line, column=column)
 
 
-def _queue(queue: Queueing) -> dict[str, Any]:
-    return {
-        "stage": queue.stage,
-        "input": queue.input,
-        "dropped_increments": len(queue.dropped),
-        "dropped_records": sum(i.records for i in queue.dropped),
-        "queued_increments": len(queue.queued),
-        "queued_records": sum(i.records for i in queue.queued),
-        "queued_bytes": sum(i.bytes for i in queue.queued),
-        "skipped_increments": queue.skipped,
-    }
+def _queue(queue: Queueing) -> QueueChangeOut:
+    return QueueChangeOut.of(
+        queue,
+        dropped_increments=len(queue.dropped),
+        dropped_records=sum(i.records for i in queue.dropped),
+        queued_increments=len(queue.queued),
+        queued_records=sum(i.records for i in queue.queued),
+        queued_bytes=sum(i.bytes for i in queue.queued),
+        skipped_increments=queue.skipped,
+    )

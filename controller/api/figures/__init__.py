@@ -1,1 +1,4 @@
-"""Figures of dataflows that several routes show: state, queues, waits, degraded parts."""
+"""Figures of dataflows that several routes show: state, queues, waits, degraded parts.
+
+They are for people: no decision depends on them.
+"""

@@ -9,7 +9,7 @@ Absent on purpose: queues and tables. `overview` has the figures of one dataflow
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from cbp.errors import CbpError
 from cbp.errors.counts import format_times
@@ -38,7 +38,8 @@ def degraded_now(
     for name in (record.name for record in records):
         mine = stages[name]
         if isinstance(mine, Exception):
-            degraded.append(_unreadable(name, mine))
+            unreadable = DegradedOut(dataflow=name, state="broken", reason=reason_of(mine))
+            degraded.append(unreadable)
             continue
         outside = [trouble.words for trouble in controller.troubles(name)]
         outside += [*drop_folder.troubled(name), *sinks[name]]
@@ -74,9 +75,9 @@ def _stages_by_dataflow(
     return stages
 
 
-def _unreadable(name: str, error: Exception) -> DegradedOut:
-    reason = error.message if isinstance(error, CbpError) else f"{type(error).__name__}: {error}"
-    return DegradedOut(dataflow=name, state="broken", reason=reason)
+def reason_of(error: Exception) -> str:
+    """Return why a dataflow cannot be read."""
+    return error.message if isinstance(error, CbpError) else f"{type(error).__name__}: {error}"
 
 
 def _degraded(
@@ -105,11 +106,7 @@ def stage_state(
     is_paused: bool = False,
     set_aside: int = 0,
 ) -> StageState:
-    """Return the state of a stage, as every answer shows it.
-
-    Args:
-        wait: Why it did not start when it was last looked at.
-    """
+    """Return the state of a stage, as every answer shows it; `wait`: why it did not start."""
     if wait is not None and wait.kind == "retry":
         return "retrying"  # also while a run's result is being completed
     if is_running:
@@ -121,6 +118,13 @@ def stage_state(
     if stage.failures:
         return "retrying"
     return "set_aside" if set_aside else "waiting"
+
+
+def stage_error(stage: StageRecord, wait: Wait | None) -> Mapping[str, Any] | None:
+    """Return the error that stopped a stage, or for which it waits."""
+    if wait is not None and wait.error is not None:
+        return wait.error.as_dict()
+    return stage.error
 
 
 def _words(stage: StageRecord, wait: Wait | None) -> str:

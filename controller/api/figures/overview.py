@@ -2,16 +2,16 @@
 
 The figures are read from the store when they are asked for. Summaries are rebuilt only for
 dataflows that have changed (`controller.api.requests.shared_answers`). The parts are read one after
-the other, so a run that commits in between may show in only some of them. The figures are for
-people; no decision depends on them.
+the other, so a run that commits in between may show in only some of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import structlog
 from fastapi import Depends
@@ -26,7 +26,6 @@ from cbp.model.flow.connector import Connector
 from cbp.model.flow.retention import NO_WISH, FlowRetention, RetentionWish
 from cbp.model.instants import instant_of
 from cbp.model.run.intention import RunStatus
-from cbp.model.schedule.waiting import Wait
 from controller.api.answers.schemas import (
     DataflowDetail,
     DataflowState,
@@ -41,22 +40,13 @@ from controller.api.answers.schemas import (
     StageState,
     StateOut,
 )
-from controller.api.figures.degraded import sink_troubles, stage_state
+from controller.api.figures.degraded import reason_of, sink_troubles, stage_error, stage_state
 from controller.api.figures.recent_runs import RUNS_SHOWN, failing_stages, recent_runs
 from controller.api.figures.rejected import rejected_by_source
 from controller.api.requests.present_state import PresentState
 from controller.api.requests.shared_answers import KeptSummaries, KeptSummary
-from controller.api.routing.dependencies import (
-    ControllerDep,
-    KeptSummariesDep,
-    Now,
-    NowDep,
-    PresentStateDep,
-    SettingsDep,
-    StoreDep,
-)
+from controller.api.routing.dependencies import Now, PartsDep, PresentStateDep
 from controller.loop.controller import Controller
-from controller.loop.reading.rebuild_backlog import Rebuild
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 _log = structlog.get_logger(__name__)
@@ -82,7 +72,6 @@ class Overview:
     """Collects the figures of dataflows.
 
     Attributes:
-        present: Returns why stages wait, and other failures.
         input_retention: How long inputs are kept for sources without a declared retention.
     """
 
@@ -183,6 +172,7 @@ class Overview:
     def _summary(
         self, record: DataflowRecord, stages: list[StageOut], read: _Read
     ) -> DataflowSummary:
+        sources = _object(record.document.get("sources"))
         queues = [queue for stage in stages for queue in stage.queues]
         lags = [stage.lag_seconds for stage in stages if stage.lag_seconds is not None]
         successes = [stage.last_success_at for stage in stages if stage.last_success_at is not None]
@@ -202,10 +192,8 @@ class Overview:
             failing=failing_stages(self.store, record.name, read.stages),
             troubles=troubles,
             recent=recent_runs(read.runs),
-            quarantined=dict(
-                self.store.quarantined_of(record.name, _object(record.document.get("sources")))
-            ),
-            rejected=rejected_by_source(record, _object(record.document.get("sources"))),
+            quarantined=dict(self.store.quarantined_of(record.name, sources)),
+            rejected=rejected_by_source(record, sources),
             set_aside=self.controller.set_aside_counts.of(record),
             **_problem(state, stages, troubles, is_paused=record.is_paused),
         )
@@ -225,12 +213,15 @@ class Overview:
         rebuilds = self._rebuilds(record.name, connectors)
 
         def declared(stage: str) -> dict[str, Any]:
-            files = self._newer_files(record, stage, dataflow)
-            more = {"newer_files": files, "rebuilding": rebuilds.get(stage)}
+            files: Iterable[str] = ()
+            if dataflow is not None and stage in dataflow.stages:
+                files = self.controller.registry.newer_files(dataflow, stage)
+            more = {"newer_files": list(files), "rebuilding": rebuilds.get(stage)}
             return _declared(record, stage, dataflow, cycles) | more
 
         stages_out = []
         for stage in read.stages:
+            wait = waits.get(stage.stage)
             queues = self._queues(record, stage.stage, connectors.get(stage.stage, {}), dataflow)
             oldest = min((q.oldest_at for q in queues if q.oldest_at is not None), default=None)
             leader = StageOut.of(
@@ -239,15 +230,15 @@ class Overview:
                 runs_with=stage.stage,
                 state=stage_state(
                     stage,
-                    waits.get(stage.stage),
+                    wait,
                     is_running=stage.stage in running,
                     is_paused=record.is_paused,
                     set_aside=set_aside.get(stage.stage, 0),
                 ),
                 set_aside=set_aside.get(stage.stage, 0),
                 paused_itself=stage.is_paused,
-                waiting=stage.paused_because or _words(waits.get(stage.stage)),
-                error=_error(stage, waits.get(stage.stage)),
+                waiting=stage.paused_because or ("" if wait is None else wait.words),
+                error=stage_error(stage, wait),
                 lag_seconds=None if oldest is None else max(0.0, (now - oldest).total_seconds()),
                 last_success_at=self._last_success(record.name, stage.stage, read.runs),
                 queues=queues,
@@ -268,14 +259,14 @@ class Overview:
             raise
         except CbpError:  # it does not compile, which is shown beside
             return {}
-        return {stage: _rebuild_out(one) for stage, one in rebuilds.items()}
-
-    def _newer_files(
-        self, record: DataflowRecord, stage: str, dataflow: Dataflow | None
-    ) -> list[str]:
-        if dataflow is None or stage not in dataflow.stages:
-            return []
-        return list(self.controller.registry.newer_files(dataflow, stage))
+        return {
+            stage: RebuildOut.of(
+                one,
+                since=instant_of(one.since_ms),
+                as_it_was=None if one.as_it_was_ms is None else instant_of(one.as_it_was_ms),
+            )
+            for stage, one in rebuilds.items()
+        }
 
     def _queues(
         self,
@@ -298,11 +289,8 @@ class Overview:
         unread = connector.unread
         oldest_at = None
         if unread and connector.framing is None:  # a frame's number names no increment
-            try:
-                oldest = self.store.increment(name, unread[0].flow, unread[0].index)
-                oldest_at = oldest.created_at
-            except NotFoundError:  # consumed and collected since the queue was read
-                oldest_at = None
+            with suppress(NotFoundError):  # consumed and collected since the queue was read
+                oldest_at = self.store.increment(name, unread[0].flow, unread[0].index).created_at
         flow = flow or (queued[0].flow if queued else "")
         limit = _limit(dataflow, flow)
         return QueueOut(
@@ -328,21 +316,14 @@ class Overview:
         return runs.items[0].finished_at if runs.items else None
 
 
-async def _overview(
-    controller: ControllerDep,
-    store: StoreDep,
-    present: PresentStateDep,
-    settings: SettingsDep,
-    kept: KeptSummariesDep,
-    now: NowDep,
-) -> Overview:
+async def _overview(parts: PartsDep, present: PresentStateDep) -> Overview:
     return Overview(
-        controller=controller,
-        store=store,
+        controller=parts.controller,
+        store=parts.store,
         present=present,
-        input_retention=settings.input_retention,
-        kept=kept,
-        now=now,
+        input_retention=parts.settings.input_retention,
+        kept=parts.summaries,
+        now=parts.now,
     )
 
 
@@ -350,17 +331,14 @@ OverviewDep = Annotated[Overview, Depends(_overview)]
 
 
 def _broken(record: DataflowRecord, error: Exception) -> DataflowSummary:
-    """Return the known facts about a dataflow whose parts cannot be read."""
     _log.error("dataflow.unreadable", dataflow=record.name, exc_info=error)
-    cause = error.message if isinstance(error, CbpError) else f"{type(error).__name__}: {error}"
-    problem = (
-        f"the figures of this dataflow cannot be read: {cause}. See the log, and run `cbp doctor`"
-    )
+    cause = reason_of(error)
     return DataflowSummary.of(
         record,
         state="broken",
         stages=len(_object(_object(record.document).get("stages"))),
-        problem=problem,
+        problem=f"the figures of this dataflow cannot be read: {cause}. See the log, and run "
+        "`cbp doctor`",
         problem_code="unreadable",
         **dict.fromkeys(("queued_increments", "queued_records", "failures"), 0),
         **dict.fromkeys(("lag_seconds", "last_success_at")),
@@ -379,18 +357,15 @@ def _problem(
     """Return why a dataflow that runs, or a part of it, makes no progress; with a code."""
     if state == "ok" or is_paused:
         return {"problem": None, "problem_code": None}
-    reasons = [
-        f"{stage.name}: {stage.waiting or 'is retried now'}{_tries(stage)}"
-        for stage in stages
-        if (stage.state in ("retrying", "stopped", "paused") or stage.failures)
-        and stage.runs_with == stage.name
-    ]
+    reasons = []
+    for stage in stages:
+        stands = stage.state in ("retrying", "stopped", "paused") or stage.failures
+        if stands and stage.runs_with == stage.name:
+            failed = f" (failed {format_times(stage.failures, 'in a row')})"
+            tries = failed if stage.failures else ""
+            reasons.append(f"{stage.name}: {stage.waiting or 'is retried now'}{tries}")
     code = "stages" if reasons else "outside"
     return {"problem": "; ".join(dict.fromkeys([*troubles, *reasons])), "problem_code": code}
-
-
-def _tries(stage: StageOut) -> str:
-    return f" (failed {format_times(stage.failures, 'in a row')})" if stage.failures else ""
 
 
 def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> DataflowState:
@@ -403,10 +378,7 @@ def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> Dataf
 
 
 def members_of(controller: Controller, name: str) -> Mapping[str, tuple[str, ...]]:
-    """Return leader -> the stages that run together; empty if the dataflow does not compile.
-
-    Raises `NotFoundError`.
-    """
+    """Return leader -> the stages that run together; empty if the dataflow does not compile."""
     try:
         return controller.members(name)
     except NotFoundError:
@@ -415,21 +387,28 @@ def members_of(controller: Controller, name: str) -> Mapping[str, tuple[str, ...
         return {}
 
 
+def leader_of(controller: Controller, name: str, stage: str) -> str:
+    """Return the stage that leads the runs of this stage, as far as the dataflow compiles."""
+    members = members_of(controller, name)
+    return next((leader for leader, names in members.items() if stage in names), stage)
+
+
 def _declared(
     record: DataflowRecord,
     stage: str,
     dataflow: Dataflow | None,
     cycles: Mapping[str, tuple[str, ...]],
 ) -> dict[str, Any]:
-    """Return the known facts about a stage without reading its runs."""
     document = _node(record, stage)
     node = None if dataflow is None else dataflow.stages.get(stage)
     if node is None:
-        name = str(document.get("translator", ""))
-        unknown: dict[str, Any] = {"buckets": None, "runnable": "", "outputs": {}, "states": []}
-        unknown["inputs"] = {name: str(flow) for name, flow in document.get("inputs", {}).items()}
-        unknown |= {"keep": {}, "lookups": []}
-        return {"name": stage, "translator": name, "cycle": [], **unknown}
+        return {
+            "name": stage,
+            "translator": str(document.get("translator", "")),
+            "inputs": {name: str(flow) for name, flow in document.get("inputs", {}).items()},
+            **{"buckets": None, "runnable": "", "outputs": {}, "keep": {}},
+            **{"states": [], "lookups": [], "cycle": []},
+        }
     spec = node.translator
     return {
         "name": stage,
@@ -455,14 +434,13 @@ def _declared(
             for output, wish in node.keep.items()
         },
         "states": [
-            StateOut(
-                name=state.name,
+            StateOut.of(
+                state,
                 columns=str(state.schema),
                 key=str(spec.key_of(state)),
                 second_key=str(state.schema.select(state.second_key)),
                 kind="view" if state.changes else "state",
                 keeps=state.keep,
-                grouping=state.grouping,
             )
             for state in spec.states
         ],
@@ -470,23 +448,10 @@ def _declared(
 
 
 def _limit(dataflow: Dataflow | None, flow: str) -> FlowLimit | None:
-    """Return how much of a flow may wait at a reader.
-
-    `None` for a source, or if it is not known.
-    """
+    """Return how much of a flow may wait at a reader; `None` for a source, or if unknown."""
     writer, _, output = flow.partition(".")
     node = None if dataflow is None or not output else dataflow.stages.get(writer)
     return None if node is None else node.limits.get(output, DEFAULT_LIMIT)
-
-
-def _error(stage: StageRecord, wait: Wait | None) -> dict[str, Any] | None:
-    if wait is not None and wait.error is not None:
-        return wait.error.as_dict()
-    return None if stage.error is None else dict(stage.error)
-
-
-def _words(wait: Wait | None) -> str:
-    return "" if wait is None else wait.words
 
 
 def _sources(dataflow: Dataflow, service: FlowRetention) -> list[SourceOut]:
@@ -513,22 +478,10 @@ def _uncorrectable(source: SourceNode, dataflow: Dataflow) -> str:
     return "; ".join(f"{one.reader} cannot apply corrections: {one.why}" for one in found)
 
 
-def _rebuild_out(rebuild: Rebuild) -> RebuildOut:
-    return RebuildOut.of(
-        rebuild,
-        since=instant_of(rebuild.since_ms),
-        as_it_was=None if rebuild.as_it_was_ms is None else instant_of(rebuild.as_it_was_ms),
-    )
-
-
 def _keep_out(wish: RetentionWish, service: FlowRetention) -> KeepOut:
     retention = wish.over(service)
-    by: Literal["dataflow", "service"] = "service" if wish == NO_WISH else "dataflow"
-    return KeepOut(
-        hours=retention.seconds / 3600,
-        bytes=retention.bytes,
-        increments=retention.increments,
-        by=by,
+    return KeepOut.of(
+        retention, hours=retention.seconds / 3600, by="service" if wish == NO_WISH else "dataflow"
     )
 
 

@@ -11,10 +11,7 @@ from controller.store.base import RunRecord, StageRecord, Store
 
 RUNS_SHOWN = 24
 ROW_READ_MAX = 50
-"""Maximum number of attempts of a row of failures that are read.
-
-An older row is as old as the last of these.
-"""
+"""Attempts of a row of failures that are read; a longer row is as old as the last of these."""
 
 
 def recent_runs(runs: Sequence[RunRecord]) -> list[RecentRunOut]:
@@ -41,12 +38,11 @@ def failing_stages(store: Store, dataflow: str, stages: Iterable[StageRecord]) -
         last, first = first_of_row(runs)
         error = stage.error if last is None or last.error is None else last.error
         failing.append(
-            FailingOut(
-                stage=stage.stage,
+            FailingOut.of(
+                stage,
                 since=None if first is None else first.finished_at,
                 run=None if last is None else last.id,
                 tries=stage.failures,
-                retry_at=stage.retry_at,
                 error=None if error is None else dict(error),
             )
         )
@@ -56,8 +52,7 @@ def failing_stages(store: Store, dataflow: str, stages: Iterable[StageRecord]) -
 def first_of_row(runs: Sequence[RunRecord]) -> tuple[RunRecord | None, RunRecord | None]:
     """Return the last and the first attempt of the newest unbroken series of failures.
 
-    Args:
-        runs: The attempts of one epoch, newest first; attempts under way are ignored.
+    `runs` are the attempts of one epoch, newest first; attempts under way are ignored.
     """
     ended = (run for run in runs if run.finished_at is not None)
     row = list(takewhile(lambda run: run.status is RunStatus.FAILED, ended))

@@ -58,12 +58,7 @@ def rejected_by_source(record: DataflowRecord, sources: Iterable[str]) -> dict[s
 def rejected_by_claim(
     record: DataflowRecord, claims: Sequence[ClaimRecord], store: Store
 ) -> dict[str, int]:
-    """Return how many records of files were rejected, by the claim's id; 0 is left out.
-
-    Args:
-        record: The dataflow of all claims.
-        claims: The claims; only those that became an increment can have any.
-    """
+    """Return how many records of files of one dataflow were rejected, by claim; 0 is left out."""
     read = [
         (one.id, (one.source, one.index))
         for one in claims
@@ -78,7 +73,6 @@ def rejected_by_claim(
 def _in_files(
     record: DataflowRecord, key: tuple[str, int], origin: Mapping[str, object] | None
 ) -> Mapping[str, int]:
-    """Return how many records of an increment's files were rejected, by the claim's id."""
     (source, index), folder = key, local_path(record.folder)
     if origin is None:  # the store has forgotten it, so its table has it long since
         some = Path(folder, rejects_table(source), f"{index:020d}.parquet").exists()

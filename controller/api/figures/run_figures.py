@@ -1,7 +1,6 @@
 """Figures of runs: how long their input had waited, and the phases they went through.
 
-What a page of runs needs of the store is read for the whole page at once. The figures are for
-people; no decision depends on them.
+What a page of runs needs of the store is read for the whole page at once.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import PhaseOut, RunOut
 from controller.api.figures.overview import members_of
 from controller.api.requests.present_state import PresentState
-from controller.api.routing.dependencies import ControllerDep, PresentStateDep, StoreDep
+from controller.api.routing.dependencies import PartsDep, PresentStateDep
 from controller.loop.controller import Controller
 from controller.store.base import RunRecord, Store
 
@@ -100,10 +99,8 @@ def _oldest(run: RunRecord, node: StageNode | None) -> Iterator[_Key]:
             yield run.dataflow, node.wiring[name], min(indexes)
 
 
-async def _run_figures(
-    controller: ControllerDep, store: StoreDep, present: PresentStateDep
-) -> RunFigures:
-    return RunFigures(controller=controller, store=store, present=present)
+async def _run_figures(parts: PartsDep, present: PresentStateDep) -> RunFigures:
+    return RunFigures(controller=parts.controller, store=parts.store, present=present)
 
 
 RunFiguresDep = Annotated[RunFigures, Depends(_run_figures)]

@@ -1,22 +1,20 @@
 """Why stages wait: the reason of the last decision, and the present queue of each input.
 
-The decision may be older than the queues that are shown with it. The figures are for people; no
-decision depends on them.
+The decision may be older than the queues that are shown with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import Field
 
 from cbp.model.flow.connector import Connector
-from cbp.model.schedule.waiting import Wait
 from controller.api.answers.schemas import Model
+from controller.api.figures.degraded import stage_error
 from controller.loop.controller import Controller
-from controller.store.base import DataflowRecord, StageRecord, Store
+from controller.store.base import DataflowRecord, Store
 
 
 class FrameOut(Model):
@@ -68,10 +66,8 @@ class WaitOut(Model):
     )
     turns: int = Field(description="Epochs in a row without input from outside its cycle.")
     error: dict[str, Any] | None = Field(
-        description=(
-            "The error that stopped the stage, or one that says that its cycle does not drain; "
-            "with code and details."
-        )
+        description="The error that stopped the stage, or one that says that its cycle does not "
+        "drain; with code and details."
     )
     inputs: list[InputWaitOut]
 
@@ -94,27 +90,20 @@ def waits(controller: Controller, store: Store, record: DataflowRecord) -> Waits
             _input(connector, str(flows.get(name, f"{stage.stage}.{name}")))
             for name, connector in connectors.get(stage.stage, {}).items()
         ]
-        items.append(_stage(stage, reasons.get(stage.stage), inputs))
+        wait = reasons.get(stage.stage)
+        items.append(
+            WaitOut(
+                stage=stage.stage,
+                kind="" if wait is None else wait.kind,
+                words="" if wait is None else wait.words,
+                since=stage.waiting_since if wait is None else wait.since,
+                behind="" if wait is None else wait.behind,
+                turns=stage.turns,
+                error=stage_error(stage, wait),
+                inputs=inputs,
+            )
+        )
     return Waits(items=items)
-
-
-def _stage(stage: StageRecord, wait: Wait | None, inputs: list[InputWaitOut]) -> WaitOut:
-    return WaitOut(
-        stage=stage.stage,
-        kind="" if wait is None else wait.kind,
-        words="" if wait is None else wait.words,
-        since=stage.waiting_since if wait is None else wait.since,
-        behind="" if wait is None else wait.behind,
-        turns=stage.turns,
-        error=_error(stage, wait),
-        inputs=inputs,
-    )
-
-
-def _error(stage: StageRecord, wait: Wait | None) -> Mapping[str, Any] | None:
-    if wait is not None and wait.error is not None:
-        return wait.error.as_dict()
-    return stage.error
 
 
 def _input(connector: Connector, flow: str) -> InputWaitOut:

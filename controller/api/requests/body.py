@@ -5,7 +5,7 @@ upload is a stream: it is never held in memory, and the client is slowed down to
 disk.
 
 A dataflow document is the body of some of them: its media types, its text, its mistakes. Every
-mistake that is raised inside `parsed` gets the line and the column of the text
+mistake that is raised inside `DocumentBody.parsed` gets the line and the column of the text
 (tests/controller/api/routes/test_dataflows.py).
 """
 
@@ -44,10 +44,9 @@ READ_BYTES = 1 << 20
 async def receive_file(
     request: Request, limiter: anyio.CapacityLimiter, take: Callable[[BinaryIO], T]
 ) -> T:
-    """Return the result of a function for an upload's body.
+    """Return the result of a function for an upload's body; raises the errors of both.
 
-    The function is called in a thread for uploads, since slow clients would otherwise block
-    every route. Raises its errors, and those of reading the body (`BodyStream`).
+    It is called in a thread for uploads, since slow clients would otherwise block every route.
     """
     stream = BodyStream(request)
 
@@ -110,7 +109,6 @@ class Document:
     """A document as it was sent.
 
     Attributes:
-        values: JSON values.
         duplicates: Paths of names that occur twice in the text.
         text: The text in which lines and columns of mistakes are counted.
     """
@@ -121,27 +119,39 @@ class Document:
     content_type: str
 
 
-async def read_document_body(request: Request) -> bytes:
-    """Return the body of a request whose media type is JSON or YAML. Raises `MediaTypeError`."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+@dataclass(frozen=True, slots=True)
+class DocumentBody:
+    """The body of a request whose media type is JSON or YAML; empty if there was none."""
+
+    body: bytes
+    content_type: str
+
+    @contextmanager
+    def parsed(self) -> Iterator[Document]:
+        """Read the document; mistakes raised in the block get their line and column."""
+        text = _text(self.body)
+        try:
+            values, duplicates = parse_document(text, self.content_type)
+            yield Document(values, duplicates, text, self.content_type)
+        except DataflowInvalidError as error:
+            add_positions(error, text, self.content_type)
+            raise
+
+
+async def read_document_body(request: Request) -> DocumentBody:
+    """Return the body of a request. Raises `MediaTypeError`."""
+    content_type = request.headers.get("content-type", "")
+    media_type = content_type.partition(";")[0].strip().lower()
     if media_type not in (*_JSON_TYPES, *_YAML_TYPES):
         raise MediaTypeError(media_type, (*_JSON_TYPES, *_YAML_TYPES))
-    return await read_body(request)
+    return DocumentBody(await read_body(request), content_type)
 
 
-@contextmanager
-def parsed(body: bytes, content_type: str) -> Iterator[Document]:
-    """Read a document; mistakes raised in the block get their line and column.
-
-    Raises `DataflowInvalidError`.
-    """
-    text = _text(body)
-    try:
-        values, duplicates = parse_document(text, content_type)
-        yield Document(values, duplicates, text, content_type)
-    except DataflowInvalidError as error:
-        add_positions(error, text, content_type)
-        raise
+def require_name(document: Document, name: str, what: str) -> None:
+    """Refuse a document that names another dataflow than the one that is `what`."""
+    if (given := document.values.get("name")) != name:
+        message = f"expected {name!r}, the dataflow that is {what}; got {given!r}"
+        raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
 
 
 def _text(body: bytes) -> str:
@@ -174,11 +184,6 @@ class Bounds:
     The time that the route takes between two pieces does not count.
 
     Guaranteed: tests/controller/api/requests/test_body.py, in simulated seconds.
-
-    Attributes:
-        body_bytes_max: Largest body of a route that reads it whole.
-        upload_bytes_max: Largest upload.
-        idle_seconds: How long a client may send nothing in the middle of a body.
     """
 
     body_bytes_max: int
@@ -186,12 +191,7 @@ class Bounds:
     idle_seconds: float
 
     def bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """Return a `receive` function that enforces the bounds on a request's body.
-
-        Raises:
-            BodyTooLargeError: If the client announces more than the limit; the returned function
-                raises it if more arrives.
-        """
+        """Return a `receive` function with bounds; raises if the client announces more."""
         upload = scope["method"] == "POST" and _UPLOADS.match(scope["path"])
         most = self.upload_bytes_max if upload else self.body_bytes_max
         setting = "CBP_UPLOAD_BYTES_MAX" if upload else "CBP_BODY_BYTES_MAX"

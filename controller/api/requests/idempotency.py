@@ -1,11 +1,8 @@
 """Idempotency-Key: a repeated request gets the first one's answer.
 
-The protection itself is durable: a request that repeats both the key and the registered document
-of this name gets the first answer, also after a restart. The memory of this process adds two
-checks: it finds a key that is used for another request (422), or whose first request is still
-being served (409). Keys of uploads are kept in claims by
-`controller.ingest.uploads`; for them, this module only tracks which requests are being
-served.
+The protection itself is durable: the registered document, the claim of an upload, the note of an
+operation. The memory of this process adds two checks: a key that is used for another request
+(422), or whose first request is still being served (409).
 
 Source: draft-ietf-httpapi-idempotency-key-header-06.
 """
@@ -35,12 +32,7 @@ class IdempotencyKeys:
 
     @contextmanager
     def use(self, key: str | None, body: bytes) -> Iterator[None]:
-        """Serve one request under its key; `None` does nothing.
-
-        Raises:
-            IdempotencyKeyReusedError: If the key was used before with another body.
-            IdempotencyKeyBusyError: If the first request is still being served.
-        """
+        """Serve one request under its key, which no other body had before; `None` does nothing."""
         if key is None:
             yield
             return
@@ -53,10 +45,7 @@ class IdempotencyKeys:
 
     @contextmanager
     def busy(self, key: str | None) -> Iterator[None]:
-        """Serve one request under a key that is stored elsewhere; `None` does nothing.
-
-        Raises `IdempotencyKeyBusyError`.
-        """
+        """Serve one request under a key that is stored elsewhere; `None` does nothing."""
         with self._lock:
             if key is not None and key in self._serving:
                 raise IdempotencyKeyBusyError

@@ -61,15 +61,7 @@ def second_key_of(dataflow: Dataflow, stage: str, state: str) -> Schema:
 def parse_key(
     schema: Schema, parameters: Sequence[tuple[str, str]], *, optional: Schema | None = None
 ) -> dict[str, Any]:
-    """Parse the columns of a key from query parameters.
-
-    Args:
-        schema: The key's columns; each must be given.
-        parameters: Name and text; `_null=column` is a null column.
-        optional: More columns that may be given.
-
-    Raises `RequestInvalidError`.
-    """
+    """Parse the columns of a key, and optional ones, from query parameters: names and texts."""
     mistakes: list[dict[str, str]] = []
     more = () if optional is None else optional.fields
     columns = Schema((*schema.fields, *more))

@@ -93,11 +93,8 @@ class MomentPageQuery(PageQuery, MomentQuery):
 def as_of(query: MomentQuery, *, prefix: str = "") -> AsOf | None:
     """Return the requested snapshot; `None` if the request names none.
 
-    Args:
-        prefix: Prefix of the parameter names, for messages.
-
-    Raises:
-        RequestInvalidError: If a stage is given without an epoch.
+    Raises `RequestInvalidError` if a stage is given without an epoch; its text names the
+    parameters with their prefix.
     """
     if query.stage is not None and query.epoch is None:
         message = "needs `epoch`: the first snapshot that shows this epoch of the stage is read"

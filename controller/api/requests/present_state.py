@@ -12,7 +12,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from cbp.errors import error_from_dict
 from cbp.model.schedule.waiting import Wait
@@ -22,22 +22,6 @@ from controller.loop.controller import Controller
 Part = Literal["dataflows", "runs"]
 
 
-class PresentState(Protocol):
-    """The state at the moment of a request."""
-
-    def waits(self, dataflow: str) -> Mapping[str, Wait]:
-        """Return stage -> why it did not start at the last tick, for leading stages."""
-        ...
-
-    def troubles(self, dataflow: str) -> Sequence[str]:
-        """Return the failures outside the stages of a dataflow, in words."""
-        ...
-
-    def phases(self, run: str) -> Mapping[str, float]:
-        """Return when the phases of a run under way began, as figures."""
-        ...
-
-
 class OwnState:
     """The present state, read from the parts of this process."""
 
@@ -45,25 +29,20 @@ class OwnState:
         self._controller, self._drop_folder = controller, drop_folder
 
     def waits(self, dataflow: str) -> Mapping[str, Wait]:
-        """See `PresentState.waits`."""
+        """Return stage -> why it did not start at the last tick, for leading stages."""
         return self._controller.waits(dataflow)
 
     def troubles(self, dataflow: str) -> Sequence[str]:
-        """See `PresentState.troubles`."""
+        """Return the failures outside the stages of a dataflow, in words."""
         words = [trouble.words for trouble in self._controller.troubles(dataflow)]
         return words + self._drop_folder.troubled(dataflow)
 
     def phases(self, run: str) -> Mapping[str, float]:
-        """See `PresentState.phases`."""
+        """Return when the phases of a run under way began, as figures."""
         return self._controller.phases(run)
 
     def describe(self, part: bytes, dataflows: Callable[[], Sequence[str]]) -> bytes:
-        """Return a part of the state for another process; see `ToldState`.
-
-        Args:
-            part: `dataflows` or `runs`.
-            dataflows: Returns the names of all.
-        """
+        """Return a part of the state for another process; `dataflows` returns the names of all."""
         if part == b"runs":
             return json.dumps(self._controller.every_phase()).encode()
         waits: dict[str, dict[str, Any]] = {}
@@ -75,11 +54,7 @@ class OwnState:
 
 
 class Answers:
-    """Fetches state from the service; equal requests of several threads are sent once.
-
-    Args:
-        ask: Fetches a part, and waits for the answer; called by one thread at a time.
-    """
+    """Fetches state by `ask`, one thread at a time; equal requests of threads are sent once."""
 
     def __init__(self, ask: Callable[[Part], bytes]) -> None:
         self._ask, self._turn = ask, threading.Lock()
@@ -106,17 +81,17 @@ class ToldState:
         self._parts: dict[Part, Any] = {}
 
     def waits(self, dataflow: str) -> Mapping[str, Wait]:
-        """See `PresentState.waits`."""
+        """See `OwnState.waits`."""
         waits = self._part("dataflows")[0].get(dataflow, {})
         return {stage: _heard(wait) for stage, wait in waits.items()}
 
     def troubles(self, dataflow: str) -> Sequence[str]:
-        """See `PresentState.troubles`."""
+        """See `OwnState.troubles`."""
         words: Sequence[str] = self._part("dataflows")[1].get(dataflow, ())
         return words
 
     def phases(self, run: str) -> Mapping[str, float]:
-        """See `PresentState.phases`."""
+        """See `OwnState.phases`."""
         phases: Mapping[str, float] = self._part("runs").get(run, {})
         return phases
 
@@ -124,6 +99,9 @@ class ToldState:
         if part not in self._parts:
             self._parts[part] = self._answers.get(part)
         return self._parts[part]
+
+
+PresentState = OwnState | ToldState
 
 
 def _told(wait: Wait) -> dict[str, Any]:

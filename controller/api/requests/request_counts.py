@@ -35,11 +35,7 @@ class RequestCounts:
             self._seconds[method, route] += seconds
 
     def take(self, counts: Callable[[int], bool]) -> bytes:
-        """Return the counts, to be merged in another process, and reset them.
-
-        Args:
-            counts: Returns whether requests with a status count.
-        """
+        """Return the counts of some statuses, to be merged in another process, and reset all."""
         with self._lock:
             requests = [one for one in self._requests.items() if counts(int(one[0][2]))]
             counted = (requests, [*self._seconds.items()])
@@ -63,11 +59,7 @@ class RequestCounts:
 
 
 class RequestCounter:
-    """ASGI middleware that counts; comes before every other.
-
-    Args:
-        prefix: The common beginning of all route templates, which labels leave out.
-    """
+    """ASGI middleware that counts; comes before every other. Labels leave out the prefix."""
 
     def __init__(
         self,

@@ -1,15 +1,9 @@
 """Answers that several requests share: those that ask at a time, and those between two changes.
 
-Clients that watch a service ask for the same lists again and again. A list of twenty runs takes a
-millisecond and a half: statements, records, schemas, JSON. So requests for the same
-
-- share an answer whose making began after all of them had come. One that comes while an answer is
-  being made waits for the next: so each answer is as new as one that was made for it alone;
-- get the text of the answer before, where it is made of the store alone and the store says that
-  nobody has changed it since (`controller.api.routing.read_routes.lasting`).
-
-Only an answer that is all in its text is shared: status 200, JSON, no headers of its own. An error
-is each request's own.
+An answer is shared by requests that came before its making began: one that comes later waits for
+the next. The text of a `lasting` answer (`controller.api.routing.scope_check`) is used until the
+store says that somebody has changed it; the README says what that saves. Only an answer that is all
+in its text is shared: status 200, JSON, no headers of its own. An error is each request's own.
 
 Invariant: no answer is older than its request
 (tests/controller/api/requests/test_shared_answers.py).
@@ -77,15 +71,11 @@ class SharedAnswers:
     async def answer(
         self, key: Hashable, make: Callable[[], Awaitable[Made]], *, lasts: bool
     ) -> Response:
-        """Return the answer to a request.
+        """Return the answer to a request; raises what `make` raises.
 
         Args:
-            key: See above.
             make: Makes the answer; may be called for other requests with the same key, too.
             lasts: Whether an answer may last until the store changes.
-
-        Raises:
-            What `make` raises.
         """
         if (body := self._found(key, lasts=lasts)) is not None:
             return Response(body, media_type=JSON)

@@ -23,12 +23,13 @@ from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 
-from controller.api.answers.schemas import PageQuery
+from controller.api.answers.schemas import Page, PageQuery
 from controller.api.routing.dependencies import SettingsDep
 from controller.api.security.exchange import exchange_of
 from controller.settings import Settings
 from controller.store.errors import CursorInvalidError
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 CURSOR_MAX = 1000
@@ -74,10 +75,7 @@ class ListCursors:
         return _FIRST + content.decode().rstrip("=")
 
     def open(self, cursor: str | None) -> str | None:
-        """Return the place that a client's cursor names; `None` without a cursor.
-
-        Raises `CursorInvalidError`.
-        """
+        """Return the place that a client's cursor names, or `None`; raises `CursorInvalidError`."""
         if cursor is None:
             return None
         sealed = cursor.removeprefix(_FIRST)
@@ -110,6 +108,29 @@ class ListCursors:
             raise CursorInvalidError(place)
         return name, int(number)
 
+    def first_of(
+        self,
+        rest: Sequence[S],
+        query: PageQuery,
+        place_of: Callable[[S], str],
+        show: Callable[[S], T],
+    ) -> Page[T]:
+        """Return the page of the first of these items, which are all behind the query's cursor."""
+        shown, more = page_behind(rest, place_of, place=None, size=self.size(query))
+        return Page(items=[show(one) for one in shown], cursor=self.seal(more))
+
+    def short_list(
+        self,
+        items: Sequence[S],
+        query: PageQuery,
+        place_of: Callable[[S], str],
+        show: Callable[[S], T],
+    ) -> Page[T]:
+        """Return a page of a list that is whole without a limit; see `page_behind`."""
+        place, size = self.open(query.cursor), self.size_or_all(query)
+        shown, more = page_behind(items, place_of, place=place, size=size)
+        return Page(items=[show(one) for one in shown], cursor=self.seal(more))
+
     def _numbers(self, cursor: str | None, count: int) -> list[int] | None:
         if (place := self.open(cursor)) is None:
             return None
@@ -124,10 +145,7 @@ class ListCursors:
 
 
 def page_size(settings: Settings, query: PageQuery) -> int:
-    """Return how many items a page may have: what the client asks for, or the operator's maximum.
-
-    A page with fewer items than asked for has a cursor if there are more.
-    """
+    """Return how many items a page may have: as asked for, up to the operator's maximum."""
     if query.limit is None:
         return settings.page_size_default
     return min(query.limit, settings.page_size_max)
@@ -144,10 +162,8 @@ def page_behind(
     """Return a page of a list that only ever loses its last items, and the place after it.
 
     Args:
-        items: The whole list. Each item has a place of its own.
         place: The place of the last item before the page; `None` for the first page. If that
             item was lost, so were all items after it, and the page is empty.
-        size: Maximum number of items; `None` means no limit.
         holds: Whether an item is wanted, which may change from page to page; `None`: all are.
     """
     if place is not None:

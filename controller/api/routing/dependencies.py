@@ -5,17 +5,17 @@
 A route names the narrowest part that it needs, so its signature says what it can touch.
 `create_api` puts the parts where these functions find them.
 
-`GrantedRunDep`, `GrantedRunsDep` and `granted_dataflows` give the runs and the dataflows that a
+`GrantedRunDep`, `touchable_run` and `granted_dataflows` give the runs and the dataflows that a
 request is about, of those that its caller may touch. Routes of runs do not name the dataflow, but
 each run has one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
 
 import anyio
 from fastapi import Depends, Header, Request
@@ -27,8 +27,8 @@ from controller.access.access import Access
 from controller.access.identity import Identity
 from controller.alerts import AlertWatch
 from controller.api.requests.idempotency import IdempotencyKeys
-from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import PresentState
+from controller.api.requests.request_counts import RequestCounts
 from controller.api.requests.shared_answers import KeptSummaries, SharedAnswers
 from controller.api.routing.scope_check import require_granted, require_touchable
 from controller.api.security.exchange import Exchange, exchange_of
@@ -53,8 +53,6 @@ from controller.run_logs import RunLogFiles
 from controller.settings import Settings
 from controller.store.base import DataflowRecord, RunRecord, Store
 
-_T = TypeVar("_T")
-
 Now = Callable[[], datetime]
 
 
@@ -63,8 +61,8 @@ class Parts:
     """The parts of a service that routes use; kept in the state of the application.
 
     Attributes:
-        standing: Returns the role of this instance; answers at once.
         present: Returns the present state that only the service's own process knows.
+        slow_figures: Returns the figures for metrics that cost too much for every scrape.
     """
 
     controller: Controller
@@ -77,7 +75,8 @@ class Parts:
     access: Access
     uploads: anyio.CapacityLimiter
     events: EventFeed
-    metrics: MetricSources
+    requests: RequestCounts
+    slow_figures: Callable[[], tuple[Mapping[tuple[str, str], int], int]]
     run_logs: RunLogFiles
     queries: Queries
     present: Callable[[], PresentState]
@@ -108,22 +107,18 @@ class Deliveries:
             raise NotFoundError(kind="source", name=f"{name}.{source}")
 
 
-def _parts(request: Request) -> Parts:
+def parts_of(request: Request) -> Parts:
+    """Return the parts of the application that got a request."""
     parts: Parts = request.app.state.parts
     return parts
 
 
-def standing_of(request: Request) -> Standing:
-    """Return the role of the instance that got a request."""
-    return _parts(request).standing()
-
-
-def _part(choose: Callable[[Parts], _T]) -> Callable[[Request], object]:
+def _part(choose: Callable[[Parts], object]) -> Any:
     # A coroutine: FastAPI calls any other function in a thread of its own.
-    async def dependency(request: Request) -> _T:
-        return choose(_parts(request))
+    async def dependency(request: Request) -> object:
+        return choose(parts_of(request))
 
-    return dependency
+    return Depends(dependency)
 
 
 async def _exchange(request: Request) -> Exchange:
@@ -136,65 +131,50 @@ async def _caller(request: Request) -> Identity:
     return caller
 
 
-AccessDep = Annotated[Access, Depends(_part(lambda parts: parts.access))]
+AccessDep = Annotated[Access, _part(lambda parts: parts.access)]
 CallerDep = Annotated[Identity, Depends(_caller)]
 ExchangeDep = Annotated[Exchange, Depends(_exchange)]
 """Where a route notes what it is about, for the audit log, if its path does not say it."""
-ControllerDep = Annotated[Controller, Depends(_part(lambda parts: parts.controller))]
-AmendmentsDep = Annotated[Amendments, Depends(_part(lambda parts: parts.controller.amendments))]
-ExplainingDep = Annotated[Explaining, Depends(_part(lambda parts: parts.controller.explaining))]
-HousekeepingDep = Annotated[Collector, Depends(_part(lambda parts: parts.controller.housekeeping))]
-LineagesDep = Annotated[Lineages, Depends(_part(lambda parts: parts.controller.lineages))]
-ReadingDep = Annotated[Reader, Depends(_part(lambda parts: parts.controller.reading))]
-GiveBackJobsDep = Annotated[
-    GiveBackJobs, Depends(_part(lambda parts: parts.controller.give_back_jobs))
-]
-RebuildJobsDep = Annotated[RebuildJobs, Depends(_part(lambda parts: parts.controller.rebuild_jobs))]
-RollbackJobsDep = Annotated[
-    RollbackJobs, Depends(_part(lambda parts: parts.controller.rollback_jobs))
-]
-QueriesDep = Annotated[Queries, Depends(_part(lambda parts: parts.queries))]
-RegistryDep = Annotated[Registry, Depends(_part(lambda parts: parts.controller.registry))]
-ScrubsDep = Annotated[Scrubs, Depends(_part(lambda parts: parts.controller.scrubs))]
-SnapshotsDep = Annotated[Snapshots, Depends(_part(lambda parts: parts.controller.snapshots))]
-StageFactsDep = Annotated[StageFacts, Depends(_part(lambda parts: parts.controller.stage_facts))]
-VerificationsDep = Annotated[
-    Verifications, Depends(_part(lambda parts: parts.controller.verifications))
-]
-StoreDep = Annotated[Store, Depends(_part(lambda parts: parts.store))]
+ControllerDep = Annotated[Controller, _part(lambda parts: parts.controller)]
+AmendmentsDep = Annotated[Amendments, _part(lambda parts: parts.controller.amendments)]
+ExplainingDep = Annotated[Explaining, _part(lambda parts: parts.controller.explaining)]
+HousekeepingDep = Annotated[Collector, _part(lambda parts: parts.controller.housekeeping)]
+LineagesDep = Annotated[Lineages, _part(lambda parts: parts.controller.lineages)]
+ReadingDep = Annotated[Reader, _part(lambda parts: parts.controller.reading)]
+GiveBackJobsDep = Annotated[GiveBackJobs, _part(lambda parts: parts.controller.give_back_jobs)]
+RebuildJobsDep = Annotated[RebuildJobs, _part(lambda parts: parts.controller.rebuild_jobs)]
+RollbackJobsDep = Annotated[RollbackJobs, _part(lambda parts: parts.controller.rollback_jobs)]
+QueriesDep = Annotated[Queries, _part(lambda parts: parts.queries)]
+RegistryDep = Annotated[Registry, _part(lambda parts: parts.controller.registry)]
+ScrubsDep = Annotated[Scrubs, _part(lambda parts: parts.controller.scrubs)]
+SnapshotsDep = Annotated[Snapshots, _part(lambda parts: parts.controller.snapshots)]
+StageFactsDep = Annotated[StageFacts, _part(lambda parts: parts.controller.stage_facts)]
+VerificationsDep = Annotated[Verifications, _part(lambda parts: parts.controller.verifications)]
+StoreDep = Annotated[Store, _part(lambda parts: parts.store)]
 DeliveriesDep = Annotated[
-    Deliveries, Depends(_part(lambda p: Deliveries(p.store, p.controller, p.drop_folder)))
+    Deliveries, _part(lambda p: Deliveries(p.store, p.controller, p.drop_folder))
 ]
-DropFolderDep = Annotated[DropFolder, Depends(_part(lambda parts: parts.drop_folder))]
-NowDep = Annotated[Now, Depends(_part(lambda parts: parts.now))]
-MetricSourcesDep = Annotated[MetricSources, Depends(_part(lambda parts: parts.metrics))]
-RunLogsDep = Annotated[RunLogFiles, Depends(_part(lambda parts: parts.run_logs))]
-PresentStateDep = Annotated[PresentState, Depends(_part(lambda parts: parts.present()))]
-KeptSummariesDep = Annotated[KeptSummaries, Depends(_part(lambda parts: parts.summaries))]
-EventFeedDep = Annotated[EventFeed, Depends(_part(lambda parts: parts.events))]
-SettingsDep = Annotated[Settings, Depends(_part(lambda parts: parts.settings))]
-AlertsDep = Annotated[AlertWatch, Depends(_part(lambda parts: parts.alerts))]
-StandingDep = Annotated[Standing, Depends(_part(lambda parts: parts.standing()))]
-IdempotencyKeysDep = Annotated[
-    IdempotencyKeys, Depends(_part(lambda parts: parts.idempotency_keys))
-]
+DropFolderDep = Annotated[DropFolder, _part(lambda parts: parts.drop_folder)]
+NowDep = Annotated[Now, _part(lambda parts: parts.now)]
+PartsDep = Annotated[Parts, _part(lambda parts: parts)]
+"""All of them, for figures; a route names only those that it needs."""
+RunLogsDep = Annotated[RunLogFiles, _part(lambda parts: parts.run_logs)]
+PresentStateDep = Annotated[PresentState, _part(lambda parts: parts.present())]
+EventFeedDep = Annotated[EventFeed, _part(lambda parts: parts.events)]
+SettingsDep = Annotated[Settings, _part(lambda parts: parts.settings)]
+AlertsDep = Annotated[AlertWatch, _part(lambda parts: parts.alerts)]
+StandingDep = Annotated[Standing, _part(lambda parts: parts.standing())]
+IdempotencyKeysDep = Annotated[IdempotencyKeys, _part(lambda parts: parts.idempotency_keys)]
 IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255)]
 """The header Idempotency-Key; its parameter must be named `idempotency_key`."""
-UploadLimiterDep = Annotated[anyio.CapacityLimiter, Depends(_part(lambda parts: parts.uploads))]
+UploadLimiterDep = Annotated[anyio.CapacityLimiter, _part(lambda parts: parts.uploads)]
 
 
-@dataclass(frozen=True, slots=True)
-class GrantedRuns:
-    """Looks up runs for a request that names many, perhaps of several dataflows."""
-
-    store: Store
-    exchange: Exchange
-
-    def of(self, run: str) -> RunRecord:
-        """Return a run. Raises `DataflowNotGrantedError`, `NotFoundError`."""
-        record = self.store.run(run)
-        require_touchable(self.exchange, record.dataflow)
-        return record
+def touchable_run(run: str, store: Store, exchange: Exchange) -> RunRecord:
+    """Return one of the runs of a request, perhaps of several dataflows."""
+    record = store.run(run)
+    require_touchable(exchange, record.dataflow)
+    return record
 
 
 def _granted_run(run: str, store: StoreDep, exchange: ExchangeDep) -> RunRecord:
@@ -203,13 +183,8 @@ def _granted_run(run: str, store: StoreDep, exchange: ExchangeDep) -> RunRecord:
     return record
 
 
-async def _granted_runs(store: StoreDep, exchange: ExchangeDep) -> GrantedRuns:
-    return GrantedRuns(store, exchange)
-
-
 GrantedRunDep = Annotated[RunRecord, Depends(_granted_run)]
 """The run that the path names, by `{run}`."""
-GrantedRunsDep = Annotated[GrantedRuns, Depends(_granted_runs)]
 
 
 def granted_dataflows(

@@ -1,14 +1,7 @@
-"""Routes that a process which only reads can serve, beside the one that leads and runs.
+"""The routes of a request among all, and those that a process which only reads can serve.
 
-Such a process has the store, the tables and the code of translators. It does not know what only the
-memory of the service's own process holds (sessions that could not be stored, counts of attempts,
-what was decided last), except for what `PresentState` asks for. So a route is served there only if
-it says so, with `@read_anywhere`; a new route is not.
-
-`RouteIndex` finds the route of a request among all, by the parts of its path. A router asks one
-route after the other whether it matches. With more than a hundred routes that is a tenth of a
-millisecond for each request. Here the literal parts of a path choose the few routes that can match,
-and only these are asked, in their order. So the route that serves is the same.
+`RouteIndex` finds the few routes that can match a path by its literal parts; only these are asked,
+in their order. So the route that serves is the same as if each had been asked.
 
 A known path by another method is refused with the methods of all its routes: the router would name
 those of the first one. An unknown path goes the router's own way.
@@ -21,23 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Self
 
 from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
+from controller.api.routing.scope_check import find_need
+
 
 @dataclass(slots=True)
 class _Branch:
-    """The routes below one beginning of paths.
+    """The routes below one beginning of paths, each with its place.
 
     Attributes:
-        literal: Part of a path to the branch after it.
         parameter: The branch after a part that can be anything.
-        ending: Place and route of those whose path ends here.
-        open: Place and route of those that take any rest of a path.
+        ending: Those whose path ends here.
+        open: Those that take any rest of a path.
     """
 
     literal: dict[str, _Branch] = field(default_factory=dict)
@@ -128,68 +122,16 @@ class IndexedRouter(APIRouter):
         await super().app(scope, receive, send)
 
 
-Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+def served_by_readers(routes: Iterable[BaseRoute]) -> Callable[[str], bool]:
+    """Return the function that says whether a read-only process can serve a GET of a path."""
+    index = RouteIndex(routes)
 
-_ANYWHERE: set[Any] = set()
-_LASTING: set[Any] = set()
-_OF_STORE: set[Any] = set()
-
-
-def read_anywhere(endpoint: Endpoint) -> Endpoint:
-    """Mark a route whose answer depends only on the store, the tables and registered code.
-
-    It also depends on the path, the query, the dataflows that the caller may access, and the
-    time, but on no header. So equal requests share answers
-    (`controller.api.requests.shared_answers`).
-    """
-    _ANYWHERE.add(endpoint)
-    return endpoint
-
-
-def is_read_anywhere(endpoint: object) -> bool:
-    """Return whether a route is marked as `read_anywhere`."""
-    return endpoint in _ANYWHERE
-
-
-def lasting(endpoint: Endpoint) -> Endpoint:
-    """Mark a route whose answer stays the same until the store changes.
-
-    It reads no table and shows no changing time. A route marks exceptions with `Exchange.passing`.
-    """
-    _LASTING.add(endpoint)
-    return endpoint
-
-
-def is_lasting(endpoint: object) -> bool:
-    """Return whether a route is marked as `lasting`."""
-    return endpoint in _LASTING
-
-
-def of_store(endpoint: Endpoint) -> Endpoint:
-    """Mark a route whose answer is made from the store and memory, and from no table.
-
-    Separate threads make such answers (`controller.api.routing.short_path`): many clients share
-    each of them, so they must not wait for look-ups. Lasting routes are such routes, too.
-    """
-    _OF_STORE.add(endpoint)
-    return endpoint
-
-
-def is_of_store(endpoint: object) -> bool:
-    """Return whether a route is marked as `of_store` or as `lasting`."""
-    return endpoint in _OF_STORE or endpoint in _LASTING
-
-
-class ReadRoutes:
-    """Finds out whether a read-only process can serve a path."""
-
-    def __init__(self, routes: Iterable[BaseRoute]) -> None:
-        self._index = RouteIndex(routes)
-
-    def serve(self, path: str) -> bool:
-        """Return whether a GET of this path matches a marked route."""
+    def serves(path: str) -> bool:
         scope = {"type": "http", "path": path, "method": "GET"}
-        for route in self._index.candidates(path):
+        for route in index.candidates(path):
             if route.matches(scope)[0] is Match.FULL:
-                return getattr(route, "endpoint", None) in _ANYWHERE
+                need = find_need(getattr(route, "endpoint", None))
+                return need is not None and need.read_anywhere
         return False
+
+    return serves

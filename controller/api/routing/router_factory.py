@@ -4,32 +4,31 @@ Every route of a router made here declares what its caller needs, and documents 
 any route may answer with.
 
 Several instances may run. Any instance serves a route that only reads, unless the data is in the
-leader's memory (`leader_only`), and a route marked `any_instance`. All other routes are the
+leader's memory (`leader_only`), and a route that declares `any_instance`. All other routes are the
 leader's; another instance answers 421 with the leader's address.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 
 from cbp.model.schedule.lease import Role
+from controller.access.scopes import Scope
 from controller.api.answers.problems import MEDIA_TYPE
 from controller.api.answers.request_errors import LedElsewhereError, NotLeadingError
-from controller.api.routing.dependencies import standing_of
-from controller.api.routing.scope_check import ScopedRoute, operation_id
+from controller.api.routing.dependencies import parts_of
+from controller.api.routing.scope_check import ScopedRoute, need_of, needs, operation_id
 from controller.api.security.guard import bearer_scheme
 
+__all__ = ["PREFIX", "Scope", "needs", "problems", "request_body", "router"]
+
 PREFIX = "/api/v1"
-Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _ANY = (400, 403, 422, 429, 500, 503)
 _READS = ("GET", "HEAD", "OPTIONS")
-_ANYWHERE: set[Any] = set()
-_LEADERS: set[Any] = set()
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -44,51 +43,41 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def router(tag: str, prefix: str = PREFIX) -> APIRouter:
+def request_body(
+    *media_types: str, schema: dict[str, Any], required: bool = True, **more: str
+) -> dict[str, Any]:
+    """Return what the OpenAPI document says of a body that the route reads by itself."""
+    content = {media_type: {"schema": schema} for media_type in media_types}
+    return {"requestBody": {"required": required, "content": content, **more}}
+
+
+def router(tag: str, below: str = "", *, prefix: str = PREFIX, is_open: bool = False) -> APIRouter:
     """Return a router whose routes declare their scopes; see `controller.api.routing.scope_check`.
 
     Its routes have their whole path, so that the application holds them in one list. In an
     included router, FastAPI would examine each route twice for each request.
+
+    Args:
+        below: The common beginning of their paths, behind the prefix.
+        is_open: Whether all its routes are public: the guard lets them through.
     """
+    checks = [] if is_open else [Depends(bearer_scheme), Depends(_led_here)]
     return APIRouter(
-        prefix=prefix,
+        prefix=prefix + below,
         tags=[tag],
         route_class=ScopedRoute,
         generate_unique_id_function=operation_id,
-        dependencies=[Depends(bearer_scheme), Depends(_led_here)],
-        responses=problems(*_ANY, 401, 421),
-    )
-
-
-def any_instance(endpoint: Endpoint) -> Endpoint:
-    """Mark a route that writes only to the store, so that any instance can serve it."""
-    _ANYWHERE.add(endpoint)
-    return endpoint
-
-
-def leader_only(endpoint: Endpoint) -> Endpoint:
-    """Mark a route that reads data held only by the leader's process."""
-    _LEADERS.add(endpoint)
-    return endpoint
-
-
-def open_router(tag: str) -> APIRouter:
-    """Return a router whose routes are public: the guard lets them through."""
-    return APIRouter(
-        prefix=PREFIX,
-        tags=[tag],
-        route_class=ScopedRoute,
-        generate_unique_id_function=operation_id,
-        responses=problems(*_ANY),
+        dependencies=checks,
+        responses=problems(*_ANY) if is_open else problems(*_ANY, 401, 421),
     )
 
 
 async def _led_here(request: Request) -> None:
     """Refuse a request that only the leader serves; runs before a body is read."""
-    endpoint = request.scope["endpoint"]
-    if endpoint in _ANYWHERE or (request.method in _READS and endpoint not in _LEADERS):
+    need = need_of(request.scope["endpoint"])
+    if need.any_instance or (request.method in _READS and not need.leader_only):
         return
-    standing = standing_of(request)
+    standing = parts_of(request).standing()
     if standing.role is Role.LEADS:
         return
     if standing.leader:

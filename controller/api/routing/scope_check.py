@@ -4,15 +4,13 @@
     @needs(Scope.OPERATOR)
     def pause(name: str, ...) -> DataflowSummary: ...
 
-Deny by default: a route that declares nothing cannot be made, so the service does not start. The
-check comes before the body is read, and before anything else of the route. `deploy/README.md` says
-why a route needs what it needs.
+Deny by default: a route that declares nothing cannot be made, so the service does not start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -22,19 +20,19 @@ from controller.access.errors import DataflowNotGrantedError, ScopeTooLowError, 
 from controller.access.identity import Identity
 from controller.access.scopes import Scope
 from controller.api.requests.shared_answers import SharedAnswers
-from controller.api.routing.read_routes import is_lasting, is_read_anywhere
 from controller.api.routing.short_path import Shortened
 from controller.api.security.callers import READS
 from controller.api.security.exchange import Exchange, exchange_of
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
+_NEED = "cbp_need"
 _OF_ONE_DATAFLOW = "/dataflows/{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a caller needs for a route.
+    """What a route needs of its caller and of the process that serves it; decorates the route.
 
     Attributes:
         scope: The scope that a caller needs; `None` if the route is public.
@@ -43,38 +41,47 @@ class Need:
         any_dataflow: Whether tokens that are limited to dataflows may use it although its path
             names none. Such a route concerns no dataflow, or calls `require_granted` once it
             knows the dataflow of a record, or leaves out records of other dataflows.
+        any_instance: Whether it writes only to the store, so that any instance can serve it.
+        leader_only: Whether it reads data that only the leader's process has.
+        read_anywhere: Whether its answer depends only on the store, the tables, registered code,
+            the path, the query, the dataflows that the caller may access, and the time, but on no
+            header. Then equal requests share answers (`controller.api.requests.shared_answers`).
+        lasting: Whether its answer stays the same until the store changes: it reads no table and
+            shows no changing time. A route marks exceptions with `Exchange.passing`.
+        of_store: Whether its answer is made from the store and memory, and from no table, as every
+            lasting one is. Separate threads make such answers (`short_path.py`): many
+            clients share each of them, so they must not wait for look-ups.
     """
 
     scope: Scope | None
-    changes: bool = True
-    any_dataflow: bool = False
+    changes: bool = field(default=True, kw_only=True)
+    any_dataflow: bool = field(default=False, kw_only=True)
+    any_instance: bool = field(default=False, kw_only=True)
+    leader_only: bool = field(default=False, kw_only=True)
+    read_anywhere: bool = field(default=False, kw_only=True)
+    lasting: bool = field(default=False, kw_only=True)
+    of_store: bool = field(default=False, kw_only=True)
 
-
-_NEED = "cbp_need"
-
-
-def needs(
-    scope: Scope, *, changes: bool = True, any_dataflow: bool = False
-) -> Callable[[Endpoint], Endpoint]:
-    """Declare the scope that a route needs; goes below the route's own decorator."""
-
-    def declare(endpoint: Endpoint) -> Endpoint:
-        setattr(endpoint, _NEED, Need(scope, changes, any_dataflow))
+    def __call__(self, endpoint: Endpoint) -> Endpoint:
+        """Declare this of a route; goes below the route's own decorator."""
+        setattr(endpoint, _NEED, self)
         return endpoint
 
-    return declare
+
+needs = Need
+public = Need(None)
+"""Declares that a route needs no credential; the guard must let it through, too."""
 
 
-def public(endpoint: Endpoint) -> Endpoint:
-    """Declare that a route needs no credential; the guard must let it through, too."""
-    setattr(endpoint, _NEED, Need(None))
-    return endpoint
+def find_need(endpoint: Any) -> Need | None:
+    """Return the declaration of a route; `None` if it has none."""
+    need: Need | None = getattr(endpoint, _NEED, None)
+    return need
 
 
 def need_of(endpoint: Any) -> Need:
     """Return the declaration of a route; raises `LookupError` with a remedy if it has none."""
-    need = getattr(endpoint, _NEED, None)
-    if not isinstance(need, Need):
+    if (need := find_need(endpoint)) is None:
         message = (
             f"the route {endpoint.__module__}.{endpoint.__qualname__} does not declare who may "
             "call it: add @needs(Scope.VIEWER), OPERATOR or ADMIN below its route decorator "
@@ -124,13 +131,13 @@ class ScopedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return a handler of a request that checks the caller before it reads the body."""
-        short, need = Shortened.of(self), need_of(self.endpoint)
+        need = need_of(self.endpoint)
+        short = Shortened.of(self, of_store=need.of_store or need.lasting)
         whole, self.dependant = self.dependant, short.dependant
         serve = super().get_route_handler()
         self.dependant = whole  # which the OpenAPI document describes
         action = operation_id(self)
         of_one_dataflow = f"{_OF_ONE_DATAFLOW}/" in f"{self.path}/"
-        shares, lasts = is_read_anywhere(self.endpoint), is_lasting(self.endpoint)
 
         async def check_and_serve(request: Request) -> Response:
             exchange = exchange_of(request.scope)
@@ -141,14 +148,14 @@ class ScopedRoute(APIRoute):
                     raise UnauthenticatedError
                 dataflow = request.path_params["name"] if of_one_dataflow else None
                 _authorise(exchange.caller, need, action, dataflow)
-            if not shares:
+            if not need.read_anywhere:
                 return await prepare_and_serve(request)
 
             async def make() -> tuple[Response, bool]:
                 return await prepare_and_serve(request), not exchange.passing
 
             answers: SharedAnswers = request.app.state.parts.answers
-            return await answers.answer(_key_of(request, exchange), make, lasts=lasts)
+            return await answers.answer(_key_of(request, exchange), make, lasts=need.lasting)
 
         async def prepare_and_serve(request: Request) -> Response:
             await short.prepare(request)

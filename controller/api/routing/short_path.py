@@ -1,12 +1,8 @@
 """Shortens FastAPI's work for each request; routes and their answers stay the same.
 
-FastAPI finds out for each request what each dependency needs, although most of ours need nothing
-but the request. And it runs a function that blocks in a thread, and the check of its answer in
-another one. So here
-
-- dependencies that need only the request, and each other, are called directly (`prepare`);
-- the answer of a function that blocks is checked and written as JSON in the thread that made it;
-- answers made of the store alone have threads of their own: they are quick, and a list would wait
+- Dependencies that need only the request, and each other, are called directly (`prepare`).
+- The answer of a function that blocks is checked and written as JSON in the thread that made it.
+- Answers made of the store alone have threads of their own: they are quick, and a list would wait
   for all look-ups that came before it.
 
 Everything else, above all parameters and bodies, is left to FastAPI.
@@ -28,14 +24,18 @@ from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import ResponseValidationError
 from fastapi.routing import APIRoute
 
-from controller.api.routing.read_routes import is_of_store
-
 _Known = dict[Any, Any]
 _Solve = Callable[[Request, _Known], Awaitable[Any]]
 
 _VALUES = "cbp.dependencies"
 _REQUEST = "cbp_request"
 """A parameter's name that no endpoint has."""
+
+_OF_ANY_REQUEST = (
+    *("call", "name", "path", "scope", "dependencies", "own_oauth_scopes", "parent_oauth_scopes"),
+    *("request_param_name", "http_connection_param_name"),
+)
+"""What is known of a dependency that needs no more than the request."""
 
 STORE_THREADS = 8
 _STORE_THREADS: RunVar[CapacityLimiter] = RunVar("cbp_store_threads")
@@ -46,7 +46,6 @@ class Shortened:
     """The part of a route that is left to FastAPI, and the part done before.
 
     Attributes:
-        dependant: The endpoint with the dependencies and parameters that FastAPI solves.
         direct: Name of the endpoint's parameter, if any, and the function that returns its value.
     """
 
@@ -54,8 +53,8 @@ class Shortened:
     direct: Sequence[tuple[str | None, _Solve]]
 
     @classmethod
-    def of(cls, route: APIRoute) -> Shortened:
-        """Return a route's shortened path."""
+    def of(cls, route: APIRoute, *, of_store: bool = False) -> Shortened:
+        """Return a route's shortened path; `of_store` is what the route declares of its answer."""
         whole, endpoint = route.dependant, route.endpoint
         if inspect.isgeneratorfunction(endpoint) or inspect.isasyncgenfunction(endpoint):
             return cls(whole, ())
@@ -66,7 +65,7 @@ class Shortened:
             dependencies=[one for one, solve in solvers if solve is None],
             request_param_name=whole.request_param_name or _REQUEST,
         )
-        left.call = _called(route, left)
+        left.call = _called(route, left, of_store=of_store)
         return cls(left, direct)
 
     async def prepare(self, request: Request) -> None:
@@ -83,17 +82,7 @@ def _solver(dependant: Dependant) -> _Solve | None:
     """Return the caller of a dependency; `None` if it needs more than the request, or blocks."""
     call = dependant.call
     mine = dependant.request_param_name or dependant.http_connection_param_name
-    plain = Dependant(
-        call=call,
-        name=dependant.name,
-        path=dependant.path,
-        scope=dependant.scope,
-        request_param_name=dependant.request_param_name,
-        http_connection_param_name=dependant.http_connection_param_name,
-        dependencies=dependant.dependencies,
-        own_oauth_scopes=dependant.own_oauth_scopes,
-        parent_oauth_scopes=dependant.parent_oauth_scopes,
-    )
+    plain = Dependant(**{name: getattr(dependant, name) for name in _OF_ANY_REQUEST})
     if dependant != plain or dependant.own_oauth_scopes or not _is_coroutine(call):
         return None
     assert call is not None, "a coroutine"
@@ -119,7 +108,7 @@ def _is_coroutine(call: Any) -> bool:
     )
 
 
-def _called(route: APIRoute, dependant: Dependant) -> Callable[..., Any]:
+def _called(route: APIRoute, dependant: Dependant, *, of_store: bool) -> Callable[..., Any]:
     """Return an endpoint that also gets the values which were found before."""
     endpoint, name = route.endpoint, dependant.request_param_name
 
@@ -142,7 +131,7 @@ def _called(route: APIRoute, dependant: Dependant) -> Callable[..., Any]:
     def answer_in_thread(**values: Any) -> Any:
         return encode(endpoint(**complete(values)))
 
-    if not is_of_store(endpoint):
+    if not of_store:
         return answer_in_thread
 
     @functools.wraps(endpoint)

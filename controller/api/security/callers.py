@@ -1,12 +1,7 @@
 """The caller of a request: by its bearer token, or by the cookie of a session.
 
-A browser sends a cookie automatically, also with requests that another site's page caused. So a
-cookie is accepted only if the browser does not report another site as the origin; for changes the
-header `X-CBP-Request` is needed, too. A form cannot send that header, and neither can a script of
-another origin, since this service grants no CORS.
-
-The cookie of a session: a browser sends a cookie to every port of a host. Its name has the port
-that was dialled, so that two services on one host do not sign each other's users out.
+A browser sends a cookie automatically, also with requests that another site's page caused, and to
+every port of a host. `controller/access/README.md` says under which conditions a cookie counts.
 """
 
 from __future__ import annotations
@@ -42,12 +37,7 @@ def read_cookie(scope: AsgiScope) -> str:
 def set_cookie(
     response: Response, scope: AsgiScope, value: str, *, life: int, secure: bool
 ) -> None:
-    """Add a session's cookie to an answer.
-
-    Args:
-        life: Seconds until the browser forgets it.
-        secure: Send the cookie by TLS only, even if this request did not use TLS.
-    """
+    """Add a session's cookie, for `life` seconds; `secure`: only for TLS, whatever this request."""
     response.set_cookie(
         cookie_name(scope),
         value,
@@ -71,14 +61,9 @@ READS = frozenset({"GET", "HEAD", "OPTIONS"})
 async def identify(
     scope: AsgiScope, authentication: Authentication, *, note_use: bool = True
 ) -> Identity:
-    """Return the caller of a request.
+    """Return the caller of a request; `note_use`: record it as a use of the credential.
 
-    Args:
-        note_use: Whether to record the request as a use of the credential.
-
-    Raises:
-        UnauthenticatedError: If it has no valid credential.
-        RequestUnmarkedError, OriginRefusedError: If it has a cookie and may be forged.
+    Raises `UnauthenticatedError`; with a cookie, also the errors of `require_own_page`.
     """
     headers = Headers(scope=scope)
     if (given := headers.get("authorization")) is not None:
@@ -116,9 +101,8 @@ async def is_still_valid(scope: AsgiScope, authentication: Authentication) -> bo
 def require_own_page(scope: AsgiScope) -> None:
     """Refuse a request that a foreign page may have made a browser send.
 
-    Raises:
-        OriginRefusedError: If the browser reports that another page sends it.
-        RequestUnmarkedError: If the request changes something, and lacks the header.
+    Raises `OriginRefusedError` if the browser reports another page, and `RequestUnmarkedError` if
+    a request that changes something lacks the header.
     """
     headers = Headers(scope=scope)
     site = headers.get("sec-fetch-site", "none")

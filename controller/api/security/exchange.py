@@ -17,7 +17,7 @@ class Exchange:
     """One request and its answer, for the audit log.
 
     Attributes:
-        id: Random; also in the answer's header `X-Request-Id` and in each line of the log.
+        id: Also in the answer's header `X-Request-Id` and in each line of the log.
         caller: `None` if it was not recognised, or the route is public.
         action: The operationId; `""` if no route matches.
         changes: Whether the request changes something, if it succeeds.

@@ -47,7 +47,7 @@ from controller.api.requests.body import Bounds
 from controller.api.security.callers import MARK_HEADER, identify, require_own_page
 from controller.api.security.exchange import Exchange
 from controller.api.web_page import is_open
-from controller.store.access import AuditRecord, Outcome
+from controller.store.access import AuditRecord
 
 USER_HEADER = "X-CBP-User"
 """Header with the name of the client's user. It is shown, but no decision depends on it."""
@@ -65,7 +65,7 @@ async def audit_answer(audit: Audit, scope: Scope, exchange: Exchange, status: i
     """
     if status in _REFUSED:
         audit.count_refusal(_entry(audit, scope, exchange, status))
-    elif exchange.changes and not _is_dry_run(scope):
+    elif exchange.changes and _parameter(scope, "dry_run").lower() not in _YES:
         await run_in_threadpool(audit.record, _entry(audit, scope, exchange, status))
 
 
@@ -78,9 +78,9 @@ def _entry(audit: Audit, scope: Scope, exchange: Exchange, status: int) -> Audit
         actor="" if caller is None else caller.actor,
         session="" if caller is None else caller.session,
         scope="" if caller is None else caller.scope.value,
-        user=_user(scope),
+        user=_text(_parameter(scope, "by") or Headers(scope=scope).get(USER_HEADER, "")),
         action=exchange.action,
-        outcome=_outcome(status),
+        outcome="refused" if status in _REFUSED else "done" if status < 400 else "failed",
         status=status,
         error_code=scope.get(ERROR_CODE, ""),
         dataflow=_text(exchange.dataflow or dataflow),
@@ -91,23 +91,8 @@ def _entry(audit: Audit, scope: Scope, exchange: Exchange, status: int) -> Audit
     )
 
 
-def _outcome(status: int) -> Outcome:
-    if status in _REFUSED:
-        return "refused"
-    return "done" if status < 400 else "failed"
-
-
-def _user(scope: Scope) -> str:
-    said = _parameter(scope, "by") or Headers(scope=scope).get(USER_HEADER, "")
-    return _text(said)
-
-
 def _text(value: str, length: int = _USER_LENGTH) -> str:
     return str(json_value(shortened(mask_tokens(hide_secrets(value)), length)))
-
-
-def _is_dry_run(scope: Scope) -> bool:
-    return _parameter(scope, "dry_run").lower() in _YES
 
 
 def _parameter(scope: Scope, name: str) -> str:
@@ -184,7 +169,7 @@ class Guard:
         self._rates = rates or RequestRates(0)
         self._app, self._access, self._bounds = app, access, bounds
         self._hosts = _LOOPBACK_NAMES | {name.lower() for name in (host, *allowed_hosts)}
-        self._any_address = _is_unspecified(host)
+        self._any_address = _is_address(host) and ipaddress.ip_address(host).is_unspecified
         self._schemes = ("https",) if tls else ("http", "https")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -264,10 +249,7 @@ class Guard:
 def _require_plain(scope: Scope, headers: Headers) -> None:
     """Refuse headers and queries that parts of a service could read in different ways.
 
-    Raises:
-        RequestError: A header that is meant once comes again, or the query is not UTF-8: its bytes
-            would be replaced, so that names that differ would be one.
-        ContentEncodingError: The body is compressed.
+    Bytes of a query that are not UTF-8 would be replaced, so that names that differ would be one.
     """
     names = [name for name, _ in headers.raw]
     for name in ONCE:
@@ -288,14 +270,9 @@ def _require_plain(scope: Scope, headers: Headers) -> None:
 
 
 def _host_name(header: str) -> str:
-    """Return the name of a Host header without its port, in lower case."""
     if header.startswith("["):
         return header[1:].partition("]")[0].lower()
     return header.partition(":")[0].lower()
-
-
-def _is_unspecified(host: str) -> bool:
-    return _is_address(host) and ipaddress.ip_address(host).is_unspecified
 
 
 def _is_address(name: str) -> bool:

@@ -26,12 +26,7 @@ _DESCRIPTORS_MAX = 2
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message.
-
-    Attributes:
-        body: Bytes read from the connection, or counts.
-        connection: The connection; `None` if the message has none.
-    """
+    """One message; its body is bytes read from the connection, or counts."""
 
     kind: bytes
     body: bytes
@@ -39,11 +34,7 @@ class Message:
 
 
 class Channel:
-    """One end of a channel; nothing blocks.
-
-    Args:
-        end: A socket of the type SOCK_SEQPACKET, which is closed by `close`.
-    """
+    """One end of a channel, which is a socket of the type SOCK_SEQPACKET; nothing blocks."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -64,13 +55,9 @@ class Channel:
         self._end.close()
 
     def send(self, kind: Kind, body: bytes = b"", connection: int | None = None) -> bool:
-        """Send a message; return whether it was accepted.
+        """Send a message; return whether the other end, if not slow or closed, accepted it.
 
-        It is not if the other end is slow or closed.
-
-        Args:
-            body: Bytes of any length; a long body is sent in a file without a name.
-            connection: A descriptor, which stays open here.
+        A long body is sent in a file without a name. The connection's descriptor stays open here.
         """
         descriptors = [] if connection is None else [connection]
         with suppress(OSError):

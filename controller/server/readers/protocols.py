@@ -7,14 +7,10 @@ A connection belongs to one process at a time, between two requests of it:
                     that it has read of it and nothing answered
     passed back     the service serves that request as any other, and then passes it on again
 
-So requests are neither forwarded nor rewritten: the process that serves one has the client's
-own bytes and address, and a stream or an upload never goes through another process.
-
-`HeadFilter` decides which requests a reader serves, by the head alone, before any of it is used. A
-reader serves a GET without a body, whose path meets a marked route. Everything else, and all that
-is not exactly what browsers and HTTP libraries send, is left to the service, which gets the same
-bytes. So two processes, which parse HTTP by two libraries, never read one request in two ways.
-Every head is read in time that grows with its length alone: its sender may be anybody.
+`HeadFilter` decides which requests a reader serves, by the head alone, before any of it is used:
+plain GETs whose path meets a marked route (`controller/api/README.md`). The service gets the same
+bytes of all others. So two processes, which parse HTTP by two libraries, never read one request in
+two ways. Every head is read in time that grows with its length alone: its sender may be anybody.
 """
 
 from __future__ import annotations
@@ -96,7 +92,6 @@ class ServiceProtocol(BoundedProtocol):
     """A connection in the service process; a subclass knows the readers.
 
     Attributes:
-        pass_on: Passes a connection to a reader.
         stays: Whether a reader passed it back, so that the next request is served here.
     """
 
@@ -124,11 +119,7 @@ class ServiceProtocol(BoundedProtocol):
 
 
 class ReaderProtocol(QuickProtocol):
-    """A connection in a reader; a subclass knows the service.
-
-    Attributes:
-        pass_back: Passes a connection back to the service.
-    """
+    """A connection in a reader; a subclass knows the service."""
 
     heads: ClassVar[HeadFilter]
     pass_back: ClassVar[Pass]

@@ -33,7 +33,7 @@ from controller.access.authentication import Authentication
 from controller.access.shared_changes import SharedChanges
 from controller.api.requests.present_state import Part
 from controller.api.requests.request_counts import RequestCounts
-from controller.api.routing.read_routes import ReadRoutes
+from controller.api.routing.read_routes import served_by_readers
 from controller.api.routing.short_path import store_threads
 from controller.app.logs import configure_logging
 from controller.app.reading import ReadingService
@@ -62,10 +62,7 @@ def is_answered(status: int) -> bool:
 
 
 class AnswersOnly:
-    """ASGI application that answers, or passes the connection back; it refuses nothing.
-
-    A record that does not exist is an answer.
-    """
+    """ASGI application that answers (also 404), or passes the connection back; refuses nothing."""
 
     def __init__(
         self, app: ASGIApp, *, authentication: Authentication, changes: SharedChanges
@@ -131,9 +128,7 @@ class _Server(uvicorn.Server):
 
     def _protocol(self) -> ReaderProtocol:
         made: ReaderProtocol = self.config.http_protocol_class(  # type: ignore[assignment, call-arg]
-            config=self.config,
-            server_state=self.server_state,
-            app_state=self.lifespan.state,
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
         return made
 
@@ -163,17 +158,15 @@ def main(channel: int, alive: int, changes: int, questions: int) -> None:
 
     service = ReadingService(settings, ask)
     end = Channel(socket.socket(fileno=channel))
-    counts: RequestCounts = service.api.state.parts.metrics.requests
-    heads = HeadFilter(ReadRoutes(service.api.routes).serve)
+    counts: RequestCounts = service.api.state.parts.requests
+    heads = HeadFilter(served_by_readers(service.api.routes))
 
     def pass_back(connection: int, read: bytes) -> bool:
         return end.send(b"B", read, connection)
 
     members: dict[str, Any] = {"heads": heads, "pass_back": staticmethod(pass_back)}
     app = AnswersOnly(
-        service.api,
-        authentication=service.access.authentication,
-        changes=SharedChanges(changes),
+        service.api, authentication=service.access.authentication, changes=SharedChanges(changes)
     )
     _make_ready()
     configuration = uvicorn.Config(

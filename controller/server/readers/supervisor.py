@@ -20,12 +20,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -42,42 +43,29 @@ READERS_MAX = 4
 ASKED_MIN = 200
 """So many requests in a second, answered by the service itself, call for readers."""
 
+START_SECONDS = 120.0
+"""Longest time until a reader is ready."""
+SILENT_SECONDS = 10.0
+"""Longest time without a message from a ready reader."""
+STOP_SECONDS = 5.0
+"""Longest time for readers to finish their requests."""
+STEADY_SECONDS = 60.0
+"""A reader that ran for longer than this is restarted without a longer pause."""
+AGAIN = Backoff((0.1, 1.0), 30.0)
+"""Pauses before a reader is restarted."""
+
 _CODE = "import sys; sys.path.append({path!r}); from {module} import main; main({fds})"
 _MODULE = "controller.server.readers.reader_process"
 
 _log = structlog.get_logger(__name__)
 
-Adopt = Callable[[socket.socket, bytes], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadersLimits:
-    """Times of the supervision, in seconds.
-
-    Attributes:
-        start_seconds: Longest time until a reader is ready.
-        silent_seconds: Longest time without a message from a ready reader.
-        stop_seconds: Longest time for readers to finish their requests.
-        steady_seconds: A reader that ran for longer than this is restarted without a longer pause.
-        again: Pauses before a reader is restarted.
-    """
-
-    start_seconds: float = 120.0
-    silent_seconds: float = 10.0
-    stop_seconds: float = 5.0
-    steady_seconds: float = 60.0
-    again: Backoff = field(default_factory=lambda: Backoff((0.1, 1.0), 30.0))
+Adopt = Callable[[socket.socket, bytes], Coroutine[Any, Any, None]]
 
 
 def readers_count(settings: Settings, *, cores: int, linux: bool = True) -> int:
     """Return how many readers a service has, at once or when they are needed.
 
-    Args:
-        settings: `readers`; without it, the machine decides.
-        linux: Whether connections can be passed.
-
-    Raises:
-        DefinitionError: Rule `readers_without_tls`, if the settings have both readers and TLS.
+    Raises `DefinitionError` (rule `readers_without_tls`) if the settings have readers and TLS.
     """
     if settings.tls_cert is not None:
         if settings.readers:
@@ -116,6 +104,9 @@ class ReaderSupervisor:
         describe: Returns a part of the present state of the service; called in threads.
     """
 
+    _loop: asyncio.AbstractEventLoop
+    _adopt: Adopt
+
     def __init__(
         self,
         settings: Settings,
@@ -124,17 +115,14 @@ class ReaderSupervisor:
         changes: int,
         counts: RequestCounts,
         describe: Callable[[bytes], bytes],
-        limits: ReadersLimits | None = None,
     ) -> None:
         self._settings, self._changes, self._counts = settings, changes, counts
         self._describe = describe
-        self._limits, self._failures = limits or ReadersLimits(), [0] * count
+        self._failures = [0] * count
         self._readers: dict[int, _Reader] = {}
         self._turn = self._asked = 0
         self._stopped = True
         self._waits = settings.readers is None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._adopt: Adopt | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -143,11 +131,7 @@ class ReaderSupervisor:
         return [one.process.pid for one in self._readers.values() if one.ready]
 
     def start(self, adopt: Adopt) -> None:
-        """Start all readers, or wait until they are needed.
-
-        Args:
-            adopt: Serves a connection that a reader passed back, with the bytes already read.
-        """
+        """Start all readers, or wait until they are needed; `adopt` serves what they pass back."""
         self._loop, self._adopt, self._stopped = asyncio.get_running_loop(), adopt, False
         if not self._waits:
             self._begin_all()
@@ -171,7 +155,7 @@ class ReaderSupervisor:
             one.ready = False
             one.process.terminate()
         clock = asyncio.get_running_loop().time
-        until = clock() + self._limits.stop_seconds
+        until = clock() + STOP_SECONDS
         while clock() < until and any(one.process.poll() is None for one in readers):
             await asyncio.sleep(0.02)
         for one in readers:
@@ -185,7 +169,6 @@ class ReaderSupervisor:
     def _begin(self, place: int) -> None:
         if self._stopped:
             return
-        assert self._loop is not None, "started"
         now = self._loop.time()
         channel, theirs = Channel.pair()
         watched, alive = os.pipe()
@@ -220,7 +203,6 @@ class ReaderSupervisor:
             self._ended(reader)
 
     def _take(self, reader: _Reader, message: Message) -> None:
-        assert self._loop is not None, "started"
         reader.heard = self._loop.time()
         if message.kind == b"R":
             reader.ready = True
@@ -228,8 +210,7 @@ class ReaderSupervisor:
         elif message.kind == b"T":
             self._counts.merge(message.body)
         elif message.connection is not None:
-            assert self._adopt is not None, "started"
-            task = self._loop.create_task(_serve(self._adopt, message.connection, message.body))
+            task = self._loop.create_task(self._adopt(message.connection, message.body))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -241,10 +222,9 @@ class ReaderSupervisor:
         if self._waits and asked >= ASKED_MIN:
             _log.info("reader.needed", requests=asked, readers=len(self._failures))
             self._begin_all()
-        assert self._loop is not None, "started"
-        now, limits = self._loop.time(), self._limits
+        now = self._loop.time()
         for one in list(self._readers.values()):
-            patience = limits.silent_seconds if one.ready else limits.start_seconds
+            patience = SILENT_SECONDS if one.ready else START_SECONDS
             if now - one.heard > patience:
                 _log.warning("reader.silent", pid=one.process.pid, seconds=now - one.heard)
                 one.ready = False
@@ -260,23 +240,17 @@ class ReaderSupervisor:
         self._begin_again(reader.place, reader.begun)
 
     def _begin_again(self, place: int, begun: float) -> None:
-        assert self._loop is not None, "started"
-        steady = self._loop.time() - begun > self._limits.steady_seconds
+        steady = self._loop.time() - begun > STEADY_SECONDS
         self._failures[place] = 1 if steady else self._failures[place] + 1
-        pause = self._limits.again.seconds(self._failures[place])
+        pause = AGAIN.seconds(self._failures[place])
         self._loop.call_later(pause, self._begin, place)
 
     def _end(self, reader: _Reader) -> None:
-        assert self._loop is not None, "started"
         self._loop.remove_reader(reader.channel.fileno())
         reader.channel.close()
         os.close(reader.alive)
         reader.process.kill()
         reader.process.wait()
-
-
-async def _serve(adopt: Adopt, connection: socket.socket, read: bytes) -> None:
-    await adopt(connection, read)
 
 
 def _answer(questions: Connection, describe: Callable[[bytes], bytes]) -> None:
@@ -294,9 +268,7 @@ def _answer(questions: Connection, describe: Callable[[bytes], bytes]) -> None:
 
 def _launch(*fds: int) -> subprocess.Popen[bytes]:
     code = _CODE.format(
-        path=str(Path(controller.__file__).parents[1]),
-        module=_MODULE,
-        fds=", ".join(map(str, fds)),
+        path=str(Path(controller.__file__).parents[1]), module=_MODULE, fds=", ".join(map(str, fds))
     )
     return subprocess.Popen(
         [sys.executable, "-P", "-c", code],

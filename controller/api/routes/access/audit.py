@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
 
 from fastapi import Query
 from pydantic import Field
 
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.requests.moments import ErrorCode, Instant
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import AccessDep
-from controller.api.routing.router_factory import router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, router
 from controller.store.access import AuditFilter, AuditRecord, Outcome
 
 _NAME_LENGTH = 200
@@ -73,7 +70,7 @@ class AuditOut(Model):
 @routes.get("/audit")
 @needs(Scope.OPERATOR)
 def list_entries(
-    access: AccessDep, cursors: CursorsDep, query: Annotated[AuditQuery, Query()]
+    access: AccessDep, cursors: CursorsDep, query: AuditQuery = Query()
 ) -> Page[AuditOut]:
     """List entries, newest first."""
     chosen = AuditFilter(**query.model_dump(exclude={"cursor", "limit"}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
 
 from fastapi import Query, Request, Response
 from pydantic import Field, model_validator
@@ -11,12 +10,10 @@ from pydantic import Field, model_validator
 from cbp.errors import CbpError, NotFoundError
 from controller.access.access import Access
 from controller.access.identity import TOKEN_FILE, Identity
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import AccessDep, CallerDep, ExchangeDep, SettingsDep
-from controller.api.routing.router_factory import any_instance, open_router, problems, router
-from controller.api.routing.scope_check import needs, public
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.api.security.callers import clear_cookie, set_cookie
 from controller.store.access import CodeRecord, SessionRecord
 
@@ -24,7 +21,7 @@ SIGN_IN_PATH = "/ui/sign-in"
 _SECRET_LENGTH = 500
 
 routes = router("sessions")
-sign_in_routes = open_router("sessions")
+sign_in_routes = router("sessions", is_open=True)
 
 
 class SignIn(Model):
@@ -94,8 +91,7 @@ class SessionOut(Model):
 
 
 @sign_in_routes.post("/session", status_code=201, responses=problems(401, 429))
-@public
-@any_instance
+@needs(None, any_instance=True)
 def sign_in(
     wanted: SignIn,
     request: Request,
@@ -131,8 +127,7 @@ def show(caller: CallerDep, access: AccessDep) -> CallerOut:
 
 
 @routes.delete("/session", status_code=204, responses=problems(404))
-@needs(Scope.VIEWER)
-@any_instance
+@needs(Scope.VIEWER, any_instance=True)
 def sign_out(request: Request, response: Response, caller: CallerDep, access: AccessDep) -> None:
     """End the session of this request."""
     if not caller.session:
@@ -142,25 +137,17 @@ def sign_out(request: Request, response: Response, caller: CallerDep, access: Ac
 
 
 @routes.post("/session/codes", status_code=201)
-@needs(Scope.VIEWER)
-@any_instance
-def make_code(
-    caller: CallerDep, access: AccessDep, query: Annotated[CodeQuery, Query()]
-) -> CodeOut:
+@needs(Scope.VIEWER, any_instance=True)
+def make_code(caller: CallerDep, access: AccessDep, query: CodeQuery = Query()) -> CodeOut:
     """Make a code that signs in one browser within ten minutes; needs a token, not a session."""
     code, record = access.sessions.make_code(caller, query.scope)
-    return CodeOut(
-        code=code,
-        path=f"{SIGN_IN_PATH}#code={code}",
-        scope=Scope(record.scope),
-        expires_at=record.expires_at,
-    )
+    return CodeOut.of(record, code=code, path=f"{SIGN_IN_PATH}#code={code}")
 
 
 @routes.get("/sessions")
 @needs(Scope.ADMIN)
 def list_sessions(
-    caller: CallerDep, access: AccessDep, cursors: CursorsDep, query: Annotated[PageQuery, Query()]
+    caller: CallerDep, access: AccessDep, cursors: CursorsDep, query: PageQuery = Query()
 ) -> Page[SessionOut]:
     """List sessions, newest first."""
     page = access.sessions.list(cursor=cursors.open(query.cursor), limit=cursors.size(query))
@@ -168,8 +155,7 @@ def list_sessions(
 
 
 @routes.delete("/sessions/{session}", status_code=204, responses=problems(404))
-@needs(Scope.ADMIN)
-@any_instance
+@needs(Scope.ADMIN, any_instance=True)
 def end(session: str, access: AccessDep) -> None:
     """End a session at once."""
     access.sessions.end(session)

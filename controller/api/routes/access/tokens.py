@@ -9,13 +9,11 @@ from fastapi import Path, Query
 from pydantic import Field
 
 from controller.access.access import Access
-from controller.access.scopes import Scope
 from controller.access.secret_text import NewToken
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import AccessDep, CallerDep, ExchangeDep
-from controller.api.routing.router_factory import any_instance, problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.store.access import TokenRecord
 
 _NAME = r"^[a-z0-9][a-z0-9.-]{0,62}$"
@@ -79,7 +77,7 @@ class NewTokenOut(Model):
 @routes.get("/tokens")
 @needs(Scope.ADMIN)
 def list_tokens(
-    access: AccessDep, cursors: CursorsDep, query: Annotated[PageQuery, Query()]
+    access: AccessDep, cursors: CursorsDep, query: PageQuery = Query()
 ) -> Page[TokenOut]:
     """List tokens, newest first; the token file is not listed."""
     page = access.tokens.list(cursor=cursors.open(query.cursor), limit=cursors.size(query))
@@ -90,8 +88,7 @@ def list_tokens(
 
 
 @routes.post("/tokens", status_code=201, responses=problems(409))
-@needs(Scope.ADMIN)
-@any_instance
+@needs(Scope.ADMIN, any_instance=True)
 def create(
     wanted: TokenIn, caller: CallerDep, access: AccessDep, exchange: ExchangeDep
 ) -> NewTokenOut:
@@ -109,19 +106,15 @@ def create(
 
 
 @routes.post("/tokens/{token}/rotate", responses=problems(404, 409))
-@needs(Scope.ADMIN)
-@any_instance
-def rotate(
-    token: TokenName, access: AccessDep, query: Annotated[RotateQuery, Query()]
-) -> NewTokenOut:
+@needs(Scope.ADMIN, any_instance=True)
+def rotate(token: TokenName, access: AccessDep, query: RotateQuery = Query()) -> NewTokenOut:
     """Give a token a new secret and its full lifetime; sessions made from the token end."""
     overlap = timedelta(hours=query.overlap_hours)
     return _new(access, *access.tokens.rotate(token, overlap=overlap))
 
 
 @routes.delete("/tokens/{token}", responses=problems(404))
-@needs(Scope.ADMIN)
-@any_instance
+@needs(Scope.ADMIN, any_instance=True)
 def revoke(token: TokenName, access: AccessDep) -> TokenOut:
     """End a token, and the sessions made from it, at once; it stays in the list. Idempotent."""
     return _shown(access.tokens.revoke(token), access.tokens.now())

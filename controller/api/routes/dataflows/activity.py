@@ -7,20 +7,18 @@ failures: what `cbp top` shows, with one request a tick.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import Query
 from pydantic import Field
 
 from cbp.model.run.intention import RunStatus
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import DataflowSummary, Model, RunOut, StageOut, StageState
 from controller.api.figures.overview import OverviewDep
 from controller.api.figures.run_figures import RunFiguresDep
 from controller.api.routing.dependencies import ExchangeDep, StoreDep, granted_dataflows
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.store.base import RunRecord, Store
 
 routes = router("activity")
@@ -89,7 +87,7 @@ def show(
     overview: OverviewDep,
     run_figures: RunFiguresDep,
     exchange: ExchangeDep,
-    query: Annotated[ActivityQuery, Query()],
+    query: ActivityQuery = Query(),
 ) -> ActivityOut:
     """Show dataflows with their stages, runs under way, and the newest failures.
 
@@ -114,7 +112,6 @@ def show(
 
 
 def _errors(store: Store, names: list[str], query: ActivityQuery) -> list[ErrorOut]:
-    """Return the newest failed runs of these dataflows."""
     if not query.errors:
         return []
     failed: list[RunRecord] = []

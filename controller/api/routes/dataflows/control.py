@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from cbp.model.schedule.priority import Priority
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import DataflowSummary
 from controller.api.figures.overview import OverviewDep
 from controller.api.routing.dependencies import ControllerDep
-from controller.api.routing.router_factory import any_instance, problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 
-routes = router("dataflows")
+routes = router("dataflows", "/dataflows/{name}")
 
 
-@routes.post("/dataflows/{name}/pause", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
+@routes.post("/pause", responses=problems(404))
+@needs(Scope.OPERATOR, any_instance=True)
 def pause(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
     """Start no more runs; running ones finish. Idempotent and persistent."""
     controller.pause(name)
     return overview.summary_now(name)
 
 
-@routes.post("/dataflows/{name}/drain", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
+@routes.post("/drain", responses=problems(404))
+@needs(Scope.OPERATOR, any_instance=True)
 def drain(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
     """Take in no more files, process all queued input, then start no more runs: `drained`.
 
@@ -35,18 +31,16 @@ def drain(name: str, controller: ControllerDep, overview: OverviewDep) -> Datafl
     return overview.summary_now(name)
 
 
-@routes.post("/dataflows/{name}/resume", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
+@routes.post("/resume", responses=problems(404))
+@needs(Scope.OPERATOR, any_instance=True)
 def resume(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
     """Resume all stages, paused or stopped, and reset their failure counts. Idempotent."""
     controller.resume(name)
     return overview.summary_now(name)
 
 
-@routes.post("/dataflows/{name}/stages/{stage}/pause", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
+@routes.post("/stages/{stage}/pause", responses=problems(404))
+@needs(Scope.OPERATOR, any_instance=True)
 def pause_stage(
     name: str, stage: str, controller: ControllerDep, overview: OverviewDep
 ) -> DataflowSummary:
@@ -55,9 +49,8 @@ def pause_stage(
     return overview.summary_now(name)
 
 
-@routes.post("/dataflows/{name}/stages/{stage}/resume", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
+@routes.post("/stages/{stage}/resume", responses=problems(404))
+@needs(Scope.OPERATOR, any_instance=True)
 def resume_stage(
     name: str, stage: str, controller: ControllerDep, overview: OverviewDep
 ) -> DataflowSummary:
@@ -66,7 +59,7 @@ def resume_stage(
     return overview.summary_now(name)
 
 
-@routes.put("/dataflows/{name}/stages/{stage}/priority/{priority}", responses=problems(404))
+@routes.put("/stages/{stage}/priority/{priority}", responses=problems(404))
 @needs(Scope.OPERATOR)
 def set_priority(
     name: str, stage: str, priority: Priority, controller: ControllerDep, overview: OverviewDep
@@ -79,9 +72,8 @@ def set_priority(
     return overview.summary_now(name)
 
 
-@routes.post("/dataflows/{name}/stages/{stage}/retry", responses=problems(404, 409))
-@needs(Scope.OPERATOR)
-@any_instance
+@routes.post("/stages/{stage}/retry", responses=problems(404, 409))
+@needs(Scope.OPERATOR, any_instance=True)
 def retry(
     name: str, stage: str, controller: ControllerDep, overview: OverviewDep
 ) -> DataflowSummary:

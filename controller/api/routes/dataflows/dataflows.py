@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from cbp.errors import AlreadyExistsError, CbpError, DataflowInvalidError, Mistake, NotFoundError
+from cbp.errors import AlreadyExistsError, CbpError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from controller.access.scopes import Scope
 from controller.api.answers.request_errors import VersionDiffersError
 from controller.api.answers.schemas import (
     DataflowDetail,
@@ -26,7 +24,7 @@ from controller.api.answers.schemas import (
 from controller.api.answers.version_changes import ChangeOut, ChangeQuery, change_out
 from controller.api.figures.overview import Overview, OverviewDep
 from controller.api.figures.waiting import Waits, waits
-from controller.api.requests.body import Document, parsed, read_document_body
+from controller.api.requests.body import Document, DocumentBody, read_document_body, require_name
 from controller.api.routes.dataflows.versions import ETAG_HEADER, etag
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (
@@ -38,14 +36,19 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     StoreDep,
 )
-from controller.api.routing.read_routes import of_store, read_anywhere
-from controller.api.routing.router_factory import PREFIX, any_instance, problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import (
+    PREFIX,
+    Scope,
+    needs,
+    problems,
+    request_body,
+    router,
+)
 from controller.api.security.exchange import Exchange
 from controller.loop.controller import Controller
 from controller.loop.operations.added_columns import with_added_columns
 from controller.registry.text_positions import TextPositions
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import Store
 
 routes = router("dataflows")
 
@@ -69,15 +72,7 @@ _DOCUMENT_SCHEMA = {
         },
     },
 }
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {"schema": _DOCUMENT_SCHEMA},
-            "application/yaml": {"schema": _DOCUMENT_SCHEMA},
-        },
-    }
-}
+_BODY = request_body("application/json", "application/yaml", schema=_DOCUMENT_SCHEMA)
 _BODY_PROBLEMS = problems(413, 415)
 
 
@@ -105,28 +100,26 @@ async def register(
 ) -> DataflowDetail:
     """Register a dataflow; a wrong document gets one problem that lists every mistake."""
     body = await read_document_body(request)
-    with idempotency_keys.use(idempotency_key, body):
+    with idempotency_keys.use(idempotency_key, body.body):
+        repeatable = idempotency_key is not None
         registered = await run_in_threadpool(
-            _register,
-            controller,
-            overview,
-            exchange,
-            body,
-            request.headers.get("content-type", ""),
-            repeatable=idempotency_key is not None,
+            _register, controller, overview, exchange, body, repeatable=repeatable
         )
     response.headers["Location"] = f"{PREFIX}/dataflows/{registered.summary.name}"
     return registered
 
 
 @routes.post("/dataflows/validate", openapi_extra=_BODY, responses=_BODY_PROBLEMS)
-@needs(Scope.OPERATOR, changes=False)
-@any_instance
+@needs(Scope.OPERATOR, changes=False, any_instance=True)
 async def validate(request: Request, controller: ControllerDep) -> Validation:
     """Check a document as registration does; changes nothing."""
     body = await read_document_body(request)
-    content_type = request.headers.get("content-type", "")
-    dataflow = await run_in_threadpool(_validate, controller, body, content_type)
+
+    def check() -> Dataflow:
+        with body.parsed() as document:
+            return controller.validate(document.values, document.duplicates)
+
+    dataflow = await run_in_threadpool(check)
     return Validation(
         name=dataflow.name,
         sources=list(dataflow.sources),
@@ -154,7 +147,7 @@ async def change(
     controller: ControllerDep,
     store: StoreDep,
     caller: CallerDep,
-    query: Annotated[ChangeQuery, Query()],
+    query: ChangeQuery = Query(),
     if_match: Annotated[
         str | None, Header(max_length=200, description="The ETag of the version to replace.")
     ] = None,
@@ -168,25 +161,16 @@ async def change(
     body = await read_document_body(request)
     if if_match is not None:
         query = await run_in_threadpool(_matched, store, name, if_match, query)
-    content_type = request.headers.get("content-type", "")
-    by = caller.actor
-    changed = await run_in_threadpool(
-        _change, controller, store, name, body, content_type, query, by
-    )
+    changed = await run_in_threadpool(_change, controller, store, name, body, query, caller.actor)
     if changed.done:
         response.headers["ETag"] = etag(changed.version)
     return changed
 
 
 @routes.get("/dataflows")
-@needs(Scope.VIEWER)
-@read_anywhere
-@of_store
+@needs(Scope.VIEWER, read_anywhere=True, of_store=True)
 def list_dataflows(
-    store: StoreDep,
-    overview: OverviewDep,
-    cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    store: StoreDep, overview: OverviewDep, cursors: CursorsDep, query: PageQuery = Query()
 ) -> Page[DataflowSummary]:
     """List dataflows by name: every one, or page by page if there is a `limit`."""
     now, after = overview.now(), cursors.open(query.cursor) or ""
@@ -225,10 +209,7 @@ def waiting(name: str, controller: ControllerDep, store: StoreDep) -> Waits:
 @routes.delete("/dataflows/{name}", status_code=204, responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def delete(
-    name: str,
-    controller: ControllerDep,
-    store: StoreDep,
-    query: Annotated[DeleteQuery, Query()],
+    name: str, controller: ControllerDep, store: StoreDep, query: DeleteQuery = Query()
 ) -> None:
     """Delete a dataflow; its tables are kept, unless `purge` is true."""
     store.dataflow(name)
@@ -239,21 +220,21 @@ def _register(
     controller: Controller,
     overview: Overview,
     exchange: Exchange,
-    body: bytes,
-    content_type: str,
+    body: DocumentBody,
     *,
     repeatable: bool,
 ) -> DataflowDetail:
-    with parsed(body, content_type) as document:
+    with body.parsed() as document:
         # The address of the request does not name what it is about; the audit log needs it.
         exchange.dataflow = str(document.values.get("name", ""))
         try:
             record = controller.register(document.values, document.duplicates)
         except AlreadyExistsError:
-            known = _same(overview.store, document.values) if repeatable else None
-            if known is None:
-                raise
-            return overview.detail(known, overview.now())
+            if repeatable:
+                known = overview.store.dataflow(str(document.values["name"]))
+                if known.document == document.values:  # the request is a repetition
+                    return overview.detail(known, overview.now())
+            raise
         try:
             return overview.detail(record, overview.now())
         except Exception:
@@ -264,18 +245,10 @@ def _register(
 
 
 def _change(
-    controller: Controller,
-    store: Store,
-    name: str,
-    body: bytes,
-    content_type: str,
-    query: ChangeQuery,
-    by: str,
+    controller: Controller, store: Store, name: str, body: DocumentBody, query: ChangeQuery, by: str
 ) -> ChangeOut:
-    with parsed(body, content_type) as document:
-        if (given := document.values.get("name")) != name:
-            message = f"expected {name!r}, the dataflow that is changed; got {given!r}"
-            raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
+    with body.parsed() as document:
+        require_name(document, name, "changed")
         places = TextPositions(document.text, document.content_type)
         with suppress(NotFoundError):  # which the change raises, once the document is checked
             values = with_added_columns(store.dataflow(name).document, document.values)
@@ -319,14 +292,3 @@ def _matched(store: Store, name: str, if_match: str, query: ChangeQuery) -> Chan
     if if_match != etag(version):
         raise VersionDiffersError(name, if_match, version)
     return query.model_copy(update={"expected_version": query.expected_version or version})
-
-
-def _same(store: Store, document: Mapping[str, Any]) -> DataflowRecord | None:
-    """Return the registered record if it has this very document: the request is a repetition."""
-    record = store.dataflow(str(document["name"]))
-    return record if record.document == document else None
-
-
-def _validate(controller: Controller, body: bytes, content_type: str) -> Dataflow:
-    with parsed(body, content_type) as document:
-        return controller.validate(document.values, document.duplicates)

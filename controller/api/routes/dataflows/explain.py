@@ -8,13 +8,11 @@ from pydantic import Field
 
 from cbp.model.plan.explain import Plan
 from cbp.model.run.account import Change, Consumed, LookedUpTable
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, RunOut
 from controller.api.figures.run_figures import RunFiguresDep
 from controller.api.routing.dependencies import ExplainingDep, GrantedRunDep, LineagesDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 
 routes = router("explain")
 

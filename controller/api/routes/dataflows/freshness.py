@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated
 
 from fastapi import Query
 from pydantic import Field
@@ -15,7 +14,6 @@ from pydantic import Field
 from cbp.errors import CbpError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.schedule.freshness import Freshness, FreshnessState, Left, judge_freshness, worst_of
-from controller.access.scopes import Scope
 from controller.alerts.disk_room import disk_rooms
 from controller.api.answers.schemas import Model
 from controller.api.requests.present_state import PresentState
@@ -28,8 +26,7 @@ from controller.api.routing.dependencies import (
     StoreDep,
     granted_dataflows,
 )
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
 from controller.store.base import DataflowRecord, Store
@@ -170,7 +167,7 @@ def show(
     present: PresentStateDep,
     exchange: ExchangeDep,
     settings: SettingsDep,
-    query: Annotated[FreshnessQuery, Query()],
+    query: FreshnessQuery = Query(),
 ) -> FreshnessOut:
     """Return whether all delivered files are applied: drop folders, queues, quarantine.
 
@@ -184,8 +181,5 @@ def show(
     return FreshnessOut(
         state="stuck" if stopping else worst_of(one.state for one in judged.values()),
         service=stopping,
-        dataflows=[
-            DataflowFreshnessOut(dataflow=name, state=one.state, left=list(one.left))
-            for name, one in judged.items()
-        ],
+        dataflows=[DataflowFreshnessOut.of(one, dataflow=name) for name, one in judged.items()],
     )

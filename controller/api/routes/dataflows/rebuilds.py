@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import Query, Request
 from pydantic import Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
-from cbp.errors import DataflowInvalidError, Mistake
-from controller.access.scopes import Scope
-from controller.api.answers.jobs import JobOut
-from controller.api.answers.schemas import Model, Page, Problem
-from controller.api.requests.body import parsed, read_document_body
+from controller.api.answers.schemas import JobOut, Model, Page, Problem
+from controller.api.requests.body import read_document_body, require_name
 from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import CallerDep, ControllerDep, RebuildJobsDep, StoreDep
-from controller.api.routing.router_factory import PREFIX, leader_only, problems, router
-from controller.api.routing.scope_check import needs
-from controller.loop.controller import Controller
+from controller.api.routing.router_factory import (
+    PREFIX,
+    Scope,
+    needs,
+    problems,
+    request_body,
+    router,
+)
 from controller.loop.rebuild.build_in_progress import RebuildJob
 
-routes = router("rebuilds")
+routes = router("rebuilds", "/dataflows/{name}/rebuilds")
 
 Seed = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*=.+$", max_length=4_000)]
 _SEED = (
     "`SOURCE=PATH`: read a Parquet file, a folder of them, or a Delta table on the service's "
     "machine, below `CBP_SOURCE_ROOTS`, instead of the source's input that is no longer kept."
 )
-_OBJECT = {"type": "object", "description": "As for `PUT /dataflows/{name}`."}
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": False,
-        "description": "The document of the version to build; without it, the registered version "
-        "is built again.",
-        "content": {
-            "application/json": {"schema": _OBJECT},
-            "application/yaml": {"schema": _OBJECT},
-        },
-    }
-}
+_BODY = request_body(
+    "application/json",
+    "application/yaml",
+    schema={"type": "object", "description": "As for `PUT /dataflows/{name}`."},
+    required=False,
+    description="The document of the version to build; without it, the registered version is built "
+    "again.",
+)
 
 
 class TableDifferenceOut(Model):
@@ -117,12 +114,7 @@ class SwappedBackOut(Model):
     version: int
 
 
-@routes.post(
-    "/dataflows/{name}/rebuilds",
-    status_code=202,
-    openapi_extra=_BODY,
-    responses=problems(404, 409, 413, 415),
-)
+@routes.post("", status_code=202, openapi_extra=_BODY, responses=problems(404, 409, 413, 415))
 @needs(Scope.ADMIN)
 async def start(
     name: str,
@@ -141,21 +133,27 @@ async def start(
     """
     seeds = dict(one.split("=", 1) for one in seed or ())
     given = request.headers.get("content-type") is not None
-    body = await read_document_body(request) if given else b""
-    content_type = request.headers.get("content-type", "")
-    choices = {"seeds": seeds, "by": caller.actor}
-    return await run_in_threadpool(_start, controller, name, body, content_type, choices)
+    body = await read_document_body(request) if given else None
+
+    def begin() -> RebuildJob:
+        if body is None or not body.body:
+            return jobs.start_present(name, seeds=seeds, by=caller.actor)
+        with body.parsed() as document:
+            require_name(document, name, "rebuilt")
+            dataflow = controller.validate(document.values, document.duplicates)
+            return jobs.start(document.values, dataflow, seeds=seeds, by=caller.actor)
+
+    return _job(await run_in_threadpool(begin))
 
 
-@routes.get("/dataflows/{name}/rebuilds", responses=problems(404))
-@needs(Scope.VIEWER)
-@leader_only
+@routes.get("", responses=problems(404))
+@needs(Scope.VIEWER, leader_only=True)
 def list_rebuilds(
     name: str,
     store: StoreDep,
     jobs: RebuildJobsDep,
     cursors: CursorsDep,
-    query: Annotated[RebuildsQuery, Query()],
+    query: RebuildsQuery = Query(),
 ) -> RebuildsOut:
     """List the rebuilds of a dataflow, newest first, and the time until which a swap can be undone.
 
@@ -167,7 +165,10 @@ def list_rebuilds(
         lambda one: one.id,
         place=cursors.open(query.cursor),
         size=cursors.size_or_all(query),
-        holds=lambda one: _is_chosen(one, query),
+        holds=lambda one: (
+            query.holds(one.began_at)
+            and query.error_code in (None, None if one.error is None else one.error.code)
+        ),
     )
     until = jobs.swaps.back_until(store.dataflow(name))
     return RebuildsOut(
@@ -175,17 +176,14 @@ def list_rebuilds(
     )
 
 
-@routes.get("/dataflows/{name}/rebuilds/{rebuild}", responses=problems(404))
-@needs(Scope.VIEWER)
-@leader_only
+@routes.get("/{rebuild}", responses=problems(404))
+@needs(Scope.VIEWER, leader_only=True)
 def show(name: str, rebuild: str, jobs: RebuildJobsDep) -> RebuildJobOut:
     """Show the progress of a rebuild and, once it is ready, the differences."""
     return _job(jobs.show(name, rebuild))
 
 
-@routes.post(
-    "/dataflows/{name}/rebuilds/{rebuild}/swap", status_code=202, responses=problems(404, 409)
-)
+@routes.post("/{rebuild}/swap", status_code=202, responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def swap(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> RebuildJobOut:
     """Begin to swap in the new tables, all at one time.
@@ -195,9 +193,7 @@ def swap(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> Re
     return _job(jobs.swap(name, rebuild, by=caller.actor))
 
 
-@routes.post(
-    "/dataflows/{name}/rebuilds/{rebuild}/cancel", status_code=202, responses=problems(404, 409)
-)
+@routes.post("/{rebuild}/cancel", status_code=202, responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def cancel(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> RebuildJobOut:
     """Cancel a rebuild and remove its tables; nothing else changes. Idempotent.
@@ -207,7 +203,7 @@ def cancel(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> 
     return _job(jobs.cancel(name, rebuild, by=caller.actor))
 
 
-@routes.post("/dataflows/{name}/rebuilds/back", responses=problems(404, 409))
+@routes.post("/back", responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def back(name: str, jobs: RebuildJobsDep) -> SwappedBackOut:
     """Go back to the tables and the version from before the last swap.
@@ -215,29 +211,6 @@ def back(name: str, jobs: RebuildJobsDep) -> SwappedBackOut:
     Input that arrived since the swap is then applied by that version.
     """
     return SwappedBackOut(dataflow=name, version=jobs.swaps.back(name).version)
-
-
-def _start(
-    controller: Controller,
-    name: str,
-    body: bytes,
-    content_type: str,
-    choices: Mapping[str, Any],
-) -> RebuildJobOut:
-    jobs = controller.rebuild_jobs
-    if not body:
-        return _job(jobs.start_present(name, **choices))
-    with parsed(body, content_type) as document:
-        if (given := document.values.get("name")) != name:
-            message = f"expected {name!r}, the dataflow that is rebuilt; got {given!r}"
-            raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
-        dataflow = controller.validate(document.values, document.duplicates)
-        return _job(jobs.start(document.values, dataflow, **choices))
-
-
-def _is_chosen(one: RebuildJob, query: RebuildsQuery) -> bool:
-    code = None if one.error is None else one.error.code
-    return query.holds(one.began_at) and query.error_code in (None, code)
 
 
 def _job(one: RebuildJob) -> RebuildJobOut:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated
@@ -14,9 +13,7 @@ from cbp.errors import NotFoundError
 from cbp.model.flow.generation import Generation
 from cbp.model.instants import instant_of
 from cbp.model.version.rollback_point import PointAfterRun
-from controller.access.scopes import Scope
-from controller.api.answers.jobs import JobOut, JobStatus
-from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.answers.schemas import JobOut, JobStatus, Model, Page, PageQuery
 from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (
@@ -26,19 +23,13 @@ from controller.api.routing.dependencies import (
     RollbackJobsDep,
     StoreDep,
 )
-from controller.api.routing.router_factory import (
-    PREFIX,
-    leader_only,
-    problems,
-    router,
-)
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import PREFIX, Scope, needs, problems, router
 from controller.loop.operations.jobs import RollbackJob
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.undone_inputs import UndoneInput
 from controller.store.base import Store
 
-routes = router("rollbacks")
+routes = router("rollbacks", "/dataflows/{name}")
 
 _FILES_SHOWN = 20
 _FILES = "rollbacks_list_undone_files"
@@ -65,19 +56,17 @@ class PlanQuery(Model):
     )
 
 
-class RollbackQuery(PlanQuery):
-    """The target, the author and the reason of a roll-back."""
-
-    reason: str = Field(min_length=1, max_length=1000)
-    by: str = Field("", max_length=200, description="Name of the person who asks for the change.")
-    pause: bool = Field(False, description="Leave the dataflow paused.")
-
-
 class ReplayQuery(Model):
     """The author and the reason of a replay."""
 
     reason: str = Field(min_length=1, max_length=1000)
     by: str = Field("", max_length=200, description="Name of the person who asks for the change.")
+
+
+class RollbackQuery(ReplayQuery, PlanQuery):
+    """The target, the author and the reason of a roll-back."""
+
+    pause: bool = Field(False, description="Leave the dataflow paused.")
 
 
 class TableRewindOut(Model):
@@ -201,10 +190,8 @@ class MomentOut(Model):
     """A roll-back point: a moment to which a dataflow can be rolled back."""
 
     position: int = Field(
-        description=(
-            "Number of runs that a roll-back to this point keeps. Send this number as `to` of the "
-            "roll-back."
-        )
+        description="Number of runs that a roll-back to this point keeps. Send this number as "
+        "`to` of the roll-back."
     )
     stage: str = Field(
         description="Stage whose run was recorded; empty for the moment before the first run."
@@ -215,49 +202,46 @@ class MomentOut(Model):
     )
 
 
-@routes.get("/dataflows/{name}/rollback/moments", responses=problems(404))
+@routes.get("/rollback/moments", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_moments(
-    name: str,
-    amendments: AmendmentsDep,
-    cursors: CursorsDep,
-    query: Annotated[MomentsQuery, Query()],
+    name: str, amendments: AmendmentsDep, cursors: CursorsDep, query: MomentsQuery = Query()
 ) -> Page[MomentOut]:
     """List the roll-back points of a dataflow, newest first."""
-    size = cursors.size(query)
     moments = amendments.moments(
         name,
-        limit=size + 1,
+        limit=cursors.size(query) + 1,
         since=query.since,
         until=query.until,
         below=cursors.number(query.cursor),
         drop_later=query.drop_later,
     )
-    more = str(moments[size - 1].point.number) if len(moments) > size else None
-    return Page(items=[_moment(one) for one in moments[:size]], cursor=cursors.seal(more))
+    return cursors.first_of(moments, query, lambda one: str(one.point.number), _moment)
 
 
-@routes.get("/dataflows/{name}/rollback", responses=problems(404, 409))
+@routes.get("/rollback", responses=problems(404, 409))
 @needs(Scope.VIEWER)
 def plan(
     name: str,
     amendments: AmendmentsDep,
     store: StoreDep,
     cursors: CursorsDep,
-    query: Annotated[PlanQuery, Query()],
+    query: PlanQuery = Query(),
 ) -> RollbackPlanOut:
     """Show what a roll-back would do; changes nothing."""
     cursors = cursors.of_list(_FILES).about(query.to)
     plan_ = amendments.plan_roll_back(
         name, query.to, drop_later=query.drop_later, without=query.without
     )
-    shown, more = _part(plan_.undone_inputs, _FILES_SHOWN)
+    shown, more = page_behind(plan_.undone_inputs, _place_of, place=None, size=_FILES_SHOWN)
     return RollbackPlanOut.of(
         plan_,
         rollback=_shown(plan_.generation),
         tables=[TableRewindOut(table=t, **asdict(one)) for t, one in plan_.tables.items()],
         corrections=[
-            _correction(one)
+            CorrectionUndoneOut.of(
+                one, one.note, at=instant_of(one.at_ms), by=one.note.who, reason=one.note.why
+            )
             for one in amendments.corrections(name)
             if not one.undone and _is_undone(one, plan_.generation)
         ],
@@ -267,33 +251,32 @@ def plan(
     )
 
 
-@routes.get("/dataflows/{name}/rollback/files", responses=problems(404, 409))
+@routes.get("/rollback/files", responses=problems(404, 409))
 @needs(Scope.VIEWER)
 def list_undone_files(
     name: str,
     amendments: AmendmentsDep,
     store: StoreDep,
     cursors: CursorsDep,
-    query: Annotated[FilesQuery, Query()],
+    query: FilesQuery = Query(),
 ) -> Page[UndoneFileOut]:
     """List the files whose effect a roll-back would undo, by source and arrival."""
     cursors = cursors.about(query.to)
-    size, after = cursors.size(query), cursors.named(query.cursor) or ("", -1)
+    after = cursors.named(query.cursor) or ("", -1)
     plan_ = amendments.plan_roll_back(
         name, query.to, drop_later=query.drop_later, without=query.without
     )
     rest = [one for one in plan_.undone_inputs if (one.source, one.index) > after]
-    shown, more = _part(rest, size)
-    return Page(items=[_file(store, name, one) for one in shown], cursor=cursors.seal(more))
+    return cursors.first_of(rest, query, _place_of, lambda one: _file(store, name, one))
 
 
-@routes.post("/dataflows/{name}/rollback", status_code=202, responses=problems(404, 409))
+@routes.post("/rollback", status_code=202, responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def roll_back(
     name: str,
     jobs: RollbackJobsDep,
     idempotency_keys: IdempotencyKeysDep,
-    query: Annotated[RollbackQuery, Query()],
+    query: RollbackQuery = Query(),
     idempotency_key: IdempotencyKey = None,
 ) -> RollbackJobOut:
     """Begin to take tables, queues and epochs back to an earlier moment, and continue there.
@@ -316,11 +299,7 @@ def roll_back(
     return _job(job)
 
 
-@routes.post(
-    "/dataflows/{name}/increments/{flow}/{index}/replay",
-    status_code=202,
-    responses=problems(404, 409),
-)
+@routes.post("/increments/{flow}/{index}/replay", status_code=202, responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def replay(
     name: str,
@@ -328,7 +307,7 @@ def replay(
     index: Annotated[int, Path(ge=0, lt=1 << 59)],
     jobs: RollbackJobsDep,
     idempotency_keys: IdempotencyKeysDep,
-    query: Annotated[ReplayQuery, Query()],
+    query: ReplayQuery = Query(),
     idempotency_key: IdempotencyKey = None,
 ) -> RollbackJobOut:
     """Begin to apply an increment and all later ones again, with the registered code.
@@ -339,52 +318,32 @@ def replay(
     to = f"{flow}/{index}"
     asked = f"replay {name} {to} {query.model_dump_json()}".encode()
     with idempotency_keys.use(idempotency_key, asked):
-        job = jobs.start(
-            name,
-            to,
-            who=query.by,
-            why=query.reason,
-            drop_later=False,
-            without=[],
-            pause=False,
-            request=idempotency_key or "",
-        )
+        job = jobs.start(name, to, who=query.by, why=query.reason, request=idempotency_key or "")
     return _job(job)
 
 
-@routes.get("/dataflows/{name}/rollback/jobs/{job}", responses=problems(404))
-@needs(Scope.VIEWER)
-@leader_only
+@routes.get("/rollback/jobs/{job}", responses=problems(404))
+@needs(Scope.VIEWER, leader_only=True)
 def show_job(name: str, job: str, jobs: RollbackJobsDep) -> RollbackJobOut:
     """Show the progress or the result of a roll-back."""
     return _job(jobs.show(name, job))
 
 
-@routes.get("/dataflows/{name}/rollbacks", responses=problems(404))
+@routes.get("/rollbacks", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_rollbacks(
-    name: str,
-    amendments: AmendmentsDep,
-    cursors: CursorsDep,
-    query: Annotated[RangePageQuery, Query()],
+    name: str, amendments: AmendmentsDep, cursors: CursorsDep, query: RangePageQuery = Query()
 ) -> Page[RollbackOut]:
     """List the roll-backs of a dataflow with their effects and reasons, newest first.
 
     Without a `limit` all of them are returned.
     """
-    shown, more = page_behind(
-        [one for one in amendments.rollbacks(name)[::-1] if query.holds_ms(one.prepared_ms)],
-        lambda one: str(one.number),
-        place=cursors.open(query.cursor),
-        size=cursors.size_or_all(query),
-    )
-    return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
+    made = [one for one in amendments.rollbacks(name)[::-1] if query.holds_ms(one.prepared_ms)]
+    return cursors.short_list(made, query, lambda one: str(one.number), _shown)
 
 
-def _part(files: Sequence[UndoneInput], size: int) -> tuple[Sequence[UndoneInput], str | None]:
-    """Return the first files, and the place after them if more follow."""
-    shown = files[:size]
-    return shown, f"{shown[-1].source}/{shown[-1].index}" if len(files) > size else None
+def _place_of(one: UndoneInput) -> str:
+    return f"{one.source}/{one.index}"
 
 
 def _file(store: Store, dataflow: str, one: UndoneInput) -> UndoneFileOut:
@@ -405,19 +364,9 @@ def _is_undone(one: Corrected, generation: Generation) -> bool:
     return stage is not None and one.epoch >= stage.epoch
 
 
-def _correction(one: Corrected) -> CorrectionUndoneOut:
-    return CorrectionUndoneOut.of(
-        one.note,
-        run=one.run,
-        at=instant_of(one.at_ms),
-        by=one.note.who,
-        reason=one.note.why,
-    )
-
-
 def _moment(one: PointAfterRun) -> MomentOut:
     at = instant_of(one.point.at_ms) if one.stage else None
-    return MomentOut(position=one.point.number, stage=one.stage, epoch=one.epoch, at=at)
+    return MomentOut.of(one, position=one.point.number, at=at)
 
 
 def _job(one: RollbackJob) -> RollbackJobOut:

@@ -6,7 +6,7 @@ others are refused. It can be repeated: what was done already is refused then, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -15,12 +15,11 @@ from pydantic import ConfigDict, Field
 
 from cbp.errors import CbpError
 from cbp.model.run.intention import RunStatus
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.problems import STATUS
 from controller.api.answers.request_errors import RunEndedError, RunNotDueError
 from controller.api.answers.schemas import BulkItemOut, BulkOut, Model, Page, PageQuery, RunOut
-from controller.api.figures.overview import members_of
+from controller.api.figures.overview import leader_of
 from controller.api.figures.run_figures import RunFiguresDep
 from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep
@@ -28,13 +27,12 @@ from controller.api.routing.dependencies import (
     ControllerDep,
     ExchangeDep,
     GrantedRunDep,
-    GrantedRunsDep,
     RunLogsDep,
     StoreDep,
+    touchable_run,
 )
-from controller.api.routing.read_routes import lasting, read_anywhere
-from controller.api.routing.router_factory import any_instance, leader_only, problems, router
-from controller.api.routing.scope_check import needs, require_granted, require_touchable
+from controller.api.routing.router_factory import Scope, needs, problems, router
+from controller.api.routing.scope_check import require_granted, require_touchable
 from controller.loop.controller import Controller
 from controller.store.base import RunRecord, Store
 from controller.store.errors import CursorInvalidError
@@ -69,16 +67,14 @@ class BulkRuns(Model):
 
 
 @routes.get("/runs", responses=problems(404))
-@needs(Scope.VIEWER, any_dataflow=True)
-@read_anywhere
-@lasting
+@needs(Scope.VIEWER, any_dataflow=True, read_anywhere=True, lasting=True)
 def list_runs(
     store: StoreDep,
     exchange: ExchangeDep,
     controller: ControllerDep,
     run_figures: RunFiguresDep,
     cursors: CursorsDep,
-    query: Annotated[RunQuery, Query()],
+    query: RunQuery = Query(),
 ) -> Page[RunOut]:
     """List runs, newest first; a token that is limited to some dataflows has to name one."""
     if query.dataflow is None:
@@ -86,9 +82,12 @@ def list_runs(
     else:
         require_granted(exchange, query.dataflow)
         store.dataflow(query.dataflow)
+    leader = query.stage
+    if query.dataflow is not None and query.stage is not None:
+        leader = leader_of(controller, query.dataflow, query.stage)
     page = store.runs(
         query.dataflow,
-        stage=_leader(controller, query.dataflow, query.stage),
+        stage=leader,
         status=query.status,
         epoch=query.epoch,
         error_code=query.error_code,
@@ -103,28 +102,27 @@ def list_runs(
 
 @routes.post("/runs/cancel", status_code=207)
 @needs(Scope.OPERATOR, any_dataflow=True)
-def cancel_many(body: BulkRuns, runs: GrantedRunsDep, controller: ControllerDep) -> BulkOut:
+def cancel_many(
+    body: BulkRuns, store: StoreDep, exchange: ExchangeDep, controller: ControllerDep
+) -> BulkOut:
     """Ask runs to stop; the answer lists which were asked, and why others were not."""
-    return _each(body, lambda run: _cancel(runs.of(run), controller))
+    return _each(body, lambda run: _cancel(touchable_run(run, store, exchange), controller))
 
 
 @routes.post("/runs/retry", status_code=207)
-@needs(Scope.OPERATOR, any_dataflow=True)
-@any_instance
+@needs(Scope.OPERATOR, any_dataflow=True, any_instance=True)
 def retry_many(
-    body: BulkRuns, runs: GrantedRunsDep, store: StoreDep, controller: ControllerDep
+    body: BulkRuns, store: StoreDep, exchange: ExchangeDep, controller: ControllerDep
 ) -> BulkOut:
     """Retry failed runs at once: each of their stages gets one more attempt.
 
     Only a failed run whose epoch is still the next one of its stage can be tried again.
     """
-    return _each(body, lambda run: _retry(runs.of(run), store, controller))
+    return _each(body, lambda run: _retry(touchable_run(run, store, exchange), store, controller))
 
 
 @routes.get("/runs/{run}", responses=problems(404))
-@needs(Scope.VIEWER, any_dataflow=True)
-@read_anywhere
-@lasting
+@needs(Scope.VIEWER, any_dataflow=True, read_anywhere=True, lasting=True)
 def show(record: GrantedRunDep, run_figures: RunFiguresDep, exchange: ExchangeDep) -> RunOut:
     """Show one run with its figures, or with the error that ended it."""
     exchange.passing = _is_passing(record)
@@ -142,17 +140,15 @@ def cancel(
 
 
 def _each(body: BulkRuns, act: Callable[[str], None]) -> BulkOut:
-    """Do something with each run once, and report on each of them."""
-    return BulkOut(items=[_report(run, act) for run in dict.fromkeys(body.runs)])
-
-
-def _report(run: str, act: Callable[[str], None]) -> BulkItemOut:
-    try:
-        act(run)
-    except CbpError as error:
-        described = json_value(error.as_dict())
-        return BulkItemOut(id=run, status=STATUS.get(error.code, 500), error=described)
-    return BulkItemOut(id=run, status=202, error=None)
+    items = []
+    for run in dict.fromkeys(body.runs):
+        status, described = 202, None
+        try:
+            act(run)
+        except CbpError as error:
+            status, described = STATUS.get(error.code, 500), json_value(error.as_dict())
+        items.append(BulkItemOut(id=run, status=status, error=described))
+    return BulkOut(items=items)
 
 
 def _cancel(record: RunRecord, controller: Controller) -> None:
@@ -174,14 +170,6 @@ def _retry(record: RunRecord, store: Store, controller: Controller) -> None:
 def _is_passing(run: RunRecord) -> bool:
     """Return whether a run is under way: its phases are not in the store."""
     return run.status is RunStatus.INTENDED
-
-
-def _leader(controller: Controller, dataflow: str | None, stage: str | None) -> str | None:
-    """Return the stage that leads the runs of this stage."""
-    if dataflow is None or stage is None:
-        return stage
-    members = members_of(controller, dataflow)
-    return next((leader for leader, names in members.items() if stage in names), stage)
 
 
 _PLACE_MAX = 1 << 40
@@ -206,17 +194,18 @@ class LogQuery(PageQuery):
 @routes.get("/runs/{run}/log", responses=problems(404))
 @needs(Scope.VIEWER, any_dataflow=True)
 def show_log(
-    record: GrantedRunDep,
-    run_logs: RunLogsDep,
-    cursors: CursorsDep,
-    query: Annotated[LogQuery, Query()],
+    record: GrantedRunDep, run_logs: RunLogsDep, cursors: CursorsDep, query: LogQuery = Query()
 ) -> Page[LogLineOut]:
     """Show the last lines of a run's log; with `cursor`, the lines after it.
 
     The lines are kept for some days, on the machine of the instance that executed the run. Each
     answer has a cursor: send it with the next request to follow a run.
     """
-    place = _place(cursors.open(query.cursor), first=0 if query.oldest else None)
+    place = cursors.number(query.cursor)
+    if place is None:
+        place = 0 if query.oldest else None
+    elif place > _PLACE_MAX:
+        raise CursorInvalidError(str(place))
     page = run_logs.read(record.dataflow, record.id, place, limit=cursors.size(query))
     return Page(items=[_shown(line) for line in page.lines], cursor=cursors.seal(str(page.place)))
 
@@ -256,8 +245,7 @@ class RunStackOut(Model):
 
 
 @routes.get("/runs/{run}/stack", responses=problems(404, 409))
-@needs(Scope.VIEWER, any_dataflow=True)
-@leader_only
+@needs(Scope.VIEWER, any_dataflow=True, leader_only=True)
 def show_stack(
     record: GrantedRunDep, controller: ControllerDep, run_figures: RunFiguresDep
 ) -> RunStackOut:
@@ -266,33 +254,23 @@ def show_stack(
     For a run that takes longer than expected. Takes seconds if a process does not answer. Spark's
     own workers cannot be asked (`run_stack_unseen`).
     """
-    stacks, files = controller.stacks(record), _as_in_stacks(controller.code_files(record))
+    stacks = controller.stacks(record)
+    # As a signal's handler writes names of files: in ASCII, with escapes.
+    codes = (file.encode("ascii", "backslashreplace") for file in controller.code_files(record))
+    files = {code.decode() for code in codes}
     phases = run_figures.one(record).phases
     return RunStackOut(
         run=record.id,
         status=record.status,
         phase=next((one.name for one in phases if one.end_seconds is None), ""),
         processes=[
-            ProcessStackOut(
-                pid=stack.pid,
+            ProcessStackOut.of(
+                stack,
                 calls=[StackCallOut.of(one, authors=one.file in files) for one in stack.calls],
             )
             for stack in stacks
         ],
     )
-
-
-def _as_in_stacks(files: Iterable[str]) -> set[str]:
-    """Return names of files as a signal's handler writes them: in ASCII, with escapes."""
-    return {file.encode("ascii", "backslashreplace").decode() for file in files}
-
-
-def _place(cursor: str | None, *, first: int | None) -> int | None:
-    if cursor is None:
-        return first
-    if not (cursor.isascii() and cursor.isdigit()) or len(cursor) > 15 or int(cursor) > _PLACE_MAX:
-        raise CursorInvalidError(cursor)
-    return int(cursor)
 
 
 def _shown(line: dict[str, Any]) -> LogLineOut:

@@ -6,25 +6,23 @@ What an operator wants is written to the store; the instance that leads sees it 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from fastapi import Query
 from pydantic import Field
 
 from cbp.model.instants import instant_of
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, Now, NowDep, StoreDep
-from controller.api.routing.router_factory import any_instance, problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.controller import Controller
 from controller.sinks.sink_standing import SinkReport, find_row, report_sinks, require_choosing
 from controller.store.base import Store
 
-routes = router("sinks")
+routes = router("sinks", "/dataflows/{name}/sinks")
 
 
 class SinkOut(Model):
@@ -84,7 +82,7 @@ class ResumeQuery(Model):
     )
 
 
-@routes.get("/dataflows/{name}/sinks", responses=problems(404))
+@routes.get("", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_sinks(
     name: str,
@@ -92,47 +90,43 @@ def list_sinks(
     controller: ControllerDep,
     now: NowDep,
     cursors: CursorsDep,
-    query: Annotated[SinksQuery, Query()],
+    query: SinksQuery = Query(),
 ) -> Page[SinkOut]:
     """List the sinks of a dataflow by name, with their progress."""
     cursors = cursors.about(query.state or "")
-    after, size = cursors.open(query.cursor) or "", cursors.size(query)
+    after = cursors.open(query.cursor) or ""
     left = [
         one
         for one in _reports(name, store, controller, now)
         if one.node.name > after and query.state in (None, one.state)
     ]
-    items = [_shown(one) for one in left[:size]]
-    more = items[-1].name if len(left) > size else None
-    return Page(items=items, cursor=cursors.seal(more))
+    return cursors.first_of(left, query, lambda one: one.node.name, _shown)
 
 
-@routes.get("/dataflows/{name}/sinks/{sink}", responses=problems(404))
+@routes.get("/{sink}", responses=problems(404))
 @needs(Scope.VIEWER)
 def show(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
     """Show a sink: its target, its progress, and its last error."""
     return _one(name, sink, store, controller, now)
 
 
-@routes.post("/dataflows/{name}/sinks/{sink}/pause", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
+@routes.post("/{sink}/pause", responses=problems(404))
+@needs(Scope.OPERATOR, any_instance=True)
 def pause(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
     """Pause a sink; unpublished increments are kept. Durable, idempotent."""
     store.want_sink(name, sink, desired="paused")
     return _one(name, sink, store, controller, now)
 
 
-@routes.post("/dataflows/{name}/sinks/{sink}/resume", responses=problems(404, 409))
-@needs(Scope.OPERATOR)
-@any_instance
+@routes.post("/{sink}/resume", responses=problems(404, 409))
+@needs(Scope.OPERATOR, any_instance=True)
 def resume(
     name: str,
     sink: str,
     store: StoreDep,
     controller: ControllerDep,
     now: NowDep,
-    query: Annotated[ResumeQuery, Query()],
+    query: ResumeQuery = Query(),
 ) -> SinkOut:
     """Let a sink continue; idempotent.
 
@@ -144,9 +138,8 @@ def resume(
     return _one(name, sink, store, controller, now)
 
 
-@routes.post("/dataflows/{name}/sinks/{sink}/retry", responses=problems(404))
-@needs(Scope.OPERATOR)
-@any_instance
+@routes.post("/{sink}/retry", responses=problems(404))
+@needs(Scope.OPERATOR, any_instance=True)
 def retry(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
     """Retry a failed sink now, without waiting for the end of its pause; idempotent."""
     store.want_sink(name, sink)
@@ -167,22 +160,15 @@ def _one(name: str, sink: str, store: Store, controller: Controller, now: Now) -
 def _shown(one: SinkReport) -> SinkOut:
     node, row, standing = one.node, one.record, one.standing
     return SinkOut.of(
+        node,
         one,
-        dataflow=row.dataflow,
-        name=node.name,
-        to=node.to,
+        standing,
+        row,
         flow=node.reads,
         mirrors_view=bool(node.view),
         target=node.path or urlsplit(node.url).hostname or "",
-        first=standing.first,
-        next=row.next,
-        generation=row.generation,
-        increments=standing.increments,
-        records=standing.records,
-        dead=standing.dead,
         published_at=_time(standing.published_ms),
         error=None if standing.error is None else json_value(dict(standing.error)),
-        failures=standing.failures,
         retry_at=_time(standing.retry_ms),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import Query
 from pydantic import Field
@@ -11,15 +11,13 @@ from pydantic import Field
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.set_aside import BEHIND_CODE
 from cbp.model.run.intention import RunStatus
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, Page, PageQuery, StageOut
 from controller.api.figures.overview import OverviewDep
 from controller.api.figures.waiting import WaitOut, waits
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, ReadingDep, StageFactsDep, StoreDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.store.base import Store
 from controller.store.errors import CursorInvalidError
 
@@ -82,10 +80,8 @@ class StageDetail(Model):
         description="The loaded code; `null` if its translator cannot be loaded."
     )
     error: dict[str, Any] | None = Field(
-        description=(
-            "The error that stopped the stage, or with which its last attempt failed; `null` if "
-            "there is none."
-        )
+        description="The error that stopped the stage, or with which its last attempt failed; "
+        "`null` if there is none."
     )
     set_aside: SetAsideBrief | None = Field(
         description="Records that the stage has set aside; `null` if there are none."
@@ -175,14 +171,16 @@ def states(name: str, stage: str, facts: StageFactsDep) -> StatesOut:
 @routes.get("/dataflows/{name}/states", responses=problems(404, 409))
 @needs(Scope.VIEWER)
 def list_states(
-    name: str, facts: StageFactsDep, cursors: CursorsDep, query: Annotated[PageQuery, Query()]
+    name: str, facts: StageFactsDep, cursors: CursorsDep, query: PageQuery = Query()
 ) -> Page[StateSizeOut]:
     """List the states of a dataflow by stage and name, each with its size and its skew."""
     size, cursor = cursors.size(query), cursors.open(query.cursor)
     rest = facts.state_names(name)
     if cursor is not None:
-        after = _name_of(cursor)
-        rest = [one for one in rest if one > after]
+        stage, _, state = cursor.partition(".")
+        if not (stage and state):
+            raise CursorInvalidError(cursor)
+        rest = [one for one in rest if one > (stage, state)]
     sizes = facts.sizes(name, rest[:size])
     return Page(
         items=[
@@ -190,13 +188,6 @@ def list_states(
         ],
         cursor=cursors.seal(".".join(rest[size - 1]) if len(rest) > size else None),
     )
-
-
-def _name_of(cursor: str) -> tuple[str, str]:
-    stage, dot, state = cursor.partition(".")
-    if not (stage and dot and state):
-        raise CursorInvalidError(cursor)
-    return stage, state
 
 
 def _set_aside(rows: Sequence[Mapping[str, Any]]) -> SetAsideBrief | None:

@@ -17,13 +17,12 @@ from cbp.model.verification import (
     TableVerdict,
     Verification,
 )
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.requests.moments import ErrorCode, RangePageQuery
-from controller.api.routing.cursors import CursorsDep, page_behind
+from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ExchangeDep, VerificationsDep
-from controller.api.routing.router_factory import leader_only, problems, router
-from controller.api.routing.scope_check import needs, require_granted
+from controller.api.routing.router_factory import Scope, needs, problems, router
+from controller.api.routing.scope_check import require_granted
 from controller.loop.verification.verifications import FEW
 
 SECONDS_MAX = 7 * 86_400.0
@@ -138,36 +137,29 @@ def start(name: str, wanted: VerificationIn, verifications: VerificationsDep) ->
 
 
 @routes.get("/dataflows/{name}/verifications", responses=problems(404))
-@needs(Scope.VIEWER)
-@leader_only
+@needs(Scope.VIEWER, leader_only=True)
 def list_verifications(
     name: str,
     verifications: VerificationsDep,
     cursors: CursorsDep,
-    query: Annotated[VerificationQuery, Query()],
+    query: VerificationQuery = Query(),
 ) -> Page[VerificationOut]:
     """List the last verifications of a dataflow, newest first; a restart keeps the last 20.
 
     Without a `limit` all of them are returned.
     """
-    shown, more = page_behind(
-        [one for one in verifications.all(name) if _is_chosen(one, query)],
-        lambda one: one.id,
-        place=cursors.open(query.cursor),
-        size=cursors.size_or_all(query),
-    )
-    return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
-
-
-def _is_chosen(one: Verification, query: VerificationQuery) -> bool:
-    code = None if one.error is None else one.error.get("error_code")
-    return query.holds(one.began_at) and query.error_code in (None, code)
+    chosen = [
+        one
+        for one in verifications.all(name)
+        if query.holds(one.began_at)
+        and query.error_code in (None, (one.error or {}).get("error_code"))
+    ]
+    return cursors.short_list(chosen, query, lambda one: one.id, _shown)
 
 
 def _granted(
     verification: str, verifications: VerificationsDep, exchange: ExchangeDep
 ) -> Verification:
-    """Return a verification of a dataflow that the caller may touch."""
     one = verifications.show(verification)
     require_granted(exchange, one.dataflow)
     return one
@@ -177,8 +169,7 @@ GrantedDep = Annotated[Verification, Depends(_granted)]
 
 
 @routes.get("/verifications/{verification}", responses=problems(404))
-@needs(Scope.VIEWER, any_dataflow=True)
-@leader_only
+@needs(Scope.VIEWER, any_dataflow=True, leader_only=True)
 def show(one: GrantedDep) -> VerificationOut:
     """Show the progress or the result of a verification."""
     return _shown(one)
@@ -192,10 +183,9 @@ def cancel(one: GrantedDep, verifications: VerificationsDep) -> VerificationOut:
 
 
 @routes.get("/verifications/{verification}/differences", responses=problems(404))
-@needs(Scope.VIEWER, any_dataflow=True)
-@leader_only
+@needs(Scope.VIEWER, any_dataflow=True, leader_only=True)
 def list_differences(
-    one: GrantedDep, cursors: CursorsDep, query: Annotated[DifferencesQuery, Query()]
+    one: GrantedDep, cursors: CursorsDep, query: DifferencesQuery = Query()
 ) -> Page[DifferenceOut]:
     """List the differing keys record by record, table by table, with every column's value.
 
@@ -229,8 +219,7 @@ def _difference(verdict: TableVerdict, number: int, one: Differing) -> Differenc
 def _shown(one: Verification) -> VerificationOut:
     return VerificationOut.of(
         one,
-        split=one.request.split,
-        engine=one.request.engine,
+        one.request,
         tables=[
             TableVerdictOut.of(
                 verdict,

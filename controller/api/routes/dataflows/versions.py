@@ -9,17 +9,15 @@ from fastapi import Header, Path, Query, Response
 from pydantic import Field
 
 from cbp.errors import NotFoundError
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page
 from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ExplainingDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.reading.explain import VersionEntry
 from controller.registry.library import difference, document_text
 
-routes = router("versions")
+routes = router("versions", "/dataflows/{name}/versions")
 
 _NONE = 1 << 31
 
@@ -57,13 +55,10 @@ class VersionsQuery(RangePageQuery):
     below: int = Field(_NONE, ge=1, le=_NONE, description="Only versions below this number.")
 
 
-@routes.get("/dataflows/{name}/versions", responses=problems(404))
+@routes.get("", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_versions(
-    name: str,
-    explaining: ExplainingDep,
-    cursors: CursorsDep,
-    query: Annotated[VersionsQuery, Query()],
+    name: str, explaining: ExplainingDep, cursors: CursorsDep, query: VersionsQuery = Query()
 ) -> Page[VersionOut]:
     """List the versions of a dataflow, newest first."""
     place = cursors.number(query.cursor)
@@ -80,7 +75,7 @@ def list_versions(
 
 
 @routes.get(
-    "/dataflows/{name}/versions/{version}",
+    "/{version}",
     responses={
         **problems(404),
         200: {"headers": {"ETag": ETAG_HEADER}},

@@ -6,11 +6,9 @@ from datetime import datetime
 
 from pydantic import Field
 
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.routing.dependencies import AlertsDep
-from controller.api.routing.router_factory import leader_only, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, router
 
 routes = router("alerts")
 
@@ -63,8 +61,7 @@ class AlertTestOut(Model):
 
 
 @routes.get("/alerts")
-@needs(Scope.VIEWER)
-@leader_only
+@needs(Scope.VIEWER, leader_only=True)
 def show(alerts: AlertsDep) -> AlertsOut:
     """Show current alerts, the channels, and the last attempts to send.
 
@@ -72,10 +69,7 @@ def show(alerts: AlertsDep) -> AlertsOut:
     """
     return AlertsOut.of(
         channels=[channel.name for channel in alerts.channels],
-        standing=[
-            AlertOut.of(one.alert, since=one.since, sent_at=one.sent_at)
-            for one in alerts.standing()
-        ],
+        standing=[AlertOut.of(one, one.alert) for one in alerts.standing()],
         deliveries=alerts.deliveries(),
     )
 

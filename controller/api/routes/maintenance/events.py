@@ -25,13 +25,10 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import page_size
 from controller.api.routing.dependencies import AccessDep, EventFeedDep, SettingsDep, StoreDep
-from controller.api.routing.read_routes import lasting, read_anywhere
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.api.security.callers import is_still_valid
 from controller.events import EventFeed, EventsGoneError
 from controller.store.base import EventCursor, EventKind, EventRecord
@@ -123,12 +120,8 @@ async def follow(
 
 
 @routes.get("/events/recent", responses=problems(404, 410))
-@needs(Scope.VIEWER)
-@read_anywhere
-@lasting
-def recent(
-    store: StoreDep, settings: SettingsDep, query: Annotated[EventQuery, Query()]
-) -> Page[EventOut]:
+@needs(Scope.VIEWER, read_anywhere=True, lasting=True)
+def recent(store: StoreDep, settings: SettingsDep, query: EventQuery = Query()) -> Page[EventOut]:
     """List events, oldest first: those after `after`, or otherwise the newest ones.
 
     Send the answer's `cursor` as `after` of the next request.
@@ -183,5 +176,4 @@ def _mark(kind: str, place: EventCursor) -> ServerSentEvent:
 
 
 def _shown(record: EventRecord) -> EventOut:
-    event = record.event
-    return EventOut.of(event, id=str(record.cursor), at=record.at)
+    return EventOut.of(record, record.event, id=str(record.cursor))

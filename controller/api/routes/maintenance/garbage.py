@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Literal
 
@@ -11,8 +10,6 @@ from pydantic import Field
 
 from cbp.model.flow.retention import Expiry
 from cbp.model.instants import instant_of
-from cbp.model.run.compactions import Compaction
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.routing.dependencies import (
     ControllerDep,
@@ -20,15 +17,11 @@ from controller.api.routing.dependencies import (
     HousekeepingDep,
     StoreDep,
 )
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Collector, Garbage
 
 routes = router("garbage")
-
-
-_WITH_A_RUN = "removed by about every eighth run of its stage: "
 
 
 class HeapOut(Model):
@@ -96,9 +89,8 @@ class ReachOut(Model):
     sources: list[SourceReachOut]
     rebuild: bool = Field(description="Whether a rebuild can read all input.")
     oldest_position: int | None = Field(
-        description=(
-            "The oldest position to which a roll-back can go; `null` if it can go to the start."
-        )
+        description="The oldest position to which a roll-back can go; `null` if it can go to the "
+        "start."
     )
 
 
@@ -134,15 +126,11 @@ def collect(name: str, at: DeliveriesDep, housekeeping: HousekeepingDep) -> Garb
 def _garbage(
     name: str, controller: Controller, housekeeping: Collector, **found: Any
 ) -> GarbageOut:
-    compactions = [_compaction(one) for one in controller.compactions(name)]
+    compactions = [
+        CompactionOut.of(one, at=instant_of(one.at_ms)) for one in controller.compactions(name)
+    ]
     last = housekeeping.last(name)
     return GarbageOut.of(dataflow=name, last=last, compactions=compactions, **found)
-
-
-def _compaction(one: Compaction) -> CompactionOut:
-    figures = asdict(one)
-    at = instant_of(figures.pop("at_ms"))
-    return CompactionOut(at=at, **figures)
 
 
 def _heaps(garbage: Garbage, finished: dict[str, Expiry]) -> Iterator[HeapOut]:
@@ -161,7 +149,8 @@ def _heaps(garbage: Garbage, finished: dict[str, Expiry]) -> Iterator[HeapOut]:
             yield HeapOut.of(reason, place=table, goes=False)
     for flow, expiry in garbage.outputs.items():
         for heap in _expiry(f"outputs/{flow}", expiry):
-            because = f"{_WITH_A_RUN}{heap.because}" if heap.goes else heap.because
+            with_a_run = "removed by about every eighth run of its stage: " if heap.goes else ""
+            because = f"{with_a_run}{heap.because}"
             yield heap.model_copy(update={"goes": False, "because": because})
     for kind, plans in (("sources", garbage.inputs), ("finished", finished)):
         for source, expiry in plans.items():

@@ -6,11 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
-from controller.guides import Guide, find_guide, guides
+from controller.api.routing.router_factory import Scope, needs, problems, router
+from controller.guides import find_guide, guides
 from controller.guides.markdown_blocks import Block, blocks_of
 
 routes = router("guides")
@@ -36,7 +34,7 @@ class GuideOut(GuideSummary):
 @needs(Scope.VIEWER)
 def list_guides() -> Page[GuideSummary]:
     """List the guides, in the order in which they are best read."""
-    return Page(items=[GuideSummary(**_summary(guide)) for guide in guides()])
+    return Page(items=[GuideSummary.of(guide) for guide in guides()])
 
 
 @routes.get("/guides/{guide}", responses=problems(404))
@@ -44,8 +42,4 @@ def list_guides() -> Page[GuideSummary]:
 def show_guide(guide: str) -> GuideOut:
     """Show one guide."""
     page = find_guide(guide)
-    return GuideOut(**_summary(page), text=page.text, blocks=blocks_of(page.text))
-
-
-def _summary(guide: Guide) -> dict[str, str]:
-    return {"name": guide.name, "group": guide.group, "title": guide.title, "about": guide.about}
+    return GuideOut.of(page, blocks=blocks_of(page.text))

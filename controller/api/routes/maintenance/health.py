@@ -10,7 +10,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from cbp.errors import EngineStartingError
 from cbp.model.schedule.lease import Role
-from controller.access.scopes import Scope
 from controller.api.answers.request_errors import NotLeadingError
 from controller.api.answers.schemas import DegradedOut, Health, LeaderOut, Page, Readiness
 from controller.api.figures.degraded import degraded_now
@@ -18,15 +17,15 @@ from controller.api.figures.metrics import MetricsScrape
 from controller.api.routing.dependencies import (
     ControllerDep,
     DropFolderDep,
-    MetricSourcesDep,
+    PartsDep,
     SettingsDep,
     StandingDep,
     StoreDep,
 )
-from controller.api.routing.router_factory import leader_only, open_router, router
-from controller.api.routing.scope_check import needs, public
+from controller.api.routing.router_factory import Scope, needs, router
+from controller.api.routing.scope_check import public
 
-routes = open_router("health")
+routes = router("health", is_open=True)
 leader_routes = router("health")
 
 
@@ -70,8 +69,7 @@ def ready(
 
 
 @leader_routes.get("/degraded")
-@needs(Scope.VIEWER)
-@leader_only
+@needs(Scope.VIEWER, leader_only=True)
 def degraded(
     controller: ControllerDep, store: StoreDep, drop_folder: DropFolderDep
 ) -> Page[DegradedOut]:
@@ -95,10 +93,10 @@ metrics_routes = router("metrics")
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 @needs(Scope.VIEWER)
-def metrics(sources: MetricSourcesDep) -> Response:
+def metrics(parts: PartsDep) -> Response:
     """Return the metrics of all dataflows in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(MetricsScrape(sources))
+    registry.register(MetricsScrape(parts))
     ProcessCollector(registry=registry)
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Literal
 
 from fastapi import Query
 from pydantic import Field
 
 from cbp.model.instants import instant_of
 from controller.access.identity import Identity
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.requests.moments import RangePageQuery
-from controller.api.routing.cursors import CursorsDep, page_behind
+from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import CallerDep, ControllerDep, ExchangeDep
-from controller.api.routing.router_factory import leader_only, problems, router
-from controller.api.routing.scope_check import needs, require_granted
+from controller.api.routing.router_factory import Scope, needs, problems, router
+from controller.api.routing.scope_check import require_granted
 from controller.loop.reading.recovery_preview import OpenIntention
 from controller.loop.recovery.journal import RecoveryNote
 
@@ -89,34 +88,28 @@ class RecoveriesQuery(RangePageQuery):
 
 
 @routes.get("/dataflows/{name}/intentions", responses=problems(404))
-@needs(Scope.VIEWER)
-@leader_only
+@needs(Scope.VIEWER, leader_only=True)
 def list_intentions(
-    name: str,
-    controller: ControllerDep,
-    cursors: CursorsDep,
-    query: Annotated[IntentionsQuery, Query()],
+    name: str, controller: ControllerDep, cursors: CursorsDep, query: IntentionsQuery = Query()
 ) -> Page[IntentionOut]:
     """List committed runs that are not yet published, by stage and epoch."""
     every = controller.open_intentions(name)
     wanted = [one for one in every if query.stage in (None, one.intention.stage)]
     if (after := cursors.named(query.cursor)) is not None:
         wanted = [one for one in wanted if (one.intention.stage, one.intention.epoch) > after]
-    size = cursors.size(query)
-    shown = [_intention(one) for one in wanted[:size]]
-    more = f"{shown[-1].stage}/{shown[-1].epoch}" if len(wanted) > size else None
-    return Page(items=shown, cursor=cursors.seal(more))
+    return cursors.first_of(
+        wanted, query, lambda one: f"{one.intention.stage}/{one.intention.epoch}", _intention
+    )
 
 
 @routes.get("/recoveries")
-@needs(Scope.VIEWER, any_dataflow=True)
-@leader_only
+@needs(Scope.VIEWER, any_dataflow=True, leader_only=True)
 def list_recoveries(
     controller: ControllerDep,
     exchange: ExchangeDep,
     caller: CallerDep,
     cursors: CursorsDep,
-    query: Annotated[RecoveriesQuery, Query()],
+    query: RecoveriesQuery = Query(),
 ) -> Page[RecoveryOut]:
     """List the last 20 recoveries and their actions, newest first, also from before a restart.
 
@@ -126,32 +119,20 @@ def list_recoveries(
     if query.dataflow is not None:
         require_granted(exchange, query.dataflow)
     every = [note for note in controller.journal.notes() if query.holds(note.at)]
-    notes = [_visible(note, caller) for note in every]
-    cursors = cursors.about(query.dataflow or "")
-    shown, more = page_behind(
-        [one for one in notes if one is not None],
-        lambda one: f"{one.term}/{one.at.isoformat()}",
-        place=cursors.open(query.cursor),
-        size=cursors.size_or_all(query),
+    notes = [shown for note in every if (shown := _visible(note, caller)) is not None]
+
+    def show(note: RecoveryNote) -> RecoveryOut:
+        only = query.dataflow
+        of_it = [one for name, one in note.dataflows.items() if only in (None, name)]
+        return RecoveryOut.of(note, dataflows=of_it)
+
+    return cursors.about(query.dataflow or "").short_list(
+        notes, query, lambda one: f"{one.term}/{one.at.isoformat()}", show
     )
-    only = query.dataflow
-    items = [
-        RecoveryOut.of(
-            note, dataflows=[one for name, one in note.dataflows.items() if only in (None, name)]
-        )
-        for note in shown
-    ]
-    return Page(items=items, cursor=cursors.seal(more))
 
 
 def _intention(one: OpenIntention) -> IntentionOut:
-    return IntentionOut.of(
-        one,
-        stage=one.intention.stage,
-        epoch=one.intention.epoch,
-        run=one.intention.run,
-        since=instant_of(one.intention.prepared_ms),
-    )
+    return IntentionOut.of(one, one.intention, since=instant_of(one.intention.prepared_ms))
 
 
 def _visible(note: RecoveryNote, caller: Identity) -> RecoveryNote | None:

@@ -7,11 +7,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.routing.dependencies import ScrubsDep
-from controller.api.routing.router_factory import leader_only, problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.housekeeping.scrubbing import Scrub
 
 routes = router("scrubs")
@@ -55,8 +53,7 @@ def start(name: str, scrubs: ScrubsDep) -> ScrubOut:
 
 
 @routes.get("/dataflows/{name}/scrub", responses=problems(404))
-@needs(Scope.VIEWER)
-@leader_only
+@needs(Scope.VIEWER, leader_only=True)
 def show(name: str, scrubs: ScrubsDep) -> ScrubOut:
     """Show the progress or the result of the last scrub of a dataflow."""
     return _shown(scrubs.show(name))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, TranslatorOut
 from controller.api.routing.dependencies import RegistryDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.registry.library import describe_example, describe_translator
 
 routes = router("translators")

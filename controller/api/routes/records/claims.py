@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from fastapi import Query
 from pydantic import Field
 
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import ClaimOut, Page
 from controller.api.figures.rejected import rejected_by_claim
 from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import StoreDep
-from controller.api.routing.read_routes import lasting, read_anywhere
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.store.base import ClaimRecord, ClaimStatus
 
 routes = router("claims")
@@ -33,11 +28,9 @@ class ClaimQuery(RefusalPageQuery):
 
 
 @routes.get("/dataflows/{name}/claims", responses=problems(404))
-@needs(Scope.VIEWER)
-@read_anywhere
-@lasting
+@needs(Scope.VIEWER, read_anywhere=True, lasting=True)
 def list_claims(
-    name: str, store: StoreDep, cursors: CursorsDep, query: Annotated[ClaimQuery, Query()]
+    name: str, store: StoreDep, cursors: CursorsDep, query: ClaimQuery = Query()
 ) -> Page[ClaimOut]:
     """List claims, newest first; `status=quarantined` lists refused files with reasons."""
     record = store.dataflow(name)

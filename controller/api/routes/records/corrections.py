@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import Query, Request
 from pydantic import Field, ValidationError
@@ -18,7 +18,6 @@ from cbp.errors import DefinitionError, Mistake
 from cbp.model.flow.schema import Schema
 from cbp.model.instants import instant_of
 from cbp.model.run.correction import CORRECTIONS_MAX, Correction, corrected_records
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, Page
 from controller.api.requests.body import read_body
@@ -32,13 +31,12 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     ReadingDep,
 )
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, request_body, router
 from controller.loop.records.correction_log import Corrected
 from controller.store.errors import CursorInvalidError
 from controller.value_conversion import from_json, from_text
 
-routes = router("corrections")
+routes = router("corrections", "/dataflows/{name}")
 
 _TEXTS = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN"})
 
@@ -105,16 +103,11 @@ class PreviewsOut(Model):
 PREVIEWED_MAX = 100
 """How many keys a preview shows; each costs a look-up."""
 
-_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": CorrectionsIn.model_json_schema()}},
-    }
-}
+_BODY = request_body("application/json", schema=CorrectionsIn.model_json_schema())
 
 
 @routes.post(
-    "/dataflows/{name}/state/{stage}/{state}/corrections",
+    "/state/{stage}/{state}/corrections",
     openapi_extra=_BODY,
     responses=problems(404, 409, 413, 422),
 )
@@ -127,7 +120,7 @@ async def correct(
     controller: ControllerDep,
     amendments: AmendmentsDep,
     idempotency_keys: IdempotencyKeysDep,
-    query: Annotated[CorrectionQuery, Query()],
+    query: CorrectionQuery = Query(),
     idempotency_key: IdempotencyKey = None,
 ) -> CorrectionOut:
     """Correct records of a state in a separate epoch, which is published when this returns.
@@ -155,7 +148,7 @@ async def correct(
 
 
 @routes.post(
-    "/dataflows/{name}/state/{stage}/{state}/corrections/preview",
+    "/state/{stage}/{state}/corrections/preview",
     openapi_extra=_BODY,
     responses=problems(404, 409, 413, 422),
 )
@@ -190,13 +183,10 @@ async def preview(
     return await run_in_threadpool(look)
 
 
-@routes.get("/dataflows/{name}/corrections", responses=problems(404))
+@routes.get("/corrections", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_corrections(
-    name: str,
-    amendments: AmendmentsDep,
-    cursors: CursorsDep,
-    query: Annotated[RangePageQuery, Query()],
+    name: str, amendments: AmendmentsDep, cursors: CursorsDep, query: RangePageQuery = Query()
 ) -> Page[CorrectionOut]:
     """List the corrections with person, state, time and reason, newest first."""
     every = reversed(amendments.corrections(name))
@@ -205,9 +195,7 @@ def list_corrections(
         if all(one.run != last for one in corrections):
             raise CursorInvalidError(last)
         corrections = [one for one in corrections if one.run < last]
-    shown = corrections[: cursors.size(query)]
-    more = shown[-1].run if len(shown) < len(corrections) else None
-    return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
+    return cursors.first_of(corrections, query, lambda one: one.run, _shown)
 
 
 def _parse(body: bytes, key: Schema, schema: Schema) -> list[Correction]:
@@ -255,9 +243,7 @@ def _invalid(where: str, message: str) -> DefinitionError:
 def _shown(one: Corrected) -> CorrectionOut:
     return CorrectionOut.of(
         one,
-        stage=one.note.stage,
-        state=one.note.state,
-        keys=one.note.keys,
+        one.note,
         file=one.note.path,
         at=instant_of(one.at_ms),
         by=one.note.who,

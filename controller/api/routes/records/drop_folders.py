@@ -8,13 +8,11 @@ from typing import Any
 
 from pydantic import Field
 
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model
 from controller.api.figures.rejected import rejected_by_source
 from controller.api.routing.dependencies import ControllerDep, DropFolderDep, StoreDep
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.store.base import ClaimStatus, Store
 
 

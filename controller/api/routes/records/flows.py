@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Literal
 
 from fastapi import Query, Response
 from pydantic import Field
@@ -11,7 +11,6 @@ from pydantic import Field
 from cbp.errors import NotFoundError
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.instants import instant_of
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.record_files import (
     CURSOR_HEADER,
@@ -32,11 +31,9 @@ from controller.api.routing.dependencies import (
     SettingsDep,
     StoreDep,
 )
-from controller.api.routing.read_routes import read_anywhere
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 
-routes = router("flows")
+routes = router("flows", "/dataflows/{name}")
 
 _RECORDS = "flows_read"
 """The list whose pages can also be downloaded."""
@@ -89,16 +86,15 @@ class SeriesOut(Model):
     items: list[IncrementFiguresOut]
 
 
-@routes.get("/dataflows/{name}/flows/{flow}/records", responses=problems(404, 410))
-@needs(Scope.VIEWER)
-@read_anywhere
+@routes.get("/flows/{flow}/records", responses=problems(404, 410))
+@needs(Scope.VIEWER, read_anywhere=True)
 def read(
     name: str,
     flow: str,
     controller: ControllerDep,
     reading: ReadingDep,
     cursors: CursorsDep,
-    query: Annotated[FlowPageQuery, Query()],
+    query: FlowPageQuery = Query(),
 ) -> Records:
     """Read a page of a flow; the flow of a source is named like the source.
 
@@ -110,7 +106,10 @@ def read(
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
     limit, place = cursors.size(query), cursors.open(query.cursor)
     if query.newest:
-        _require_no_moment(query)
+        if as_of(query) is not None:
+            message = "a snapshot cannot be listed newest first; leave out newest, or epoch and at"
+            mistake = {"code": "newest_of_snapshot", "where": "query.newest", "message": message}
+            raise RequestInvalidError([mistake])
         records, cursor = reading.results.page(name, flow, place, limit)
     else:
         records, cursor = reading.read_flow(name, flow, place, limit, as_of(query))
@@ -118,7 +117,7 @@ def read(
 
 
 @routes.get(
-    "/dataflows/{name}/flows/{flow}/download",
+    "/flows/{flow}/download",
     responses={
         **problems(404, 410),
         200: {
@@ -137,7 +136,7 @@ def download(
     reading: ReadingDep,
     settings: SettingsDep,
     cursors: CursorsDep,
-    query: Annotated[DownloadQuery, Query()],
+    query: DownloadQuery = Query(),
 ) -> Response:
     """Return a page of a flow as an attachment: CSV with a header, or a JSON array.
 
@@ -154,11 +153,9 @@ def download(
     return file_page(content, f"{name}.{flow}.{query.format}", page.cursor)
 
 
-@routes.get("/dataflows/{name}/flows/{flow}/series", responses=problems(404, 410))
+@routes.get("/flows/{flow}/series", responses=problems(404, 410))
 @needs(Scope.VIEWER)
-def series(
-    name: str, flow: str, reading: ReadingDep, query: Annotated[SeriesQuery, Query()]
-) -> SeriesOut:
+def series(name: str, flow: str, reading: ReadingDep, query: SeriesQuery = Query()) -> SeriesOut:
     """Return the sizes of a flow's newest increments, and figures of one numeric column.
 
     At most 5,000 records of an increment are read, and 50,000 in all.
@@ -168,7 +165,7 @@ def series(
     return SeriesOut(flow=flow, column=query.column, items=items)
 
 
-@routes.post("/dataflows/{name}/flows/{flow}/close", status_code=201, responses=problems(404, 409))
+@routes.post("/flows/{flow}/close", status_code=201, responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def close(
     name: str,
@@ -189,14 +186,14 @@ def close(
     return _shown(made, controller.framed_inputs(name, flow))
 
 
-@routes.get("/dataflows/{name}/punctuations", responses=problems(404))
+@routes.get("/punctuations", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_punctuations(
     name: str,
     store: StoreDep,
     controller: ControllerDep,
     cursors: CursorsDep,
-    query: Annotated[RangePageQuery, Query()],
+    query: RangePageQuery = Query(),
 ) -> Page[PunctuationOut]:
     """List the punctuations that closed frames of a dataflow's flows, newest first."""
     store.dataflow(name)
@@ -211,13 +208,6 @@ def list_punctuations(
     inputs = {flow: controller.framed_inputs(name, flow) for flow in flows}
     items = [_shown(one, inputs.get(one.flow, [])) for one in page.items]
     return Page(items=items, cursor=cursors.seal(page.cursor))
-
-
-def _require_no_moment(query: MomentPageQuery) -> None:
-    if as_of(query) is not None:
-        message = "a snapshot cannot be listed newest first; leave out newest, or epoch and at"
-        mistake = {"code": "newest_of_snapshot", "where": "query.newest", "message": message}
-        raise RequestInvalidError([mistake])
 
 
 def _shown(one: Punctuation, inputs: list[str]) -> PunctuationOut:

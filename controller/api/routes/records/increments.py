@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
@@ -16,19 +15,16 @@ from cbp.model.flow.connector import Connector
 from cbp.model.graph.cycles import components, predecessors
 from cbp.model.plan.increment_progress import Cell, CellStatus, StageProgress, follow
 from cbp.model.run.intention import RunStatus
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import IncrementOut, Model, Page, PageQuery, Records
 from controller.api.figures.rejected import rejected_of_increment
 from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, ReadingDep, StoreDep
-from controller.api.routing.read_routes import lasting, read_anywhere
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.store.base import IncrementRecord, RunRecord, StageRecord, Store
 
-routes = router("increments")
+routes = router("increments", "/dataflows/{name}/increments")
 
 GRID_ROWS_MAX = 100
 
@@ -39,12 +35,10 @@ class IncrementQuery(RangePageQuery):
     flow: str | None = Field(None, max_length=200, description="`source` or `stage.output`.")
 
 
-@routes.get("/dataflows/{name}/increments", responses=problems(404))
-@needs(Scope.VIEWER)
-@read_anywhere
-@lasting
+@routes.get("", responses=problems(404))
+@needs(Scope.VIEWER, read_anywhere=True, lasting=True)
 def list_increments(
-    name: str, store: StoreDep, cursors: CursorsDep, query: Annotated[IncrementQuery, Query()]
+    name: str, store: StoreDep, cursors: CursorsDep, query: IncrementQuery = Query()
 ) -> Page[IncrementOut]:
     """List the increments of a dataflow."""
     store.dataflow(name)
@@ -126,14 +120,14 @@ class GridOut(Model):
     cursor: str | None
 
 
-@routes.get("/dataflows/{name}/increments/grid", responses=problems(404))
+@routes.get("/grid", responses=problems(404))
 @needs(Scope.VIEWER)
 def grid(
     name: str,
     store: StoreDep,
     controller: ControllerDep,
     cursors: CursorsDep,
-    query: Annotated[GridQuery, Query()],
+    query: GridQuery = Query(),
 ) -> GridOut:
     """Show which stages applied each increment of a flow, and where it waits.
 
@@ -148,22 +142,27 @@ def grid(
         raise NotFoundError(kind="flow", name=f"{name}/{flow}")
     members = controller.members(name)
     limit = min(cursors.size(query), GRID_ROWS_MAX)
-    made = increment_grid(
+    wiring = {stage: dict(node.wiring) for stage, node in dataflow.stages.items()}
+    upstream_first = (stage for part in components(predecessors(wiring)) for stage in part)
+    order = [stage for stage in upstream_first if stage in members]
+    rows, cursor = _grid_rows(
         store,
         dataflow,
         members,
+        order,
         flow,
         cursor=cursors.open(query.cursor),
         limit=limit,
         open_only=query.not_applied,
     )
     states = {one.stage: one for one in store.stages(name)}
+    order = [one for one in order if one in states]
     return GridOut(
         flow=flow,
         flows=flows,
-        stages=[_column(states[one], members[one]) for one in made.order if one in states],
-        items=[_row(row, [one for one in made.order if one in states]) for row in made.rows],
-        cursor=cursors.seal(made.cursor),
+        stages=[_column(states[one], members[one]) for one in order],
+        items=[_row(record, [cells[one] for one in order]) for record, cells in rows],
+        cursor=cursors.seal(cursor),
     )
 
 
@@ -177,21 +176,18 @@ def _column(stage: StageRecord, members: Sequence[str]) -> GridStageOut:
     )
 
 
-def _row(row: GridRow, order: Sequence[str]) -> GridRowOut:
-    increment = row.increment.increment
+def _row(record: IncrementRecord, cells: list[Cell]) -> GridRowOut:
     return GridRowOut.of(
-        increment,
-        created_at=row.increment.created_at,
-        rejected=rejected_of_increment(row.increment),
-        file=str(json_value(row.increment.file_names)),
-        cells=[row.cells[name] for name in order],
+        record,
+        record.increment,
+        rejected=rejected_of_increment(record),
+        file=str(json_value(record.file_names)),
+        cells=cells,
     )
 
 
-@routes.get("/dataflows/{name}/increments/{flow}/{index}", responses=problems(404))
-@needs(Scope.VIEWER)
-@read_anywhere
-@lasting
+@routes.get("/{flow}/{index}", responses=problems(404))
+@needs(Scope.VIEWER, read_anywhere=True, lasting=True)
 def show(
     name: str,
     flow: str,
@@ -218,9 +214,8 @@ class IncrementRecords(Records):
     )
 
 
-@routes.get("/dataflows/{name}/increments/{flow}/{index}/records", responses=problems(404, 410))
-@needs(Scope.VIEWER)
-@read_anywhere
+@routes.get("/{flow}/{index}/records", responses=problems(404, 410))
+@needs(Scope.VIEWER, read_anywhere=True)
 def read(
     name: str,
     flow: str,
@@ -228,7 +223,7 @@ def read(
     controller: ControllerDep,
     reading: ReadingDep,
     cursors: CursorsDep,
-    query: Annotated[PageQuery, Query()],
+    query: PageQuery = Query(),
 ) -> IncrementRecords:
     """Read a page of the records of one increment, in their order."""
     schema = controller.dataflow(name).flows().get(flow)
@@ -244,10 +239,9 @@ def read(
 
 
 def _shown(record: IncrementRecord) -> IncrementOut:
-    increment = record.increment
     return IncrementOut.of(
-        increment,
-        created_at=record.created_at,
+        record,
+        record.increment,
         rejected=rejected_of_increment(record),
         origin=json_value(record.origin),
     )
@@ -259,49 +253,24 @@ RUNS_MAX = 1_000
 _DONE = ("none", "applied", "unknown")
 
 
-@dataclass(frozen=True, slots=True)
-class GridRow:
-    """One increment, with a cell for each leading stage."""
-
-    increment: IncrementRecord
-    cells: Mapping[str, Cell]
+_Row = tuple[IncrementRecord, Mapping[str, Cell]]
+"""One increment, with a cell for each leading stage."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """A page of increments.
-
-    Attributes:
-        order: The leading stages, upstream first.
-        cursor: Cursor of the next page; `None` if there is none.
-    """
-
-    order: tuple[str, ...]
-    rows: tuple[GridRow, ...]
-    cursor: str | None
-
-
-def increment_grid(
+def _grid_rows(
     store: Store,
     dataflow: Dataflow,
     members: Mapping[str, tuple[str, ...]],
+    order: Sequence[str],
     flow: str,
     *,
     cursor: str | None,
     limit: int,
-    open_only: bool = False,
-) -> Grid:
-    """Return a page of increments of one flow, newest first.
-
-    Args:
-        members: Leading stage to the stages that run together.
-        flow: A source, or `stage.output`.
-        limit: Maximal number of rows (> 0).
-        open_only: Leave out increments that every stage has applied.
-    """
-    order = _order(dataflow, members)
+    open_only: bool,
+) -> tuple[list[_Row], str | None]:
+    """Return a page of increments of one flow, newest first, and the cursor of the next page."""
     connectors = store.connectors(dataflow.name)
-    rows: list[GridRow] = []
+    rows: list[_Row] = []
     examined = 0
     while len(rows) < limit and examined < EXAMINED_MAX:
         wanted = min(limit - len(rows) if not open_only else limit, EXAMINED_MAX - examined)
@@ -319,22 +288,16 @@ def increment_grid(
             examined += 1
             if open_only and all(cell.status in _DONE for cell in cells.values()):
                 continue
-            rows.append(GridRow(record, cells))
+            rows.append((record, cells))
             if len(rows) == limit and number + 1 < len(page.items):
                 cursor = store.increments(
                     dataflow.name, flow, cursor=cursor, limit=number + 1
                 ).cursor
-                return Grid(order, tuple(rows), cursor)
+                return rows, cursor
         cursor = page.cursor
         if cursor is None:
             break
-    return Grid(order, tuple(rows), cursor)
-
-
-def _order(dataflow: Dataflow, members: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    wiring = {name: dict(stage.wiring) for name, stage in dataflow.stages.items()}
-    upstream_first = (stage for part in components(predecessors(wiring)) for stage in part)
-    return tuple(stage for stage in upstream_first if stage in members)
+    return rows, cursor
 
 
 def _progress(

@@ -12,13 +12,13 @@ from pydantic import Field
 from cbp.errors import NotFoundError
 from controller.access.errors import ScopeTooLowError
 from controller.access.identity import Identity
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import ClaimOut, Model, Page
 from controller.api.requests.body import READ_BYTES, receive_file
 from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routes.records.claims import claim_out
 from controller.api.routes.records.replacements import correctable
+from controller.api.routes.records.sources import FILE
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
     CallerDep,
@@ -26,15 +26,14 @@ from controller.api.routing.dependencies import (
     DeliveriesDep,
     UploadLimiterDep,
 )
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, request_body, router
 from controller.ingest.folder.file_excerpt import inspect_file
 from controller.ingest.quarantine_decisions import Decided, refusal
 from controller.ingest.repeated_files import NOTHING_TO_REPLACE, REPLACE_REFUSED, is_correction
 from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord
 
-routes = router("quarantine")
+routes = router("quarantine", "/dataflows/{name}/sources/{source}/quarantine")
 
 ClaimId = Annotated[str, Path(pattern="^[a-z0-9]{1,64}$")]
 
@@ -53,10 +52,8 @@ class ReadmitQuery(DecisionQuery):
 
     as_it_is: bool = Field(
         False,
-        description=(
-            "If true, admit the file from quarantine unchanged. Otherwise the body replaces the "
-            "file."
-        ),
+        description="If true, admit the file from quarantine unchanged. Otherwise the body "
+        "replaces the file.",
     )
     rebuild: bool = Field(
         False,
@@ -105,14 +102,14 @@ class DecidedOut(Model):
     repeated: bool = Field(description="Whether an earlier request had made the same decision.")
 
 
-@routes.get("/dataflows/{name}/sources/{source}/quarantine", responses=problems(404))
+@routes.get("", responses=problems(404))
 @needs(Scope.VIEWER)
 def list_quarantine(
     name: str,
     source: str,
     at: DeliveriesDep,
     cursors: CursorsDep,
-    query: Annotated[RefusalPageQuery, Query()],
+    query: RefusalPageQuery = Query(),
 ) -> Page[ClaimOut]:
     """List the files of a source that wait for a decision, newest first."""
     at.store.dataflow(name)
@@ -130,14 +127,14 @@ def list_quarantine(
     return Page(items=[claim_out(claim) for claim in page.items], cursor=cursors.seal(page.cursor))
 
 
-@routes.get("/dataflows/{name}/sources/{source}/quarantine/{claim}", responses=problems(404))
+@routes.get("/{claim}", responses=problems(404))
 @needs(Scope.VIEWER)
 def show(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> QuarantinedOut:
     """Show a refused file: its reason, and the lines around its mistakes."""
-    named, quarantined = at.of(name), _claim(at, name, source, claim)
-    place = at.folder.place(*named, source)
+    place, quarantined = at.place(name, source), _claim(at, name, source, claim)
     file = inspect_file(place, quarantined)
-    return QuarantinedOut(
+    return QuarantinedOut.of(
+        file,
         claim=claim_out(quarantined),
         folder_path=json_value(file.path),
         file_bytes=file.bytes,
@@ -147,14 +144,12 @@ def show(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Quarantin
             )
             for line in file.lines
         ],
-        content=file.content,
-        hint=file.hint,
         as_it_is_refused=refusal(quarantined, place.source),
     )
 
 
 @routes.get(
-    "/dataflows/{name}/sources/{source}/quarantine/{claim}/content",
+    "/{claim}/content",
     responses={
         **problems(404),
         200: {"content": {"application/octet-stream": {}}, "description": "The file."},
@@ -164,8 +159,7 @@ def show(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Quarantin
 @needs(Scope.VIEWER)
 def content(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> StreamingResponse:
     """Return the original file as an attachment, also after a decision."""
-    named, quarantined = at.of(name), _claim(at, name, source, claim)
-    place = at.folder.place(*named, source)
+    place, quarantined = at.place(name, source), _claim(at, name, source, claim)
     file = at.folder.open_quarantined(place, quarantined)
     headers = {
         "Content-Disposition": f'attachment; filename="{claim}.{place.source.format}"',
@@ -175,15 +169,8 @@ def content(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Stream
 
 
 @routes.post(
-    "/dataflows/{name}/sources/{source}/quarantine/{claim}/readmit",
-    openapi_extra={
-        "requestBody": {
-            "required": False,
-            "content": {
-                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
-            },
-        }
-    },
+    "/{claim}/readmit",
+    openapi_extra=request_body("application/octet-stream", schema=FILE, required=False),
     responses=problems(404, 409, 413, 422),
 )
 @needs(Scope.OPERATOR)
@@ -195,7 +182,7 @@ async def readmit(
     at: DeliveriesDep,
     limiter: UploadLimiterDep,
     caller: CallerDep,
-    query: Annotated[ReadmitQuery, Query()],
+    query: ReadmitQuery = Query(),
 ) -> DecidedOut:
     """Admit a refused file unchanged, or with the body as its new content; durable.
 
@@ -216,9 +203,7 @@ async def readmit(
     return _decided(await receive_file(request, limiter, act))
 
 
-@routes.post(
-    "/dataflows/{name}/sources/{source}/quarantine/{claim}/discard", responses=problems(404, 409)
-)
+@routes.post("/{claim}/discard", responses=problems(404, 409))
 @needs(Scope.OPERATOR)
 def discard(
     name: str,
@@ -226,16 +211,14 @@ def discard(
     claim: ClaimId,
     at: DeliveriesDep,
     caller: CallerDep,
-    query: Annotated[DecisionQuery, Query()],
+    query: DecisionQuery = Query(),
 ) -> DecidedOut:
     """Discard a refused file; it is kept like finished files, and can be restored."""
     author = Author(query.by or caller.actor, query.reason)
     return _decided(at.folder.discard(at.place(name, source), claim, author))
 
 
-@routes.post(
-    "/dataflows/{name}/sources/{source}/quarantine/{claim}/restore", responses=problems(404, 409)
-)
+@routes.post("/{claim}/restore", responses=problems(404, 409))
 @needs(Scope.OPERATOR)
 def restore(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> DecidedOut:
     """Undo a decision: the file is in quarantine again.
@@ -247,11 +230,8 @@ def restore(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Decide
 
 def _decided(decided: Decided) -> DecidedOut:
     other = decided.readmitted
-    return DecidedOut(
-        claim=claim_out(decided.claim),
-        readmitted=None if other is None else claim_out(other),
-        repeated=decided.repeated,
-    )
+    readmitted = None if other is None else claim_out(other)
+    return DecidedOut.of(decided, claim=claim_out(decided.claim), readmitted=readmitted)
 
 
 def _require_allowed(
@@ -271,7 +251,6 @@ def _require_allowed(
 
 
 def _claim(at: Deliveries, name: str, source: str, claim: str) -> ClaimRecord:
-    """Return a claim that is, or was, in quarantine."""
     quarantined = at.store.find_claims([claim]).get(claim)
     mine = quarantined is not None and (quarantined.dataflow, quarantined.source) == (name, source)
     if quarantined is None or not mine or quarantined.reason is None:

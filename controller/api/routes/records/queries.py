@@ -6,7 +6,6 @@ them. A query is one SELECT; `controller.query` says what it may read and take.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -17,7 +16,6 @@ from pydantic import Field
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.snapshot import Snapshot
 from cbp.model.instants import instant_of
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.record_files import (
     CURSOR_HEADER,
@@ -31,8 +29,7 @@ from controller.api.requests.keys import KEY_PARAMETERS, parse_key
 from controller.api.requests.moments import Instant, MomentQuery, as_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
 from controller.api.routing.dependencies import ControllerDep, QueriesDep, SettingsDep, SnapshotsDep
-from controller.api.routing.router_factory import any_instance, problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.reading.reader import AsOf
 from controller.loop.reading.snapshots import Snapshots
 from controller.query import Answer, Question, current_table
@@ -107,8 +104,7 @@ class SqlTablesOut(Model):
     },
     response_model=None,
 )
-@needs(Scope.VIEWER, changes=False)
-@any_instance
+@needs(Scope.VIEWER, changes=False, any_instance=True)
 def query(
     name: str, body: QueryIn, snapshots: SnapshotsDep, queries: QueriesDep
 ) -> QueryOut | Response:
@@ -229,11 +225,10 @@ def _take(snapshots: Snapshots, name: str, asked: AsOf) -> Snapshot:
 
 def _json_rows(answer: Answer) -> list[list[Any]]:
     whole = [type_ in _WHOLE_NUMBERS for _, type_ in answer.columns]
-    return [_json_row(row, whole) for row in answer.rows]
-
-
-def _json_row(row: Sequence[Any], whole: Sequence[bool]) -> list[Any]:
     return [
-        int(value) if is_whole and isinstance(value, Decimal) else json_value(value)
-        for value, is_whole in zip(row, whole, strict=True)
+        [
+            int(value) if is_whole and isinstance(value, Decimal) else json_value(value)
+            for value, is_whole in zip(row, whole, strict=True)
+        ]
+        for row in answer.rows
     ]

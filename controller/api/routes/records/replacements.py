@@ -6,13 +6,12 @@ Which stages can apply a correction, and how, is decided by
 
 from __future__ import annotations
 
-from typing import Annotated, BinaryIO
+from typing import BinaryIO
 
 from fastapi import Query, Request
 from pydantic import Field
 
 from controller.access.identity import Identity
-from controller.access.scopes import Scope
 from controller.api.answers.request_errors import IdempotencyKeyReusedError
 from controller.api.answers.schemas import ClaimOut, Model
 from controller.api.requests.body import receive_file
@@ -26,14 +25,13 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     UploadLimiterDep,
 )
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.replacement import Compared
 from controller.ingest.uploads import Author
 from controller.store.base import Uploaded
 
-routes = router("sources")
+routes = router("sources", "/dataflows/{name}/sources/{source}")
 
 
 _PATH_MAX = 4_096
@@ -78,14 +76,11 @@ class ComparedOut(Model):
 
 
 def _compared(made: Compared) -> ComparedOut:
-    return ComparedOut(records_came=made.came, records_gone=made.gone, groups=dict(made.groups))
+    return ComparedOut.of(made, records_came=made.came, records_gone=made.gone)
 
 
 @routes.post(
-    "/dataflows/{name}/sources/{source}/replacements",
-    status_code=202,
-    openapi_extra=ANY_TYPE,
-    responses=problems(404, 409, 413, 422),
+    "/replacements", status_code=202, openapi_extra=ANY_TYPE, responses=problems(404, 409, 413, 422)
 )
 @needs(Scope.ADMIN)
 async def replace(
@@ -96,7 +91,7 @@ async def replace(
     idempotency_keys: IdempotencyKeysDep,
     limiter: UploadLimiterDep,
     caller: CallerDep,
-    query: Annotated[ReplaceQuery, Query()],
+    query: ReplaceQuery = Query(),
     idempotency_key: IdempotencyKey = None,
 ) -> ClaimOut:
     """Receive a file that replaces the earlier file of this name. The body is the new content.
@@ -116,9 +111,7 @@ async def replace(
 
 
 @routes.post(
-    "/dataflows/{name}/sources/{source}/replacements/preview",
-    openapi_extra=ANY_TYPE,
-    responses=problems(404, 409, 413, 422),
+    "/replacements/preview", openapi_extra=ANY_TYPE, responses=problems(404, 409, 413, 422)
 )
 @needs(Scope.OPERATOR, changes=False)
 async def preview_replacement(
@@ -127,7 +120,7 @@ async def preview_replacement(
     request: Request,
     at: DeliveriesDep,
     limiter: UploadLimiterDep,
-    query: Annotated[CorrectionQuery, Query()],
+    query: CorrectionQuery = Query(),
 ) -> ComparedOut:
     """Return what a replacement would change, with the same refusals; changes nothing."""
 
@@ -138,11 +131,7 @@ async def preview_replacement(
     return _compared(await receive_file(request, limiter, compare))
 
 
-@routes.post(
-    "/dataflows/{name}/sources/{source}/retractions",
-    status_code=202,
-    responses=problems(404, 409, 422),
-)
+@routes.post("/retractions", status_code=202, responses=problems(404, 409, 422))
 @needs(Scope.ADMIN)
 def retract(
     name: str,
@@ -150,7 +139,7 @@ def retract(
     at: DeliveriesDep,
     idempotency_keys: IdempotencyKeysDep,
     caller: CallerDep,
-    query: Annotated[ReplaceQuery, Query()],
+    query: ReplaceQuery = Query(),
     idempotency_key: IdempotencyKey = None,
 ) -> ClaimOut:
     """Take back all records of a file, as one increment; refusals as for a replacement."""
@@ -159,12 +148,10 @@ def retract(
         return _answer(_ask(at, (name, source), query, caller, key, None))
 
 
-@routes.post(
-    "/dataflows/{name}/sources/{source}/retractions/preview", responses=problems(404, 409, 422)
-)
+@routes.post("/retractions/preview", responses=problems(404, 409, 422))
 @needs(Scope.OPERATOR, changes=False)
 def preview_retraction(
-    name: str, source: str, at: DeliveriesDep, query: Annotated[CorrectionQuery, Query()]
+    name: str, source: str, at: DeliveriesDep, query: CorrectionQuery = Query()
 ) -> ComparedOut:
     """Return what a retraction would change, with the same refusals; changes nothing."""
     place = correctable(at, name, source, rebuild=query.rebuild)
@@ -174,12 +161,8 @@ def preview_retraction(
 def correctable(at: Deliveries, name: str, source: str, *, rebuild: bool) -> SourcePlace:
     """Return the place of files that can be replaced or taken back.
 
-    Args:
-        rebuild: Whether stages that cannot apply the correction may wait for a rebuild.
-
-    Raises:
-        ReplaceRefusedError: A stage cannot apply corrections.
-        ChangeRefusedError: The rebuild would be refused.
+    Raises `ReplaceRefusedError` if a stage cannot apply corrections, unless stages may wait for a
+    rebuild; then `ChangeRefusedError` if that would be refused.
     """
     record = at.controller.retained.check(name, source, rebuild=rebuild)
     if rebuild:

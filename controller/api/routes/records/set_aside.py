@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import Query
 from pydantic import Field
 
 from cbp.errors import NotFoundError
-from controller.access.scopes import Scope
-from controller.api.answers.jobs import JobOut, JobStatus
-from controller.api.answers.schemas import Model, Page
+from controller.api.answers.schemas import JobOut, JobStatus, Model, Page
 from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
@@ -22,13 +20,12 @@ from controller.api.routing.dependencies import (
     IdempotencyKeysDep,
     ReadingDep,
 )
-from controller.api.routing.router_factory import PREFIX, leader_only, problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import PREFIX, Scope, needs, problems, router
 from controller.loop.operations.jobs import GiveBackJob
 from controller.loop.recovery.corrections import GivenBack
 from controller.store.errors import CursorInvalidError
 
-routes = router("stages")
+routes = router("stages", "/dataflows/{name}/stages/{stage}")
 
 _FIRST = -(2**63), -1
 """A place before all records."""
@@ -92,7 +89,7 @@ class GiveBackJobOut(JobOut):
     )
 
 
-@routes.get("/dataflows/{name}/stages/{stage}/set-aside", responses=problems(400, 404))
+@routes.get("/set-aside", responses=problems(400, 404))
 @needs(Scope.VIEWER)
 def list_set_aside(
     name: str,
@@ -100,32 +97,30 @@ def list_set_aside(
     controller: ControllerDep,
     reading: ReadingDep,
     cursors: CursorsDep,
-    query: Annotated[RefusalPageQuery, Query()],
+    query: RefusalPageQuery = Query(),
 ) -> Page[SetAsideOut]:
     """List the records that a stage has set aside, in the order in which they are given back."""
     if stage not in controller.dataflow(name).stages:
         raise NotFoundError(kind="stage", name=f"{name}.{stage}")
     after, rows = _place(cursors.open(query.cursor)), reading.set_aside(name, stage)
-    left = [row for row in rows if (row["epoch"], row["number"]) > after and _holds(query, row)]
-    shown = left[: cursors.size(query)]
-    more = None
-    if len(shown) < len(left):
-        more = f"{shown[-1]['epoch']}/{shown[-1]['number']}"
-    return Page(items=[_shown(row) for row in shown], cursor=cursors.seal(more))
+    left = [
+        row
+        for row in rows
+        if (row["epoch"], row["number"]) > after
+        and query.code in (None, row["code"])
+        and query.holds(row["set_aside_at"])
+    ]
+    return cursors.first_of(left, query, lambda row: f"{row['epoch']}/{row['number']}", _shown)
 
 
-@routes.post(
-    "/dataflows/{name}/stages/{stage}/give-back",
-    status_code=202,
-    responses=problems(404, 409, 422, 503),
-)
+@routes.post("/give-back", status_code=202, responses=problems(404, 409, 422, 503))
 @needs(Scope.ADMIN)
 def give_back(
     name: str,
     stage: str,
     jobs: GiveBackJobsDep,
     idempotency_keys: IdempotencyKeysDep,
-    query: Annotated[GiveBackQuery, Query()],
+    query: GiveBackQuery = Query(),
     idempotency_key: IdempotencyKey = None,
 ) -> GiveBackJobOut:
     """Begin to give back set-aside records of a stage, in order, in a separate epoch.
@@ -139,20 +134,15 @@ def give_back(
     return _job(job)
 
 
-@routes.post(
-    "/dataflows/{name}/stages/{stage}/give-back/preview",
-    status_code=202,
-    responses=problems(404, 409, 422, 503),
-)
+@routes.post("/give-back/preview", status_code=202, responses=problems(404, 409, 422, 503))
 @needs(Scope.OPERATOR, changes=False)
 def preview_give_back(name: str, stage: str, jobs: GiveBackJobsDep) -> GiveBackJobOut:
     """Begin to try the stage's code on set-aside records; changes nothing."""
     return _job(jobs.start_trial(name, stage))
 
 
-@routes.get("/dataflows/{name}/stages/{stage}/give-back/jobs/{job}", responses=problems(404))
-@needs(Scope.VIEWER)
-@leader_only
+@routes.get("/give-back/jobs/{job}", responses=problems(404))
+@needs(Scope.VIEWER, leader_only=True)
 def show_give_back(name: str, stage: str, job: str, jobs: GiveBackJobsDep) -> GiveBackJobOut:
     """Show the progress or the result of a give-back or of a trial."""
     shown = jobs.show(name, job)
@@ -169,10 +159,9 @@ def _job(one: GiveBackJob) -> GiveBackJobOut:
 
 def _given(stage: str, given: GivenBack) -> GivenBackOut:
     made = given.made
-    return GivenBackOut(
+    return GivenBackOut.of(
+        given,
         stage=stage,
-        records=given.records,
-        left=given.left,
         epoch=None if made is None else made.epoch,
         run=None if made is None else made.run,
     )
@@ -183,10 +172,6 @@ def _shown(row: dict[str, Any]) -> SetAsideOut:
         name: None if row[name] is None else json.loads(row[name]) for name in ("key", "record")
     }
     return SetAsideOut.model_validate({**row, **parsed})
-
-
-def _holds(query: RefusalPageQuery, row: dict[str, Any]) -> bool:
-    return query.code in (None, row["code"]) and query.holds(row["set_aside_at"])
 
 
 def _place(cursor: str | None) -> tuple[int, int]:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
 
 from fastapi import Query
 from pydantic import Field
 
 from cbp.model.instants import instant_of
-from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.requests.moments import MomentQuery, as_of
 from controller.api.routing.dependencies import SnapshotsDep
-from controller.api.routing.read_routes import read_anywhere
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.reading.reader import AsOf
 
 routes = router("snapshots")
@@ -46,9 +42,8 @@ class SnapshotOut(Model):
 
 
 @routes.get("/dataflows/{name}/snapshot", responses=problems(404))
-@needs(Scope.VIEWER)
-@read_anywhere
-def take(name: str, snapshots: SnapshotsDep, query: Annotated[MomentQuery, Query()]) -> SnapshotOut:
+@needs(Scope.VIEWER, read_anywhere=True)
+def take(name: str, snapshots: SnapshotsDep, query: MomentQuery = Query()) -> SnapshotOut:
     """Return versions of all tables that show the same publications, while runs continue."""
     asked = as_of(query) or AsOf()
     snapshot = snapshots.take(name, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms)

@@ -8,14 +8,13 @@ Idempotency-Keys of uploads are checked in `controller.ingest.uploads`.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from fastapi import Query, Request, Response
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from cbp.errors import NotFoundError
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.request_errors import IdempotencyKeyReusedError
 from controller.api.answers.schemas import ClaimOut, Model, Page
@@ -31,22 +30,17 @@ from controller.api.routing.dependencies import (
     StoreDep,
     UploadLimiterDep,
 )
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, request_body, router
 from controller.ingest.rejects_table import Chosen, read_rejects
 from controller.store.base import Uploaded
 
 NAME_BYTES_MAX = 200
 _NAME_PATTERN = r"^[^./\\\x00-\x1f\x7f-\xa0][^/\\\x00-\x1f\x7f-\xa0]*$"
 """What the OpenAPI document says about a name. Other unprintable characters are refused as well."""
-routes = router("sources")
+routes = router("sources", "/dataflows/{name}/sources/{source}")
 
-ANY_TYPE = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+FILE = {"type": "string", "format": "binary"}
+ANY_TYPE = request_body("application/octet-stream", schema=FILE)
 """What the OpenAPI document says about a body that is a file."""
 
 
@@ -87,10 +81,10 @@ class IdentityOut(Model):
     )
 
 
-@routes.get("/dataflows/{name}/sources/{source}/identity", responses=problems(404))
+@routes.get("/identity", responses=problems(404))
 @needs(Scope.VIEWER)
 def identity(
-    name: str, source: str, at: DeliveriesDep, query: Annotated[IdentityQuery, Query()]
+    name: str, source: str, at: DeliveriesDep, query: IdentityQuery = Query()
 ) -> IdentityOut:
     """Return whether a file with this name or content arrived before; changes nothing."""
     foreseen = at.folder.foresee(at.place(name, source), query.name, query.sha256)
@@ -99,7 +93,7 @@ def identity(
 
 
 @routes.post(
-    "/dataflows/{name}/sources/{source}/files",
+    "/files",
     status_code=202,
     openapi_extra=ANY_TYPE,
     responses={
@@ -119,7 +113,7 @@ async def upload(
     at: DeliveriesDep,
     idempotency_keys: IdempotencyKeysDep,
     limiter: UploadLimiterDep,
-    query: Annotated[UploadQuery, Query()],
+    query: UploadQuery = Query(),
     idempotency_key: IdempotencyKey = None,
 ) -> ClaimOut:
     """Receive a file, which is durable when this answers. The body is its unchanged content.
@@ -168,7 +162,7 @@ class RejectedRecordOut(Model):
     rejected_at: datetime = Field(description="When the file was taken in.")
 
 
-@routes.get("/dataflows/{name}/sources/{source}/rejects", responses=problems(400, 404))
+@routes.get("/rejects", responses=problems(400, 404))
 @needs(Scope.VIEWER)
 def list_rejects(
     name: str,
@@ -176,7 +170,7 @@ def list_rejects(
     store: StoreDep,
     controller: ControllerDep,
     cursors: CursorsDep,
-    query: Annotated[RejectsQuery, Query()],
+    query: RejectsQuery = Query(),
 ) -> Page[RejectedRecordOut]:
     """List the rejected records of a source, newest increment first."""
     record = store.dataflow(name)

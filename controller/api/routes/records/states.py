@@ -15,24 +15,22 @@ from pydantic import Field
 
 from cbp.engine.interface.readers import KeyChange
 from cbp.errors import NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.generation import Generation, home_of
 from cbp.model.instants import instant_of
-from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import PAGE_SIZE_MAX, Model, PageQuery, Records
-from controller.api.figures.overview import members_of
+from controller.api.figures.overview import leader_of
 from controller.api.requests.keys import KEY_PARAMETERS, parse_key, schemas_of, second_key_of
 from controller.api.requests.moments import Instant, MomentPageQuery, MomentQuery, as_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
 from controller.api.routing.dependencies import AmendmentsDep, ControllerDep, ReadingDep, StoreDep
-from controller.api.routing.read_routes import read_anywhere
-from controller.api.routing.router_factory import problems, router
-from controller.api.routing.scope_check import needs
+from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.controller import Controller
 from controller.loop.records.correction_log import Corrected
 from controller.store.base import Store
 
-routes = router("state")
+routes = router("state", "/dataflows/{name}/state/{stage}/{state}")
 
 _OWN = ("_epoch", "_stage", "_at", "_limit", "_cursor")
 """Parameters of a look-up that are not columns."""
@@ -40,13 +38,8 @@ _NULL_WORDS = ("", "-", "null", "NULL", "None")
 """Texts that may be meant as null, which has a parameter of its own."""
 
 
-@routes.get(
-    "/dataflows/{name}/state/{stage}/{state}",
-    openapi_extra=KEY_PARAMETERS,
-    responses=problems(404, 409, 410),
-)
-@needs(Scope.VIEWER)
-@read_anywhere
+@routes.get("", openapi_extra=KEY_PARAMETERS, responses=problems(404, 409, 410))
+@needs(Scope.VIEWER, read_anywhere=True)
 def look_up(
     name: str,
     stage: str,
@@ -66,18 +59,14 @@ def look_up(
     For a view or a kept state, further columns of its key select among the key's records. All pages
     show the snapshot of the first page.
     """
-    dataflow = controller.dataflow(name)
-    schema, _ = schemas_of(dataflow, stage, state)
     pairs = [one for one in request.query_params.multi_items() if one[0] not in _OWN]
-    second = second_key_of(dataflow, stage, state)
-    given = parse_key(schema, pairs, optional=second)
-    key = {column: given[column] for column in schema.names}
+    key, among = _key_and_among(controller.dataflow(name), stage, state, pairs)
     moment = as_of(MomentQuery(epoch=epoch, stage=epoch_of, at=at), prefix="_")
-    among = {column: value for column, value in given.items() if column not in key}
     cursors = cursors.about(*(f"{column}={text}" for column, text in sorted(pairs)))
     size, place = cursors.size(PageQuery(limit=limit)), cursors.open(cursor)
     records, behind = reading.page_key(name, stage, state, key, place, size, moment, among)
     if not records:
+        given = key | among
         shown = ", ".join(f"{column}={json_value(value)}" for column, value in given.items())
         nulls = [column for column, value in given.items() if value in _NULL_WORDS]
         hint = "".join(f"if {one} is null: --null {one} (REST: _null={one})" for one in nulls[:1])
@@ -85,9 +74,8 @@ def look_up(
     return Records(items=[json_value(record) for record in records], cursor=cursors.seal(behind))
 
 
-@routes.get("/dataflows/{name}/state/{stage}/{state}/records", responses=problems(404, 409, 410))
-@needs(Scope.VIEWER)
-@read_anywhere
+@routes.get("/records", responses=problems(404, 409, 410))
+@needs(Scope.VIEWER, read_anywhere=True)
 def page(
     name: str,
     stage: str,
@@ -95,7 +83,7 @@ def page(
     controller: ControllerDep,
     reading: ReadingDep,
     cursors: CursorsDep,
-    query: Annotated[MomentPageQuery, Query()],
+    query: MomentPageQuery = Query(),
 ) -> Records:
     """Read a page of a state, ordered by the hash of its key.
 
@@ -150,11 +138,7 @@ class KeyHistoryOut(Model):
     )
 
 
-@routes.get(
-    "/dataflows/{name}/state/{stage}/{state}/history",
-    openapi_extra=KEY_PARAMETERS,
-    responses=problems(404, 409, 410),
-)
+@routes.get("/history", openapi_extra=KEY_PARAMETERS, responses=problems(404, 409, 410))
 @needs(Scope.VIEWER)
 def history(
     name: str,
@@ -173,12 +157,8 @@ def history(
 
     For a view or a kept state, further columns of its key select among the key's records.
     """
-    dataflow = controller.dataflow(name)
-    schema, _ = schemas_of(dataflow, stage, state)
     pairs = [one for one in request.query_params.multi_items() if one[0] not in _PAGING]
-    given = parse_key(schema, pairs, optional=second_key_of(dataflow, stage, state))
-    key = {column: given[column] for column in schema.names}
-    among = {column: value for column, value in given.items() if column not in key}
+    key, among = _key_and_among(controller.dataflow(name), stage, state, pairs)
     cursors = cursors.about(*(f"{column}={text}" for column, text in sorted(pairs)))
     made, behind = reading.history(name, stage, state, key, cursors.open(cursor), limit, among)
     past = _Past(
@@ -187,6 +167,16 @@ def history(
     return KeyHistoryOut(
         items=[past.shown(one) for one in made.changes], cursor=cursors.seal(behind), ends=made.ends
     )
+
+
+def _key_and_among(
+    dataflow: Dataflow, stage: str, state: str, pairs: Sequence[tuple[str, str]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the key of a look-up, and further columns of it that select among its records."""
+    schema, _ = schemas_of(dataflow, stage, state)
+    given = parse_key(schema, pairs, optional=second_key_of(dataflow, stage, state))
+    key = {column: given.pop(column) for column in schema.names}
+    return key, given
 
 
 class _Past:
@@ -202,13 +192,12 @@ class _Past:
         corrections: Sequence[Corrected],
     ) -> None:
         self._store, self._dataflow, self._generations = store, dataflow, generations
-        members = members_of(controller, dataflow)
-        self._leader = next((one for one, all_ in members.items() if stage in all_), stage)
+        self._leader = leader_of(controller, dataflow, stage)
         self._corrections = {
             (one.epoch, one.generation): one for one in corrections if one.leader == self._leader
         }
         outputs = controller.dataflow(dataflow).stages[stage].translator.outputs
-        self._flows = [f"{stage}.{output.name}" for output in outputs]
+        self._flow = f"{stage}.{outputs[0].name}" if outputs else None
 
     def shown(self, change: KeyChange) -> KeyChangeOut:
         """Return a change with its run, its correction, and whether it is undone."""
@@ -226,10 +215,10 @@ class _Past:
         )
 
     def _run(self, epoch: int) -> str | None:
-        for flow in self._flows[:1]:
-            try:
-                origin = self._store.increment(self._dataflow, flow, epoch).origin
-            except NotFoundError:
-                return None
-            return str(origin["run"]) if "run" in origin else None
-        return None
+        if self._flow is None:
+            return None
+        try:
+            origin = self._store.increment(self._dataflow, self._flow, epoch).origin
+        except NotFoundError:
+            return None
+        return str(origin["run"]) if "run" in origin else None

@@ -12,8 +12,7 @@ from fastapi import Response
 
 from cbp.model.run.intention import RunStatus
 from controller.api.requests.shared_answers import JSON, Made, SharedAnswers
-from controller.api.routing.read_routes import is_lasting, is_read_anywhere
-from controller.api.routing.scope_check import ScopedRoute
+from controller.api.routing.scope_check import ScopedRoute, need_of
 from tests.controller.api.all_routes import whole_app
 from tests.controller.api.fake_service import Service
 
@@ -240,7 +239,7 @@ def _made(body: bytes) -> Callable[[], Awaitable[Made]]:
 def test_only_these_routes_last() -> None:
     """Each was looked at: it reads no header, no table and no clock."""
     every = [one for one in whole_app().routes if isinstance(one, ScopedRoute)]
-    lasting = {one.path for one in every if is_lasting(one.endpoint)}
+    lasting = {one.path for one in every if need_of(one.endpoint).lasting}
     assert lasting == {
         f"/api/v1/{path}"
         for path in (
@@ -252,13 +251,15 @@ def test_only_these_routes_last() -> None:
             "runs/{run}",
         )
     }
-    assert all(is_read_anywhere(one.endpoint) for one in every if is_lasting(one.endpoint))
+    assert all(
+        need_of(one.endpoint).read_anywhere for one in every if need_of(one.endpoint).lasting
+    )
 
 
 def test_no_shared_answer_depends_on_a_header() -> None:
     """The key of an answer has the path, the query and the caller; so nothing else may count."""
     for route in whole_app().routes:
-        if isinstance(route, ScopedRoute) and is_read_anywhere(route.endpoint):
+        if isinstance(route, ScopedRoute) and need_of(route.endpoint).read_anywhere:
             assert route.methods == {"GET"}
             assert not route.dependant.header_params
             assert not route.dependant.cookie_params

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.access.scopes import Scope
-from controller.api.routing.read_routes import ReadRoutes
+from controller.api.routing.read_routes import served_by_readers
 from tests.controller.api.all_routes import filled_in, routes, whole_app
 
 SERVED = {
@@ -25,14 +25,14 @@ SERVED = {
 
 def test_only_these_routes_are_served_elsewhere() -> None:
     """A route that needs another part of the service's memory would answer wrongly, in silence."""
-    table = ReadRoutes(whole_app().routes)
-    served = {one for one in routes() if one.method == "GET" and table.serve(filled_in(one.path))}
+    serves = served_by_readers(whole_app().routes)
+    served = {one for one in routes() if one.method == "GET" and serves(filled_in(one.path))}
     assert {one.action for one in served} == SERVED
     assert all(one.scope == Scope.VIEWER.value for one in served)
 
 
 def test_no_other_path_is_served() -> None:
     """The page, the document, and what no route knows are the service's."""
-    table = ReadRoutes(whole_app().routes)
+    serves = served_by_readers(whole_app().routes)
     for path in ("/", "/ui/", "/ui/assets/x.js", "/api/v1/openapi.json", "/api/v1/runs/", "/x"):
-        assert not table.serve(path)
+        assert not serves(path)

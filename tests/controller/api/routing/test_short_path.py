@@ -15,7 +15,6 @@ from pydantic import BaseModel
 
 from controller.access.identity import Identity
 from controller.access.scopes import Scope
-from controller.api.routing.read_routes import of_store
 from controller.api.routing.scope_check import ScopedRoute, needs
 from controller.api.routing.short_path import Shortened
 from controller.api.security.exchange import Exchange
@@ -171,8 +170,7 @@ def test_a_list_does_not_wait_for_look_ups() -> None:
         assert free.wait(PATIENCE_SECONDS)
         return Answer(words=["found"])
 
-    @needs(Scope.VIEWER)
-    @of_store
+    @needs(Scope.VIEWER, of_store=True)
     def listed() -> Answer:
         return Answer(words=[threading.current_thread().name])
 

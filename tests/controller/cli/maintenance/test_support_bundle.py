@@ -58,7 +58,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def service(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    monkeypatch.setattr("controller.app.service.Registry", lambda *_, **__: registry(Fails))
+    monkeypatch.setattr("controller.app.construction.Registry", lambda *_, **__: registry(Fails))
     made = Service(settings)
     made.leadership.begin()
     made.controller.lead(made.leadership.epoch)
