@@ -143,12 +143,9 @@ class Environment:
     Attributes:
         tables_root: Folder or URI of all tables, without a slash at the end.
         places: Number of concurrent runs over all dataflows; framing has as many slots of its own.
-        executor: Carries out runs.
-        arrivals: The source of increments.
         draw: Returns a random number from 0 to 1 that shortens pauses; by default no pause is
             shortened.
         retention: How long old versions of a table stay readable.
-        keep: How long inputs and runs are kept.
         collect_every: Epochs of a dataflow between two garbage collections.
         scrub_seconds: Period in which everything on disk is read once; 0 means never.
         framers: Carries out framing; `None` means that `executor` does.
@@ -159,8 +156,6 @@ class Environment:
             thread does.
         run_seconds_max: Time limit of a run, and of framing one increment; 0 means no limit.
         runnable_seconds_max: Time limit of one call of an author's Runnable; 0 means no limit.
-        dataflows_max: Largest number of registered dataflows.
-        limits: Limits that are not settings.
         refused: Returns the parts of a new version that the settings do not allow.
         seed_folders: Folders of files that a rebuild may read instead of removed input.
         rebuild_share: The share of the time in which a rebuild beside works.

@@ -137,11 +137,7 @@ class Controller:
         """Replace a registered dataflow by a new version; durable once this returns.
 
         Waits for the dataflow's runs under way, and publishes recorded runs. Other dataflows
-        continue.
-
-        Raises:
-            DataflowInvalidError: Listing every mistake with its place.
-            CbpError: See `Versions.change`.
+        continue. Raises `DataflowInvalidError` with every mistake, and as `Versions.change`.
         """
         dataflow = self.validate(document, duplicates)
         try:
@@ -223,11 +219,7 @@ class Controller:
         self.wake()
 
     def resume_stage(self, dataflow: str, stage: str) -> None:
-        """Resume a paused or stopped stage, and reset its failures; idempotent.
-
-        Raises:
-            NotFoundError: If there is no such stage.
-        """
+        """Resume a stage and reset its failures; idempotent; raises `NotFoundError`."""
         self._store.resume_stage(dataflow, self._parts.catalog.leader(dataflow, stage))
         self.wake()
 
@@ -341,11 +333,7 @@ class Controller:
         return self._parts.punctuations.inputs(self._store.dataflow(dataflow), flow)
 
     def exclusive(self, name: str, purpose: str) -> AbstractContextManager[object]:
-        """Return a lock under which a dataflow is neither registered nor deleted.
-
-        Args:
-            purpose: The caller's action under the lock, in words that follow the dataflow's name.
-        """
+        """Return a lock under which a dataflow is neither registered nor deleted."""
         return self._parts.exclusion.hold(name, purpose)
 
     # what is going on
@@ -439,11 +427,7 @@ class Controller:
         return self._parts.publisher.unpublished(name)
 
     def open_intentions(self, name: str) -> Sequence[OpenIntention]:
-        """Return committed runs that are not yet published, by stage and epoch.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-        """
+        """Return runs that are committed, but not published yet; raises `NotFoundError`."""
         self._store.dataflow(name)
         return open_intentions(name, self._parts.publisher, self._parts.parked)
 

@@ -88,9 +88,6 @@ class Amendments:
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
 
-        Returns:
-            The generation that begins, with its position, person, reason and undone epochs.
-
         Raises:
             NotFoundError: If there is no such dataflow or stage.
             DefinitionError: Rule `rollback_target_invalid` or `rollback_file_invalid`.
@@ -225,10 +222,6 @@ class Amendments:
         """Give back the records that a stage set aside, in order, in a separate epoch.
 
         Records that fail again stay set aside. Waits for runs under way.
-
-        Args:
-            request: Idempotency key: a request that was carried out is not repeated; `""` if there
-                is none.
 
         Raises:
             NotFoundError: If there is no such dataflow or stage, or nothing is set aside.

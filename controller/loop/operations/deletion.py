@@ -63,15 +63,7 @@ class Deletion:
     cancel_seconds: float
 
     def delete(self, name: str, *, purge: bool) -> None:
-        """Cancel the runs of a dataflow, wait for them, publish, and delete it.
-
-        Args:
-            purge: Also remove its folder, and publish nothing.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            OperatingError: If a run does not end, or the folder cannot be removed.
-        """
+        """Cancel the runs of a dataflow, wait for them, publish, and delete it."""
         folder = self.store.dataflow(name).folder
         with self.holds.lock:
             self.holds.deleting.add(name)

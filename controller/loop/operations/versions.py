@@ -120,9 +120,6 @@ class Versions:
         """Register a dataflow; take over its folder with the contents, if there is one.
 
         Raises:
-            AlreadyExistsError: If the name is taken.
-            DataflowsTooManyError: If there are `most` dataflows.
-            TableForeignError: If the dataflow's folder holds anything else.
             CodeDriftedError: If the folder holds tables that other code made.
         """
         with self.exclusion.hold(record.name, "is registered"):

@@ -36,11 +36,7 @@ class FlowIncrements:
         self._store, self._increments = store, increments
 
     def bounds(self, record: DataflowRecord, compiled: Dataflow, flow: str) -> range:
-        """Return the range of a flow's increments that retention has left.
-
-        Raises:
-            NotFoundError: If there is no such flow.
-        """
+        """Return the increments of a flow that retention has left; raises `NotFoundError`."""
         if flow not in compiled.flows():
             raise NotFoundError(kind="flow", name=f"{record.name}/{flow}")
         if flow not in compiled.sources:
@@ -144,12 +140,7 @@ class Results:
     ) -> tuple[list[dict[str, Any]], str | None]:
         """Return at most `limit` records, newest increment first, and the next page's cursor.
 
-        Records of one increment keep their order.
-
-        Raises:
-            NotFoundError: If there is no such dataflow or flow.
-            IncrementCollectedError: If retention removed the increment that the cursor names.
-            DefinitionError: Rule `cursor_invalid`.
+        Records of one increment keep their order. Raises as `Reader.read_flow`.
         """
         record, compiled = self._catalog.find(dataflow)
         bounds = self._increments.bounds(record, compiled, flow)

@@ -47,13 +47,7 @@ _Page = tuple[list[dict[str, Any]], str | None]
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """Which snapshot to read; without a value, the newest. Fields as in `Snapshots.take`.
-
-    Attributes:
-        epoch: The first snapshot that shows this epoch of `stage`, or of every stage.
-        stage: The stage of `epoch`; only together with it.
-        at_ms: The newest snapshot as of this time, in milliseconds since 1970.
-    """
+    """Which snapshot to read; without a value, the newest. Fields as in `Snapshots.take`."""
 
     epoch: int | None = None
     stage: str | None = None

@@ -121,17 +121,10 @@ class Build:
 
     Attributes:
         id: Prefix of the ids of its runs, `[a-z0-9]+`; each attempt has another one.
-        record: The dataflow as it was when the build began.
-        dataflow: The next version, compiled.
-        leaders: The leaders of its physical stages.
         folder: The folder of its tables, two levels below that of all dataflows.
-        watched: The observer.
-        seeds: The files that are read instead of removed increments.
         firsts: Maps each source with a seed to its oldest kept increment.
         slots_max: Largest number of engine slots of its runs; `None` means all.
         begins: The progress of an earlier attempt, whose tables are in the folder.
-        checkpoint_seconds: Longest time between two checkpoints, by `clock`.
-        unit_bytes: The most bytes of Parquet that a run reads if it can read several increments.
     """
 
     id: str
@@ -309,12 +302,7 @@ class Build:
         return replace(origins, before=before)
 
     def compare(self, before: Dataflow, snapshot: Snapshot) -> list[TableDifference]:
-        """Return how each table differs from a snapshot of the present tables.
-
-        Args:
-            before: The version that readers see.
-            snapshot: The present tables.
-        """
+        """Return how each table differs from a snapshot of the present tables."""
         wanted = [
             one
             for one in comparisons(self.dataflow, "increments")

@@ -129,7 +129,6 @@ class RebuildJob:
 
     Attributes:
         version: Number of the version after the swap.
-        step: The current step, in words.
         done, total, unit: Progress of the step, its size, and what is counted.
         behind: Number of arrived increments that are not in the new tables; a swap applies them
             first.
@@ -142,7 +141,6 @@ class RebuildJob:
         again_at: Time of the next attempt, after a fault of the environment.
         by: The person who asked for it.
         ended_by: The person who asked for the swap, or cancelled the rebuild.
-        ended_at: When it ended.
         anew: Why it started over after a restart or a fault; `""` if it did not.
     """
 
@@ -233,7 +231,6 @@ class Job:
         scratch: The folder of its tables and of its other files before a swap; it may come from
             an earlier process.
         tries: Number of the attempt that works in it.
-        run: The run under way.
         failures: Number of faults of the environment in a row.
         rest: The pause after the last fault; `None` if there was none.
     """

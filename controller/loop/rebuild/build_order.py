@@ -42,12 +42,10 @@ class Outcome:
     """The outcome of a build.
 
     Attributes:
-        status: `swapped`, `cancelled` or `failed`.
         seconds: Time since it was requested.
         by: The person who asked for the swap, or cancelled the build; `""` if there is none.
         tables: How the tables differed, as plain values.
         exact: As in `RebuildJob`.
-        error: Why it failed.
     """
 
     status: Literal["swapped", "cancelled", "failed"]
@@ -85,12 +83,9 @@ class BuildOrder:
     """The order to build a version beside, which lets a build continue after a restart.
 
     Attributes:
-        id: Id of the job.
         version: The number that the version will have once it is swapped in.
         generation: The dataflow's generation when the build began.
-        document: The document of the version.
         shape: The compiled document, with the fingerprints of its code.
-        began_at: When the build was requested.
         seeds: Source to the operator's own files that are read instead of removed input.
         swaps: Whether it is swapped in as soon as it is ready, as an operator has requested.
         by: The person who asked for it.

@@ -59,8 +59,6 @@ class BuildPlans:
         """Return the beginning of a version after a swap, and why it is refused; reads only.
 
         Args:
-            document: The document of the version.
-            dataflow: The dataflow of the document, checked and compiled.
             choice: The author's choices for single stages. Replaced stages must be named,
                 although all tables are built; `None` means that none has to be.
             seeds: Source to files that are read instead of removed input.

@@ -57,7 +57,6 @@ class Checkpoint:
         seeds: The increments that it read instead of removed ones.
         valid_to: Source to the first increment that it reads unchanged; of earlier ones it
             reads only the records that still count.
-        replay: The stages.
     """
 
     fed: Mapping[str, int]

@@ -4,14 +4,6 @@
 executor of verifications, and only one build is under way in the service; so runs of dataflows keep
 their places. It keeps all retained inputs of its dataflow while it is under way.
 
-What was asked for is kept in the dataflow's folder (`build_order.py`), and how far a build has come
-beside its tables (`checkpoint.py`). So the next leader continues with what a killed one had begun,
-under the same id, and swaps it in if that was asked for. A build starts over if what is left of it
-cannot be believed, and says so. How the last one of a dataflow ended is kept.
-
-A fault of the environment, such as a full disk, ends no job. It waits, without a thread, and then
-continues in the same way as after a restart; pauses grow as those of runs do.
-
 Guaranteed: one build at a time; a cancelled or failed one has changed nothing; one that was
 accepted ends, however often the service is killed
 (tests/controller/loop/rebuild/test_build_beside.py, test_build_after_restart.py).
@@ -84,19 +76,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RebuildJobs:
-    """Builds, compares and swaps; safe to use from several threads.
-
-    Args:
-        building: Receives the dataflows that are built beside, whose inputs are kept.
-        holds: The dataflows that start nothing; no build of theirs begins or continues.
-        build_plans: Plans builds.
-        build_work: Carries out builds.
-        swaps: Swaps new tables in.
-        settle_seconds: How long a job waits before it checks again whether the dataflow is idle.
-        rebuild_share: The share of time in which a build works; see `Pace`.
-        in_flight: The runs under way, to which a build gives way.
-        retry, draw: How long a job waits after a fault of the environment.
-    """
+    """Builds, compares and swaps; safe to use from several threads."""
 
     def __init__(
         self,
@@ -156,8 +136,6 @@ class RebuildJobs:
         """Begin to build all tables of a version beside the current ones; durable; returns at once.
 
         Args:
-            document: The document of the version; may be the present one.
-            dataflow: The dataflow of the document, checked and compiled.
             choice, seeds: As in `plan`.
             expected_version: Refuse unless the dataflow is at this version now.
             swaps: Swap the tables in as soon as they are ready.

@@ -131,13 +131,7 @@ class Catalog:
         return units
 
     def require_same(self, record: DataflowRecord) -> None:
-        """Raise an error if the loaded code differs from that of the dataflow's version.
-
-        Raises:
-            CodeDriftedError: With every difference.
-            DataflowInvalidError: See `compiled`.
-            InvariantError: If the description of the version cannot be read.
-        """
+        """Raise `CodeDriftedError` if the loaded code differs from that of the version."""
         if (error := self._compare(record).drifted) is not None:
             raise error
 
@@ -149,8 +143,6 @@ class Catalog:
         Raises:
             CodeDriftedError: If tables, keys or inputs differ. Then all stages stop, since the
                 layout of a stage's output depends on its readers.
-            DataflowInvalidError: See `compiled`.
-            InvariantError: As in `require_same`.
         """
         compared = self._compare(record)
         if compared.drifted is None:

@@ -173,11 +173,7 @@ class Descriptions:
     _cache: dict[str, tuple[tuple[int, datetime], Description]] = field(default_factory=dict)
 
     def newest(self, folder: str) -> Description | None:
-        """Return the newest description of a folder, or `None` if there is none.
-
-        Raises:
-            InvariantError: If it cannot be read.
-        """
+        """Return the newest description of a folder, or `None`; raises `InvariantError`."""
         names = [n for n in self.files.list_names(f"{folder}/{FOLDER}") if n.endswith(".json")]
         return self._read(f"{folder}/{FOLDER}/{names[-1]}") if names else None
 
@@ -257,7 +253,6 @@ class Descriptions:
         """Return the stages that later versions changed or started over.
 
         Args:
-            record: The dataflow.
             every: Whether to include undone swaps.
         """
         versions = (one.begin for one in [*self.before(record), self.of(record)][1:])

@@ -67,12 +67,7 @@ class GivenBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corrections:
-    """Makes corrections; the caller makes sure that no run of the dataflow is active.
-
-    Attributes:
-        set_aside: Returns the published records that a stage has set aside.
-        new_id: Returns unique, ascending ids.
-    """
+    """Makes corrections; the caller makes sure that no run of the dataflow is active."""
 
     store: Store
     set_aside: Callable[[DataflowRecord, StageNode], Sequence[Mapping[str, Any]]]
@@ -141,11 +136,7 @@ class Corrections:
     def give_back(
         self, record: DataflowRecord, note: CorrectionNote, tell: Tell = untold
     ) -> GivenBack:
-        """Give back the records that a stage set aside, in its next epoch; published at once.
-
-        Raises:
-            As `make`.
-        """
+        """Give back what a stage set aside, as its next epoch, published at once; see `make`."""
         plan, stage = self._next_epoch(record, note.stage)
         prepared = self._given_back(plan, record, note.stage, tell)
         given = GivenBack.of(prepared)
@@ -173,11 +164,7 @@ class Corrections:
         return self.preparer.give_back(plan, enter)
 
     def _next_epoch(self, record: DataflowRecord, name: str) -> tuple[RunPlan, StageRecord]:
-        """Return the plan of a stage's next epoch, without inputs, and the stage that leads it.
-
-        Raises:
-            DataflowBusyError: If an earlier epoch cannot be finished now.
-        """
+        """Return the plan of a stage's next epoch, without inputs, and the stage that leads it."""
         unit = self.catalog.units(record)[self.catalog.leader(record.name, name)]
         leader, *fused = unit.members
         stage = next(s for s in self.store.stages(record.name) if s.stage == leader.name)

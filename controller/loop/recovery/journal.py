@@ -95,11 +95,7 @@ _NOTES = TypeAdapter(list[RecoveryNote])
 
 
 class Journal:
-    """Takes notes while a controller recovers; safe to use from several threads.
-
-    Args:
-        root: Folder of all dataflows.
-    """
+    """Takes notes while a controller recovers; safe to use from several threads."""
 
     def __init__(self, *, files: Files, root: str, clock: Callable[[], datetime]) -> None:
         self._files, self._clock = files, clock

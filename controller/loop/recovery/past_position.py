@@ -478,12 +478,7 @@ def _base(
     point: RollbackPoint,
     fits: Callable[[Position], bool] = lambda position: True,
 ) -> Position | None:
-    """Return the newest position before a point from which every record is there.
-
-    Args:
-        log: The log of the dataflow's records.
-        fits: A further condition on the position.
-    """
+    """Return the newest position before a point from which every record is there."""
     newest = log.newest_positions() if kept.positions is None else kept.positions
     for position in chain(newest, [kept.origin]):
         if (
@@ -511,10 +506,6 @@ def _without_closes(
     a point is reached, although closes were made between the two. One that waits is taken out. One
     that came before the first frame has changed nothing. Any other one has ended a frame, which
     nothing begins again.
-
-    Args:
-        later: The closes, ascending.
-        wiring: Maps each stage and input to its flow.
 
     Raises:
         RollbackImpossibleError: One of them has ended a frame.

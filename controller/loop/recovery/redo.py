@@ -185,11 +185,7 @@ class Recovery:
             self._journal.interrupted(run.dataflow, run.stage, run.epoch)
 
     def read(self, record: DataflowRecord, stage: str, epoch: int) -> Intention | None:
-        """Return the record of an epoch, or `None`.
-
-        Raises:
-            FileDamagedError: If the file exists and is damaged; the stage is paused.
-        """
+        """Return the record of an epoch, or `None`; a damaged one pauses the stage, and raises."""
         try:
             return self._open_log(record.folder).read(stage, epoch)
         except InvariantError as error:

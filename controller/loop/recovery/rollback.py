@@ -337,11 +337,7 @@ class Rollbacks:
         spans: Mapping[str, range],
         time_of: TimeOf,
     ) -> int | None:
-        """Return when an increment arrived or was made, in milliseconds; `None` if unknown.
-
-        Raises:
-            NotFoundError: There is no such increment.
-        """
+        """Return when an increment arrived or was made, in milliseconds; `None` if unknown."""
         stage, _, output = flow.partition(".")
         if not output:
             came = self._store.increment(record.name, flow, index).created_at

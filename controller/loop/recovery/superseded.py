@@ -32,12 +32,7 @@ _EQUAL_MAX = 100_000
 def stay_dropped(
     position: Position, generations: Sequence[Generation]
 ) -> dict[str, tuple[int, ...]]:
-    """Return source -> the increments of a position that an earlier roll-back removed.
-
-    Args:
-        position: The position to which a roll-back would go.
-        generations: The earlier generations of the dataflow.
-    """
+    """Return source -> the increments of a position that an earlier roll-back removed."""
     begun = Generation(len(generations) + 1, position, {}, 0)
     return _by_source(_held_of(position, increments_dropped([*generations, begun])))
 
@@ -45,12 +40,7 @@ def stay_dropped(
 def coming_back(
     position: Position, generations: Sequence[Generation]
 ) -> dict[str, tuple[int, ...]]:
-    """Return source -> the increments that earlier roll-backs removed and that are applied again.
-
-    Args:
-        position: The position to which a roll-back would go, without what it leaves out.
-        generations: The earlier generations of the dataflow.
-    """
+    """Return source -> what earlier roll-backs removed, and this one applies again."""
     return _by_source(_held_of(position, increments_dropped(generations)))
 
 
@@ -72,11 +62,6 @@ def superseded_in(
     position: Position, generations: Sequence[Generation], store: Store
 ) -> dict[str, tuple[int, ...]]:
     """Return source -> the increments of a position that would count twice.
-
-    Args:
-        position: The position to which a roll-back would go.
-        generations: The earlier generations of the dataflow.
-        store: Only read.
 
     Raises:
         RollbackImpossibleError: Only some files of an increment arrived again: with the
@@ -110,9 +95,7 @@ def require_chains(position: Position, gone: Mapping[str, Sequence[range]], stor
     """Refuse a position at which replacements do not fit the rest of the replaced files.
 
     Args:
-        position: The position to which a roll-back would go, without what it leaves out.
         gone: Source -> increments that this roll-back or an earlier one removed.
-        store: Only read.
 
     Raises:
         RollbackImpossibleError: A replacement stays, but the replaced increment does not; or

@@ -47,7 +47,6 @@ def undone_inputs(
     """Return the increments of sources that a roll-back undoes, by source and index.
 
     Args:
-        generation: The generation that the roll-back would begin.
         now: Stage -> input -> its present connector.
     """
     ends = {one.flow: one.index + 1 for one in generation.position.newest}

@@ -87,11 +87,7 @@ class Isolation:
         self._troubles: dict[tuple[str, str], Trouble] = {}
 
     def attempt(self, dataflow: str, doing: str, work: Callable[[], _T]) -> _T | None:
-        """Do one step of one dataflow, unless that step failed and its pause is not over.
-
-        Returns:
-            The result of `work`; `None` if it failed or was not tried.
-        """
+        """Do a step of a dataflow; return `None` if it fails, or rests after a failure."""
         if self.resting(dataflow, doing) is not None:
             return None
         try:

@@ -75,11 +75,7 @@ class Publisher:
         return self._of(dataflow).lock
 
     def before(self, record: DataflowRecord, stage: str, epoch: int) -> tuple[Intention, ...]:
-        """Return a stage's records that its tables may not show yet, if older than an epoch.
-
-        Raises:
-            InvariantError: If the log does not hold them.
-        """
+        """Return the records before an epoch that tables may not show; raises `InvariantError`."""
         unpublished = self._of(record.name)
         if stage not in unpublished.waiting:
             with unpublished.lock:

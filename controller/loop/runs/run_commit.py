@@ -52,11 +52,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(kw_only=True, eq=False)
 class RunCommit:
-    """Finishes prepared runs and publishes; every method can be called from any thread.
-
-    Attributes:
-        draw: Returns a random number from 0 to 1 that shortens pauses.
-    """
+    """Finishes prepared runs and publishes; every method can be called from any thread."""
 
     store: Store
     files: Files
@@ -100,10 +96,7 @@ class RunCommit:
             return self._finish(recorded)
 
     def finish(self, run: RecordedRun) -> bool:
-        """Record a run, publish due runs, and commit; park the run on failure.
-
-        Every step can be repeated after any crash.
-        """
+        """Record a run, publish due runs, and commit; park the run on failure."""
         with self.publisher.lock(run.record.name):
             return self._finish(run)
 

@@ -238,11 +238,7 @@ _TIME_DIGITS = 12
 
 @dataclass
 class RunIds:
-    """Makes ids that sort by time, even across restarts; used under the lock of the tick.
-
-    Attributes:
-        random_hex: Returns a given number of random bytes in hexadecimal.
-    """
+    """Makes ids that sort by time, even across restarts; used under the lock of the tick."""
 
     store: Store
     clock: Callable[[], datetime]

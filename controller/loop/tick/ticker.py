@@ -196,11 +196,7 @@ class Drains:
 
 @dataclass
 class Decisions:
-    """Decides about the stages of some dataflows.
-
-    Attributes:
-        turns_max: Epochs without new input after which a cycle is reported as not draining.
-    """
+    """Decides about the stages of some dataflows."""
 
     store: Store
     isolation: Isolation

@@ -435,8 +435,6 @@ def first_kept(subject: Subject, engine: Engine, cut: Cut | None = None) -> dict
     moment.
 
     Args:
-        subject: The subject of the verification.
-        engine: Reads the tables.
         cut: The tables to read; by default the newest ones.
     """
     record, found = subject.record, dict[str, int]()

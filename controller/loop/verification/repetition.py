@@ -117,9 +117,6 @@ class Repetition:
 
         Args:
             folder: Two levels below the folder of all dataflows; `[a-z0-9]` at its end.
-
-        Raises:
-            CbpError: As in `RunPreparer.prepare`.
         """
         engine, depth = (
             self.engine.beside(),
