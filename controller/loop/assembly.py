@@ -62,6 +62,7 @@ from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.version_log import Descriptions
 from controller.loop.recovery.corrections import Corrections
 from controller.loop.recovery.journal import Journal
+from controller.loop.recovery.past_position import Past
 from controller.loop.recovery.redo import Recovery
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.dataflow_locks import DataflowLocks
@@ -308,8 +309,9 @@ class Parts:
 
     # recovery
     journal = Part(Journal, root=lambda parts: parts.given.tables_root)
-    rollbacks = Part(Rollbacks, tables=lambda parts: parts.given.engine.publisher)
-    corrections = Part(Corrections)
+    past = Part(Past)
+    rollback = Part(Rollbacks, tables=lambda parts: parts.given.engine.publisher)
+    correction = Part(Corrections)
     recovery = Part(Recovery)
 
     # the tick

@@ -24,7 +24,6 @@ from typing import Literal
 
 import structlog
 
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.garbage_collector import GarbageCollector, Retention, TablePlan
 from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import StageNode
@@ -35,13 +34,13 @@ from controller.loop.housekeeping.input_retention import Inputs, files_of
 from controller.loop.housekeeping.scrubbing import Scrubbing
 from controller.loop.reading.reach import Reach, reach_of
 from controller.loop.reading.rebuild_backlog import Rebuilding
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.output_retention import OutputRetention
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.run_commit import ParkedRuns
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord
 
 BUSY_TICKS = 32
 """While every tick starts something, only one tick in this many looks whether much is due."""
@@ -80,7 +79,7 @@ class LastCollection:
 
 
 @dataclass(kw_only=True, eq=False)
-class Collector:
+class Collector(DataflowPart):
     """Collects garbage; called by one thread.
 
     Attributes:
@@ -91,10 +90,7 @@ class Collector:
         records_kept: Number of records of a stage that are kept, although a position replaces them.
     """
 
-    store: Store
     garbage: GarbageCollector
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     publisher: Publisher
     parked: ParkedRuns
     keeping: OutputRetention
@@ -107,7 +103,6 @@ class Collector:
     inputs: Inputs
     every: int
     records_kept: int
-    clock: Callable[[], datetime]
     make_scrubbing: Callable[[Callable[[DataflowRecord], Collection[str]]], Scrubbing]
     epochs: Callable[[], Mapping[str, int]]
 

@@ -14,23 +14,19 @@ needs stays, wherever a crash happens; a flow is read from the oldest increment 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.interface.readers import IncrementReader
-from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.position import Position
 from cbp.model.flow.retention import Expiry, FlowRetention, Held, expire
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.records.version_log import Descriptions
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.output_retention import SinkReads
-from controller.store.base import DataflowRecord, IncrementRecord, Store
+from controller.store.base import DataflowRecord, IncrementRecord
 
 INCREMENTS_MAX = 500
 """How many increments of a source are examined at a time."""
@@ -54,8 +50,8 @@ SEVEN_DAYS = Keep(FlowRetention(7 * 86_400.0), 10_000)
 """The default."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+@dataclass(kw_only=True, eq=False)
+class Inputs(DataflowPart):
     """Decides which inputs are removed, and removes them.
 
     Attributes:
@@ -63,16 +59,10 @@ class Inputs:
         retention: How long the tables from before a swap stay.
     """
 
-    store: Store
     increments: IncrementReader
-    files: Files
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
-    clock: Callable[[], datetime]
     keep: Keep
     sinks: SinkReads
     building: Collection[str]
-    descriptions: Descriptions
     retention: Retention
 
     def plan(self, record: DataflowRecord, needed: Collection[str]) -> dict[str, Expiry]:

@@ -27,10 +27,10 @@ from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
 from cbp.errors import FileDamagedError, NotFoundError
 from cbp.model.schedule.priority import NORMAL, PRIORITIES, Priority
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.records.version_log import FOLDER
 from controller.loop.tick.holds import Holds
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord
 
 
 def path_of(folder: str) -> str:
@@ -65,13 +65,10 @@ def _priorities_of(value: Mapping[str, Any]) -> dict[str, Priority]:
 _log = structlog.get_logger(__name__)
 
 
-@dataclass
-class Priorities:
+@dataclass(kw_only=True, eq=False)
+class Priorities(DataflowPart):
     """Sets priorities; safe to use from several threads of the instance that leads."""
 
-    store: Store
-    files: Files
-    catalog: Catalog
     holds: Holds
 
     def set_priority(self, dataflow: str, stage: str, priority: Priority) -> None:

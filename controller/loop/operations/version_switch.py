@@ -19,20 +19,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
 import structlog
 
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.readers import IncrementReader
 from cbp.engine.interface.tables import TableAdministration
-from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, CodeDriftedError, Mistake
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.flow.generation import increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from cbp.model.flow.schema import Schema
@@ -47,11 +43,11 @@ from cbp.model.version.version_change import ChangePlan, Choice, compare_version
 from controller.loop.leadership.terms import Terms
 from controller.loop.operations.priorities import read_priorities
 from controller.loop.reading.flow_increments import FlowIncrements
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.records.version_log import Begin, Description, Descriptions
+from controller.loop.records.dataflow_part import DataflowPart
+from controller.loop.records.version_log import Begin, Description
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.run_commit import RunCommit
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord
 
 _PAGE = 500
 
@@ -111,26 +107,18 @@ class Swap(Protocol):
 
 
 @dataclass(kw_only=True, eq=False)
-class VersionSwitch:
+class VersionSwitch(DataflowPart):
     """Plans, carries out and finishes changes; the caller keeps the dataflow idle."""
 
-    store: Store
     tables: TableAdministration
     increments: IncrementReader
-    files: Files
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     publisher: Publisher
     run_commit: RunCommit
     terms: Terms
-    clock: Callable[[], datetime]
     compile_: Callable[[Any, Callable[[Dataflow], bool]], Dataflow]
     prepare: Callable[[DataflowRecord, Dataflow], object]
     new_id: Callable[[], str]
     set_aside: Callable[[DataflowRecord, StageNode], Sequence[Mapping[str, Any]]]
-
-    def __post_init__(self) -> None:
-        self._descriptions = Descriptions(self.files)
 
     def plan(
         self, record: DataflowRecord, document: Mapping[str, Any], after: Dataflow, choice: Choice
@@ -141,9 +129,9 @@ class VersionSwitch:
             DataflowInvalidError: If the shape of the old version was not recorded, and its document
                 does not compile with the installed code.
         """
-        description = self._descriptions.of(record)
+        description = self.descriptions.of(record)
         now, then = self._shape(record, description), shape_of(after)
-        lives = self._descriptions.lives(record)
+        lives = self.descriptions.lives(record)
         units = self.catalog.units(record)
         leaders = {name: leader for leader, unit in units.items() for name in unit.names}
         next_epochs = self.open_log(record.folder).next_epochs()
@@ -162,7 +150,7 @@ class VersionSwitch:
             after=after,
             next_epochs=next_epochs,
             retained=lambda flow: self.retained(record, flow),
-            dropped=self._dropped(record),
+            dropped=self.dropped(record),
             lives=lives,
         )
         changed = plan.changed or dict(description.document) != dict(document)
@@ -256,7 +244,7 @@ class VersionSwitch:
             position, tables = swap.find(record, planned, self.new_id())
         tried_again = planned.plan.tried_again
         begin = Begin(
-            self.publisher.next_ms(record.name, int(self.clock().timestamp() * 1000)),
+            self.publisher.next_ms(record.name, self.now_ms()),
             position,
             tables,
             tuple(sorted({leads[name] for name in after.stages if name in tried_again})),
@@ -272,7 +260,7 @@ class VersionSwitch:
         description = Description(
             planned.version, document, planned.succession.leaders, shape_of(after), begin
         )
-        self._descriptions.put(record.folder, description, staged=self.terms.folder)
+        self.descriptions.put(record.folder, description, staged=self.terms.folder)
         _log.info("dataflow.changed", dataflow=record.name, version=planned.version)
         self.finish(record)
         return replace(planned, done=True)
@@ -283,7 +271,7 @@ class VersionSwitch:
 
     def _ahead(self, record: DataflowRecord) -> Description | None:
         """Return the newest version if it is ahead of the store."""
-        newest = self._descriptions.newest(record.folder)
+        newest = self.descriptions.newest(record.folder)
         return newest if newest is not None and newest.version > record.version else None
 
     def cut_short(self, record: DataflowRecord) -> bool:
@@ -371,12 +359,12 @@ class VersionSwitch:
         """
         increments: list[Increment] = []
         cursor: str | None = None
-        dropped = self._dropped(record).get(flow, ())
+        dropped = self.dropped(record).get(flow, ())
 
         def is_back(increment: Increment) -> bool:
             # A roll-back dropped some; nothing reads those again, whether they are there or not.
             gone = any(increment.index in part for part in dropped)
-            return gone or self._there(record, increment)
+            return gone or self.has_files(record, increment)
 
         while True:
             page = self.store.increments(record.name, flow, cursor=cursor, limit=_PAGE)
@@ -387,21 +375,15 @@ class VersionSwitch:
             if cursor is None or len(there) < len(readable):
                 return tuple(reversed(increments))
 
-    def _dropped(self, record: DataflowRecord) -> dict[str, list[range]]:
-        return increments_dropped(self.open_log(record.folder).generations)
-
     def _located(
         self, record: DataflowRecord, flow: str, increments: list[Increment]
     ) -> list[Increment]:
-        gone = [i for i in increments if not self._there(record, i)]
+        gone = [i for i in increments if not self.has_files(record, i)]
         if not gone or "." not in flow:  # a source has no table to find lost files in
             return increments
         known = {increment.index: increment for increment in increments}
         known |= {i.index: i for i in self.increments.locate(record.folder, flow, gone)}
         return list(known.values())
-
-    def _there(self, record: DataflowRecord, increment: Increment) -> bool:
-        return all(self.files.exists(f"{record.folder}/{file.path}") for file in increment.kept)
 
     def _shape(self, record: DataflowRecord, description: Description) -> DataflowShape:
         if description.shape is not None:
@@ -415,7 +397,7 @@ class VersionSwitch:
         """Return the last columns of new flows that earlier versions had."""
         new = flow_schemas(then).keys() - flow_schemas(now).keys()
         past: dict[str, Schema] = {}
-        for description in self._descriptions.before(record) if new else ():
+        for description in self.descriptions.before(record) if new else ():
             if description.shape is not None:
                 past |= flow_schemas(description.shape)
         return {flow: schema for flow, schema in past.items() if flow in new}

@@ -20,7 +20,6 @@ from typing import Any, Protocol
 
 import structlog
 
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.commit.publication_check import require_generations
 from cbp.engine.storage.files import Files
 from cbp.errors import (
@@ -50,8 +49,8 @@ from controller.loop.operations.version_switch import (
     require_planned,
     stage_wiring,
 )
-from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.dataflow_folder import claim_folder, described
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.records.version_log import Description
 from controller.loop.recovery.redo import Recovery, ignore
 from controller.loop.runs.dataflow_locks import DataflowLocks
@@ -83,19 +82,15 @@ class Arrivals(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Versions:
+@dataclass(kw_only=True, eq=False)
+class Versions(DataflowPart):
     """Registers dataflows and changes their versions; safe to use from several threads.
 
     Attributes:
         most: Largest number of registered dataflows; concurrent requests may exceed it slightly.
     """
 
-    store: Store
-    files: Files
-    catalog: Catalog
     changes: VersionSwitch
-    open_log: Callable[[str], IntentionLog]
     in_flight: InFlight
     term: CurrentTerm
     holds: Holds

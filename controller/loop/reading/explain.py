@@ -7,13 +7,12 @@ the log holds it, and the tables' logs. Reads only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import Any, TypedDict
 
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.readers import TableHistory
 from cbp.engine.interface.runs import RunPreparer
 from cbp.errors import NotFoundError
@@ -28,10 +27,10 @@ from cbp.model.run.account import Account, changes_of, consumed, looked_up, reas
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.left_to_do import left_to_do
 from cbp.model.schedule.waiting import Wait
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.records.version_log import Description, Descriptions
 from controller.loop.runs.in_flight import InFlight
-from controller.store.base import DataflowRecord, IncrementRecord, RunRecord, Store
+from controller.store.base import DataflowRecord, IncrementRecord, RunRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +49,12 @@ class _Ran(TypedDict):
 
 
 @dataclass(kw_only=True, eq=False)
-class Explaining:
+class Explaining(DataflowPart):
     """Explains dataflows and runs; safe to use from several threads."""
 
-    store: Store
     preparer: RunPreparer
     history: TableHistory
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     in_flight: InFlight
-    descriptions: Descriptions
 
     def plan(self, name: str) -> Explanation:
         """Explain a dataflow; raises `NotFoundError` or `DataflowInvalidError`."""

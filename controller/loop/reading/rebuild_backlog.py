@@ -19,8 +19,8 @@ from cbp.errors import CbpError
 from cbp.model.flow.connector import Connector
 from cbp.model.plan.fusion import PhysicalStage
 from controller.loop.reading.snapshots import Snapshots
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.records.version_log import Begin, Descriptions
+from controller.loop.records.dataflow_part import DataflowPart
+from controller.loop.records.version_log import Begin
 from controller.store.base import DataflowRecord
 
 
@@ -59,11 +59,13 @@ class _Begun:
     queued: frozenset[str]
 
 
-class Rebuilding:
+@dataclass(kw_only=True, eq=False)
+class Rebuilding(DataflowPart):
     """Finds rebuilds under way; safe to use from several threads."""
 
-    def __init__(self, catalog: Catalog, descriptions: Descriptions, snapshots: Snapshots) -> None:
-        self._catalog, self._descriptions, self._snapshots = catalog, descriptions, snapshots
+    snapshots: Snapshots
+
+    def __post_init__(self) -> None:
         self._begun: dict[str, tuple[tuple[int, datetime], Mapping[str, _Begun]]] = {}
 
     def of(
@@ -90,7 +92,7 @@ class Rebuilding:
 
     def swapped_ms(self, record: DataflowRecord) -> int | None:
         """Return when the present version was swapped in; `None` if it was not."""
-        begin = self._descriptions.of(record).begin
+        begin = self.descriptions.of(record).begin
         return None if begin is None or begin.swapped is None else begin.at_ms
 
     def _under_way(
@@ -98,7 +100,7 @@ class Rebuilding:
     ) -> dict[str, Rebuild]:
         if record.version == 1:
             return {}
-        units = self._catalog.units(record)
+        units = self.catalog.units(record)
         begun, rebuilds = self._last_begun(record, units), dict[str, Rebuild]()
         for leader, unit in units.items():
             for name in unit.names:
@@ -115,7 +117,7 @@ class Rebuilding:
         rebuilds: dict[str, Rebuild],
     ) -> None:
         """Add downstream stages of rebuilt ones that were emptied by the same versions."""
-        nodes = self._catalog.compiled(record).stages
+        nodes = self.catalog.compiled(record).stages
         found = True
         while found:
             found = False
@@ -135,7 +137,7 @@ class Rebuilding:
     def _with_past(self, record: DataflowRecord, rebuild: Rebuild) -> Rebuild:
         at_ms = rebuild.since_ms - 1
         try:
-            self._snapshots.take(record.name, at_ms=at_ms)
+            self.snapshots.take(record.name, at_ms=at_ms)
         except CbpError:  # collected, or a table is new: there is no whole snapshot
             return rebuild
         return Rebuild(rebuild.since_ms, rebuild.queued, rebuild.left, rebuild.behind, at_ms)
@@ -151,7 +153,7 @@ class Rebuilding:
         leaders = {name: leader for leader, unit in units.items() for name in unit.names}
         begun: dict[str, _Begun] = {}
         for version in range(2, record.version + 1):
-            begin = self._descriptions.version(record, version).begin
+            begin = self.descriptions.version(record, version).begin
             for name in () if begin is None else begin.emptied:
                 assert begin is not None
                 if begin.swapped is not None:  # its tables are whole

@@ -11,9 +11,8 @@ however publications die (tests/controller/loop/reading/test_snapshots.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.garbage_collector import Retention
@@ -24,7 +23,7 @@ from cbp.model.flow.generation import home_of
 from cbp.model.flow.snapshot import Snapshot, TableVersion, earlier
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.store.base import DataflowRecord
 
 READINGS_MAX = 1000
@@ -34,14 +33,11 @@ _Tables = Mapping[str, TableVersion]
 
 
 @dataclass(kw_only=True, eq=False)
-class Snapshots:
+class Snapshots(DataflowPart):
     """Finds snapshots; safe to use from several threads."""
 
     history: TableHistory
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     retention: Retention
-    clock: Callable[[], datetime]
 
     def take(
         self,
@@ -68,7 +64,7 @@ class Snapshots:
             leaders = list(units) if stage is None else [self.catalog.leader(name, stage)]
             shown = [self._published_ms(record, units[leader], epoch) for leader in leaders]
             at_ms = min([max(shown), *(() if at_ms is None else (at_ms,))])
-        return self._whole(record, units, at_ms, int(self.clock().timestamp() * 1000))
+        return self._whole(record, units, at_ms, self.now_ms())
 
     def _whole(
         self,

@@ -13,7 +13,7 @@ they are those that the newest run of the stage has in its figures; until then t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -29,8 +29,7 @@ from cbp.model.flow.skew import Spread, spread
 from cbp.model.run.account import LookedUpTable, looked_up
 from cbp.model.run.compactions import Compaction, last_compactions
 from cbp.model.run.intention import Intention, RunStatus
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.records.version_log import Descriptions
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.store.base import DataflowRecord, StageRecord, Store
 
 RECORDS_EXAMINED = 10
@@ -58,13 +57,10 @@ class StageCode:
 
 
 @dataclass(kw_only=True, eq=False)
-class StageFacts:
+class StageFacts(DataflowPart):
     """Answers questions about one stage; safe to use from several threads."""
 
-    catalog: Catalog
     records: RecordReader
-    descriptions: Descriptions
-    open_log: Callable[[str], IntentionLog]
 
     def states(self, dataflow: str, stage: str) -> dict[str, Spread]:
         """Return the size of each state of a stage, and its skew, as published."""

@@ -35,14 +35,12 @@ from datetime import datetime
 from functools import partial
 
 from cbp.clock import MACHINE, Clock
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.runs import Origins
 from cbp.engine.read.compare import count_differences
 from cbp.engine.read.replay import Replay
 from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
-from cbp.errors import ChangeRefusedError, DataflowBusyError, Mistake, NotFoundError
+from cbp.errors import ChangeRefusedError, DataflowBusyError, Mistake
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.nodes import FileBatch
 from cbp.model.dataflow.reading_together import sources_rebuilt_together
@@ -51,7 +49,7 @@ from cbp.model.dataflow.set_aside import SET_ASIDE
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
-from cbp.model.flow.generation import closes_dropped, increments_dropped
+from cbp.model.flow.generation import closes_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
@@ -63,11 +61,17 @@ from cbp.model.verification import Comparison, comparisons
 from controller.loop.operations.version_switch import Changed, stage_leaders
 from controller.loop.rebuild.checkpoint import Checkpoint, write_checkpoint
 from controller.loop.rebuild.seeds import Seeds
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.dropped_files import DroppedFiles
-from controller.loop.verification.errors import InputNotRetainedError
 from controller.loop.verification.recomputation import Watched, above, below, punctuations_since
-from controller.loop.verification.valid_inputs import Read, ValidInputs, is_rewritten
-from controller.store.base import DataflowRecord, IncrementRecord, Store
+from controller.loop.verification.valid_inputs import (
+    Read,
+    ValidInputs,
+    find_increment,
+    is_rewritten,
+    require_files,
+)
+from controller.store.base import DataflowRecord, IncrementRecord
 
 Tables = Mapping[str, tuple[TableChange, ...]]
 
@@ -115,12 +119,25 @@ def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
                 )
 
 
+@dataclass(kw_only=True, eq=False)
+class BuildParts(DataflowPart):
+    """What builds work on; `checkpoint_seconds` and `unit_bytes` as in `LoopLimits`."""
+
+    engine: Engine
+    faults: Faults
+    dropped_files: DroppedFiles
+    checkpoint_seconds: float
+    unit_bytes: int
+
+
 @dataclass
 class Build:
     """One build; used by one thread at a time. The constructor creates its tables, or continues.
 
     Attributes:
         id: Prefix of the ids of its runs, `[a-z0-9]+`; each attempt has another one.
+        record: The dataflow as it was when the build began.
+        dataflow, leaders: The next version, compiled, and the leaders of its physical stages.
         folder: The folder of its tables, two levels below that of all dataflows.
         firsts: Maps each source with a seed to its oldest kept increment.
         slots_max: Largest number of engine slots of its runs; `None` means all.
@@ -133,34 +150,22 @@ class Build:
     leaders: tuple[str, ...]
     folder: str
     watched: Watched
-    store: Store
-    engine: Engine
-    files: Files
-    open_log: Callable[[str], IntentionLog]
-    dropped_files: DroppedFiles
+    parts: BuildParts
     seeds: Seeds
     firsts: Mapping[str, int]
-    faults: Faults
     slots_max: int | None = None
     begins: Checkpoint | None = None
-    checkpoint_seconds: float = 0.0
-    unit_bytes: int = UNIT_BYTES
     clock: Clock = MACHINE
     back: bool = field(init=False, default=False)
-    _beside: Engine = field(init=False)
-    _replay: Replay = field(init=False)
-    _fed: dict[str, int] = field(init=False)
     _closed: int = field(init=False, default=0)
     _closes: list[Punctuation] = field(init=False, default_factory=list)
     _seeds: tuple[Increment, ...] = field(init=False, default=())
     _valid_to: Mapping[str, int] = field(init=False)
     _valid: dict[str, Read] = field(init=False, default_factory=dict)
-    _together: frozenset[str] = field(init=False)
-    _kept_at: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._kept_at = self.clock.seconds()
-        self._beside = self.engine.beside()
+        self._beside = self.parts.engine.beside()
         self._together = sources_rebuilt_together(self.dataflow.sources, self.dataflow.stages)
         sources = self.dataflow.sources
         batched = {name: replace(sources[name], batch=FileBatch()) for name in self._together}
@@ -181,7 +186,7 @@ class Build:
         if self.begins is not None:
             self._go_on(self.begins)
             return
-        self._fed = dict.fromkeys(self.dataflow.sources, 0)
+        self._fed: dict[str, int] = dict.fromkeys(self.dataflow.sources, 0)
         self._valid_to = self.ends
         for source in self.seeds.paths:
             first = self._fed[source] = self.firsts[source]
@@ -190,7 +195,7 @@ class Build:
                 source,
                 self.folder,
                 first=first,
-                faults=self.faults,
+                faults=self.parts.faults,
                 each=partial(self.watched.tell, f"reads the seed of {source}"),
             )
             self._seeds += (seed,)
@@ -199,12 +204,12 @@ class Build:
     def _go_on(self, checkpoint: Checkpoint) -> None:
         self._fed, self._closed = dict(checkpoint.fed), checkpoint.closed
         self._seeds, self._valid_to = checkpoint.seeds, checkpoint.valid_to
-        made = punctuations_since(self.store, self.record.name, 0)
+        made = punctuations_since(self.parts.store, self.record.name, 0)
         self._closes = [one for one in made if one.number in checkpoint.closes]
 
     def _keep(self, publishes: bool) -> None:
         """Keep how far it has come: before anything is shown, and else from time to time."""
-        if not publishes and self.clock.seconds() < self._kept_at + self.checkpoint_seconds:
+        if not publishes and self.clock.seconds() < self._kept_at + self.parts.checkpoint_seconds:
             return
         checkpoint = Checkpoint(
             fed=self._fed,
@@ -214,13 +219,13 @@ class Build:
             valid_to=self._valid_to,
             replay=self._replay.state,
         )
-        write_checkpoint(self.files, self.folder.rpartition("/")[0], checkpoint)
+        write_checkpoint(self.parts.files, self.folder.rpartition("/")[0], checkpoint)
         self._kept_at = self.clock.seconds()
 
     @property
     def ends(self) -> dict[str, int]:
         """Source -> number of its increments that have arrived."""
-        return {s: self.store.next_index(self.record.name, s) for s in self._fed}
+        return {s: self.parts.store.next_index(self.record.name, s) for s in self._fed}
 
     @property
     def behind(self) -> int:
@@ -256,7 +261,9 @@ class Build:
             increment = None if gone else self._read(one)
             alone = increment is None or bool(increment.gone) or source not in self._together
             more = 0 if increment is None else increment.bytes
-            if waiting and (alone or waiting == UNIT_INCREMENTS or size + more > self.unit_bytes):
+            if waiting and (
+                alone or waiting == UNIT_INCREMENTS or size + more > self.parts.unit_bytes
+            ):
                 self._run(done, total)
                 waiting, size = 0, 0
             # Before it is offered: a run's increment is kept by both tables, or by neither.
@@ -280,8 +287,8 @@ class Build:
 
     def _take_closes(self) -> None:
         """Note the closes of sources that came since the last one that was seen."""
-        dropped = closes_dropped(self.open_log(self.record.folder).generations)
-        made = list(punctuations_since(self.store, self.record.name, self._closed))
+        dropped = closes_dropped(self.parts.open_log(self.record.folder).generations)
+        made = list(punctuations_since(self.parts.store, self.record.name, self._closed))
         if made:
             self._closed = made[-1].number + 1
         self._closes += (n for n in made if n.number not in dropped and n.flow in self._fed)
@@ -297,7 +304,7 @@ class Build:
         """Return the dropped files of increments that this build reads."""
         depth = self._depth
         stored = [above(depth, one) for one in increments if not is_rewritten(one, "")]
-        origins = self.dropped_files.origins(self.record.name, stored)
+        origins = self.parts.dropped_files.origins(self.record.name, stored)
         before = {f"{depth}/{path}": count for path, count in origins.before.items()}
         return replace(origins, before=before)
 
@@ -325,7 +332,7 @@ class Build:
         if old is None or one.table not in snapshot.tables:
             return TableDifference(one.table, 0, after.rows, because="it is new")
         version = snapshot.tables[one.table].version
-        now = self.engine.verification.contents(self.record.folder, old, one, version=version)
+        now = self.parts.engine.verification.contents(self.record.folder, old, one, version=version)
         specs = (old.translator, node.translator)
         columns = [_columns(one, spec) for spec in specs]
         if columns[0] != columns[1]:
@@ -362,7 +369,7 @@ class Build:
             self.watched.tell("copies", number, len(self.dataflow.stages), "stages")
             epoch = stages[leads[name]].epoch
             tables[name] = tuple(
-                self.engine.tables.show_built(
+                self.parts.engine.tables.show_built(
                     record.folder, record.name, node, built=self.folder, epoch=epoch, run=run
                 )
             )
@@ -370,7 +377,7 @@ class Build:
 
     def close(self) -> None:
         """Forget its tables; the caller removes them."""
-        self.engine.tables.forget(self.folder)
+        self.parts.engine.tables.forget(self.folder)
         self._beside.tables.forget(self.folder)
 
     def _stage(self, name: str, stage: StagePosition) -> StagePosition:
@@ -407,14 +414,22 @@ class Build:
         """Return an increment as it is read."""
         source, index = one.increment.flow, one.increment.index
         if source not in self._valid:
-            valid = ValidInputs(self.store, self.files, self.folder, "", self.faults, f"{self.id}-")
+            valid = ValidInputs(
+                self.parts.store,
+                self.parts.files,
+                self.folder,
+                "",
+                self.parts.faults,
+                f"{self.id}-",
+            )
             node, dropped = self.dataflow.sources[source], self._dropped().get(source, ())
             self._valid[source] = valid.of(self.record, node, self._valid_to[source], dropped)
         if (valid_one := self._valid[source].get(index)) is not None:
             return valid_one
         if one.increment.gone:
             self._require_followed(source, index)
-        return below(self._depth, self._there(one).increment)
+        require_files(self.parts.files, self.record, one.increment)
+        return below(self._depth, one.increment)
 
     def _require_followed(self, source: str, index: int) -> None:
         """Refuse an increment that takes records back if a stage of the build cannot apply it."""
@@ -437,20 +452,10 @@ class Build:
             yield one.created_at, source, index, one
 
     def _increment(self, source: str, index: int) -> IncrementRecord:
-        try:
-            return self.store.increment(self.record.name, source, index)
-        except NotFoundError as error:
-            raise InputNotRetainedError(self.record.name, source, index) from error
-
-    def _there(self, one: IncrementRecord) -> IncrementRecord:
-        for file in one.increment.kept:
-            if not self.files.exists(f"{self.record.folder}/{file.path}"):
-                increment = one.increment
-                raise InputNotRetainedError(self.record.name, increment.flow, increment.index)
-        return one
+        return find_increment(self.parts.store, self.record, source, index)
 
     def _dropped(self) -> Mapping[str, list[range]]:
-        return increments_dropped(self.open_log(self.record.folder).generations)
+        return self.parts.dropped(self.record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -468,10 +473,8 @@ class Return:
     at_ms: int
     dataflow: Dataflow
     number: int
-    store: Store
+    parts: DataflowPart
     engine: Engine
-    files: Files
-    open_log: Callable[[str], IntentionLog]
     back: bool = True
 
     def find(self, record: DataflowRecord, planned: Changed, run: str) -> tuple[Position, Tables]:
@@ -508,17 +511,18 @@ class Return:
     def _queues(self, record: DataflowRecord, stage: str) -> dict[str, Connector]:
         """Return what waited at a stage's inputs, and what its sources brought since."""
         read = {one.flow: one.index + 1 for one in self.stood.newest}
-        closed = punctuations_since(self.store, record.name, self.stood.punctuations)
-        closes = [one for one in closed if one.number not in self._closes_dropped(record)]
-        dropped = increments_dropped(self.open_log(record.folder).generations)
+        closed = punctuations_since(self.parts.store, record.name, self.stood.punctuations)
+        no_longer = closes_dropped(self.parts.open_log(record.folder).generations)
+        closes = [one for one in closed if one.number not in no_longer]
+        dropped = self.parts.dropped(record)
         queues = {}
         for input_, connector in self.stood.stages[stage].connectors.items():
             flow = self.dataflow.stages[stage].wiring[input_]
             if flow in self.dataflow.sources:
                 gone = dropped.get(flow, ())
-                come = range(read.get(flow, 0), self.store.next_index(record.name, flow))
+                come = range(read.get(flow, 0), self.parts.store.next_index(record.name, flow))
                 later = [
-                    self.store.increment(record.name, flow, n).increment
+                    self.parts.store.increment(record.name, flow, n).increment
                     for n in come
                     if not any(n in part for part in gone)
                 ]
@@ -527,17 +531,9 @@ class Return:
                 at = [one.at for one in closes if one.meant_for(stage, input_, flow)]
                 connector = replace(connector, closes=tuple(sorted((*connector.closes, *at))))
             for increment in connector.held:
-                self._require(record, increment)
+                require_files(self.parts.files, record, increment)
             queues[input_] = connector
         return queues
-
-    def _closes_dropped(self, record: DataflowRecord) -> frozenset[int]:
-        return closes_dropped(self.open_log(record.folder).generations)
-
-    def _require(self, record: DataflowRecord, increment: Increment) -> None:
-        for file in increment.kept:
-            if not self.files.exists(f"{record.folder}/{file.path}"):
-                raise InputNotRetainedError(record.name, increment.flow, increment.index)
 
 
 def _columns(one: Comparison, spec: TranslatorSpec) -> Schema:

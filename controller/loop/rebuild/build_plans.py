@@ -12,7 +12,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, Mistake
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.code_drift import drift, is_code_of
@@ -25,15 +24,15 @@ from controller.loop.rebuild.build_beside import hindrances_of_build
 from controller.loop.rebuild.build_in_progress import Planned
 from controller.loop.rebuild.build_order import BuildOrder
 from controller.loop.rebuild.seeds import Seeds
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.store.base import DataflowRecord, Store
+from controller.loop.records.dataflow_part import DataflowPart
+from controller.store.base import DataflowRecord
 
 _ABOUT_CHOICE = frozenset({"choice_unknown", "choice_twice", "state_undecided"})
 """Codes of what is wrong with a choice, whatever way it is carried out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildPlans:
+@dataclass(kw_only=True, eq=False)
+class BuildPlans(DataflowPart):
     """Plans builds.
 
     Attributes:
@@ -42,9 +41,6 @@ class BuildPlans:
         seed_folders: Folders of an operator's own files.
     """
 
-    store: Store
-    files: Files
-    catalog: Catalog
     versions: Versions
     compile_: Callable[[Any, Callable[[Dataflow], bool]], Dataflow]
     seed_folders: AllowedFolders

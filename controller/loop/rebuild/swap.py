@@ -17,10 +17,8 @@ from typing import Any, Literal
 
 import structlog
 
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
-from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, ChangeRefusedError, Mistake
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.code_drift import drift
@@ -36,8 +34,8 @@ from controller.loop.rebuild.build_in_progress import Ended, Job, error_of, pass
 from controller.loop.rebuild.build_order import write_order
 from controller.loop.rebuild.build_plans import BuildPlans, everything_of
 from controller.loop.rebuild.build_work import BuildWork
-from controller.loop.records.version_log import Descriptions
-from controller.store.base import DataflowRecord, Store
+from controller.loop.records.dataflow_part import DataflowPart
+from controller.store.base import DataflowRecord
 
 SwapStatus = Ended | Literal["ready", "building"]
 """The status of a job after a swap was tried."""
@@ -47,8 +45,8 @@ _log = structlog.get_logger(__name__)
 _OTHER_CODE = "the loaded code is not that of version {}: restore the code of that version first"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swaps:
+@dataclass(kw_only=True, eq=False)
+class Swaps(DataflowPart):
     """Swaps tables in, and goes back.
 
     Attributes:
@@ -56,12 +54,8 @@ class Swaps:
         compile_: Compiles a document with the code that is on disk now.
     """
 
-    store: Store
     engine: Engine
     versions: Versions
-    descriptions: Descriptions
-    open_log: Callable[[str], IntentionLog]
-    files: Files
     retention: Retention
     build_plans: BuildPlans
     build_work: BuildWork
@@ -149,10 +143,8 @@ class Swaps:
                 at_ms=begin.at_ms,
                 dataflow=dataflow,
                 number=record.version,
-                store=self.store,
+                parts=self,
                 engine=self.engine,
-                files=self.files,
-                open_log=self.open_log,
             ),
         )
 

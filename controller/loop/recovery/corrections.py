@@ -10,25 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.runs import PreparedRun, RunPlan, RunPreparer, looked_up_tables
-from cbp.engine.storage.files import Files
 from cbp.errors import CorrectionUnfinishedError, DataflowBusyError, NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.generation import home_of
 from cbp.model.run.correction import Correction, CorrectionNote, check_corrections
 from cbp.model.run.intention import Intention, RunStatus
 from controller.loop.leadership.terms import CurrentTerm
-from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.correction_log import Corrected, corrected_by, read_notes
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.past_position import Tell, untold
 from controller.loop.runs.planned_run import RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.run_commit import ParkedRuns, RunCommit
-from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
+from controller.store.base import DataflowRecord, RunRecord, StageRecord
 
 _STEPS = {
     "plan": "reads the records that are set aside",
@@ -65,21 +62,16 @@ class GivenBack:
         return cls(int(figures.get("given_back", 0)), int(figures.get("set_aside_now", 0)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Corrections:
+@dataclass(kw_only=True, eq=False)
+class Corrections(DataflowPart):
     """Makes corrections; the caller makes sure that no run of the dataflow is active."""
 
-    store: Store
     set_aside: Callable[[DataflowRecord, StageNode], Sequence[Mapping[str, Any]]]
     preparer: RunPreparer
-    files: Files
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     parked: ParkedRuns
     publisher: Publisher
     run_commit: RunCommit
     term: CurrentTerm
-    clock: Callable[[], datetime]
     new_id: Callable[[], str]
 
     def check(
@@ -171,7 +163,7 @@ class Corrections:
         if (parked := self.parked.all().get((record.name, stage.stage))) is not None:
             raise DataflowBusyError(record.name, f"its stage {stage.stage!r} {parked.reason}")
         self.run_commit.require_redone(record.name, stage)
-        now_ms = int(self.clock().timestamp() * 1000)
+        now_ms = self.now_ms()
         dataflow = self.catalog.compiled(record)
         plan = RunPlan(
             record.folder,
@@ -201,7 +193,7 @@ class Corrections:
     ) -> Corrected:
         """Record a prepared run as the next epoch of its stage, and publish it."""
         run = self._intended(record, stage, plan)
-        now_ms = int(self.clock().timestamp() * 1000)
+        now_ms = self.now_ms()
         intention = Intention(
             dataflow=record.name,
             stage=stage.stage,

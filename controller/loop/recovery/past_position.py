@@ -44,8 +44,7 @@ from cbp.model.schedule.parallel_runs import Places
 from cbp.model.version.rollback_point import RollbackPoint
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.records.version_log import Descriptions
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
@@ -113,17 +112,12 @@ class _Start:
     later: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+@dataclass(kw_only=True, eq=False)
+class Past(DataflowPart):
     """Reconstructs positions of the past; reads only."""
 
-    store: Store
     increments: IncrementReader
-    files: Files
-    catalog: Catalog
     punctuations: Punctuations
-    descriptions: Descriptions
-    clock: Callable[[], datetime]
 
     def position_at(
         self,

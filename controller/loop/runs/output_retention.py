@@ -14,7 +14,7 @@ it has not published, for as long as that takes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from cbp.engine.commit.intention_log import IntentionLog
@@ -22,7 +22,7 @@ from cbp.engine.storage.file_names import file_epoch
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.flow.generation import SinkPosition
 from cbp.model.flow.retention import AT_ONCE, FOREVER, KeptFlow, kept_flow
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.store.base import DataflowRecord, Store
 
 
@@ -50,12 +50,10 @@ class SinkReads:
         return needed
 
 
-@dataclass(frozen=True, slots=True)
-class OutputRetention:
+@dataclass(kw_only=True, eq=False)
+class OutputRetention(DataflowPart):
     """Computes the part of outputs that must be kept; reads only."""
 
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     sinks: SinkReads
 
     def of(self, record: DataflowRecord, nodes: Iterable[StageNode]) -> dict[str, KeptFlow]:

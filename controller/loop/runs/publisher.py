@@ -31,7 +31,7 @@ from cbp.errors import CbpError, FileDamagedError
 from cbp.model.dataflow.dataflow import EVERY_EPOCH, PublishPolicy
 from cbp.model.run.intention import Intention
 from cbp.model.run.publication import Publication, due
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.store.base import DataflowRecord
 
 _log = structlog.get_logger(__name__)
@@ -53,7 +53,7 @@ class _Unpublished:
 
 
 @dataclass(kw_only=True, eq=False)
-class Publisher:
+class Publisher(DataflowPart):
     """Keeps records until they are published; safe to use from several threads.
 
     Attributes:
@@ -62,8 +62,6 @@ class Publisher:
     """
 
     tables: TablePublisher
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     begins: Callable[[DataflowRecord], tuple[Mapping[str, int], int]]
 
     def __post_init__(self) -> None:

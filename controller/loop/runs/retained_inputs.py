@@ -10,32 +10,24 @@ What roll-backs dropped does not count, and what waits is not read yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError, ReplacementUnfollowedError, ReplaceRefusedError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.replacement_obstacles import is_signed, obstacles
 from cbp.model.flow.generation import home_of, increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
-from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.correction_log import Corrected, read_notes
-from controller.loop.records.version_log import Begin, Descriptions
-from controller.store.base import DataflowRecord, Store
+from controller.loop.records.dataflow_part import DataflowPart
+from controller.loop.records.version_log import Begin
+from controller.store.base import DataflowRecord
 
 
-@dataclass(frozen=True, slots=True)
-class RetainedInputs:
+@dataclass(kw_only=True, eq=False)
+class RetainedInputs(DataflowPart):
     """Finds retained inputs in the store and the folder; only reads."""
-
-    store: Store
-    files: Files
-    catalog: Catalog
-    descriptions: Descriptions
-    open_log: Callable[[str], IntentionLog]
 
     def check(self, name: str, source: str, *, rebuild: bool = False) -> DataflowRecord:
         """Refuse to replace files of a source if a reader cannot apply that.
@@ -73,7 +65,7 @@ class RetainedInputs:
                 raise ReplacementUnfollowedError(record.name, node.name, why)
             self._require_kept(record, node, flow)
         connectors = self.store.connectors(record.name)[node.name]
-        dropped = increments_dropped(self.open_log(record.folder).generations)
+        dropped = self.dropped(record)
         read = {}
         for input_, flow in node.wiring.items():
             unread = {one.index for one in connectors[input_].unread}

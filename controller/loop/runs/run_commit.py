@@ -20,27 +20,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 
 import structlog
 
 from cbp.clock import MACHINE
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.runs import PreparedRun
-from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, DataflowBusyError, LogConflictError
 from cbp.model.run.publication import Publication
 from controller.loop.leadership.terms import CurrentTerm
-from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.correction_log import put_note
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.in_flight import InFlight, StageId, Work
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.planned_run import ParkedRun, PlannedRun, RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retry_policy import RetryPolicy, describe_error
 from controller.loop.runs.run_counts import RunCounts
-from controller.store.base import DataflowRecord, StageRecord, Store
+from controller.store.base import DataflowRecord, StageRecord
 
 PUBLISHED = "published"
 
@@ -51,16 +48,11 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(kw_only=True, eq=False)
-class RunCommit:
+class RunCommit(DataflowPart):
     """Finishes prepared runs and publishes; every method can be called from any thread."""
 
-    store: Store
-    files: Files
-    clock: Callable[[], datetime]
     retry: RetryPolicy
     draw: Callable[[], float]
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     publisher: Publisher
     in_flight: InFlight
     parked: ParkedRuns
@@ -89,7 +81,7 @@ class RunCommit:
             recorded = run.recorded(
                 prepared,
                 begins,
-                prepared_ms=self.publisher.next_ms(name, self._now_ms()),
+                prepared_ms=self.publisher.next_ms(name, self.now_ms()),
                 unpublished_from=older[0].epoch if older else run.run.epoch,
                 leader_epoch=self.term.leader_epoch,
             )
@@ -203,10 +195,7 @@ class RunCommit:
 
     def _due(self, record: DataflowRecord, *, stage: str = "", at_once: bool) -> Publication | None:
         parked = {name for dataflow, name in self.parked.all() if dataflow == record.name}
-        return self.publisher.due(record, self._now_ms(), without=parked - {stage}, at_once=at_once)
-
-    def _now_ms(self) -> int:
-        return int(self.clock().timestamp() * 1000)
+        return self.publisher.due(record, self.now_ms(), without=parked - {stage}, at_once=at_once)
 
     def _park(self, run: RecordedRun, error: Exception) -> None:
         known = self.parked.all().get(run.id)

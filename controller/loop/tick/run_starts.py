@@ -33,7 +33,7 @@ from cbp.errors import RunCancelledError
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.parallel_runs import Places
 from cbp.model.schedule.scheduler import StageView, Start
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.redo import Recovery
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.in_flight import InFlight, RunPhases, Work
@@ -52,16 +52,14 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(kw_only=True, eq=False)
-class Runner:
+class Runner(DataflowPart):
     """Executes runs; every method can be called from any thread.
 
     Attributes:
         seconds_max: Time limit of a run whose stage has none; 0 means no limit.
     """
 
-    store: Store
     preparer: RunPreparer
-    clock: Callable[[], datetime]
     in_flight: InFlight
     run_commit: RunCommit
     failures: Failures
@@ -132,17 +130,14 @@ def _ordinary(error: BaseException) -> Exception:
     return ended
 
 
-@dataclass
-class RunStarts:
+@dataclass(kw_only=True, eq=False)
+class RunStarts(DataflowPart):
     """Makes records and plans of runs, and hands them to the runner.
 
     Attributes:
         slots: Returns how many tasks the engine runs at a time.
     """
 
-    store: Store
-    clock: Callable[[], datetime]
-    catalog: Catalog
     recovery: Recovery
     publisher: Publisher
     runner: Runner
@@ -254,5 +249,5 @@ class RunIds:
         if not self._last_id_ms:
             newest = self.store.runs(limit=1).items
             self._last_id_ms = int(newest[0].id[:_TIME_DIGITS], 16) if newest else 0
-        self._last_id_ms = max(int(self.clock().timestamp() * 1000), self._last_id_ms + 1)
+        self._last_id_ms = max(self.now_ms(), self._last_id_ms + 1)
         return f"{self._last_id_ms:0{_TIME_DIGITS}x}{self.random_hex(4)}"

@@ -38,6 +38,7 @@ from controller.loop.author.framing import FRAMED, Framer
 from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.redo import Recovery
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.in_flight import InFlight, StageId, Starving
@@ -54,12 +55,10 @@ from controller.store.base import DataflowRecord, Store
 ASKED, FINISHED = "checked for results to publish", "updated with a recorded run"
 
 
-@dataclass
-class UnfinishedRuns:
+@dataclass(kw_only=True, eq=False)
+class UnfinishedRuns(DataflowPart):
     """Publishes and finishes recorded runs at every tick, while other runs continue."""
 
-    store: Store
-    clock: Callable[[], datetime]
     in_flight: InFlight
     parked: ParkedRuns
     run_commit: RunCommit
@@ -162,12 +161,10 @@ class InputFraming:
         return waiting
 
 
-@dataclass
-class Drains:
+@dataclass(kw_only=True, eq=False)
+class Drains(DataflowPart):
     """Ends the drains of dataflows without remaining work."""
 
-    store: Store
-    catalog: Catalog
     in_flight: InFlight
     parked: ParkedRuns
     exclusion: DataflowLocks

@@ -21,19 +21,17 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from cbp.engine.columnar.json_records import record_text
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.readers import Contents
 from cbp.engine.read.contents import ListedContents, contents_since, contents_with_gaps
 from cbp.engine.read.replay import Replay
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.storage.failpoints import NO_FAULTS
-from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table
 from cbp.errors import NotFoundError
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.flow.generation import closes_dropped, increments_dropped
+from cbp.model.flow.generation import closes_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from cbp.model.flow.punctuation import Punctuation
@@ -43,14 +41,19 @@ from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.schedule.left_to_do import left_to_do
 from cbp.model.verification import Comparison, Request, merged, timeless
 from controller.loop.reading.snapshots import Snapshots
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.records.version_log import TakenBack
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.verification.errors import (
-    InputNotRetainedError,
     PunctuationUnplacedError,
     VerificationTooLargeError,
 )
-from controller.loop.verification.valid_inputs import Read, ValidInputs
+from controller.loop.verification.valid_inputs import (
+    Read,
+    ValidInputs,
+    find_increment,
+    require_files,
+)
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 AT_ONCE_MAX = 500
@@ -140,18 +143,27 @@ class Subject:
         return any(epoch == gap.stop for gap in self.gaps(stage))
 
 
+@dataclass(kw_only=True, eq=False)
+class VerificationParts(DataflowPart):
+    """What verifications work on.
+
+    Attributes:
+        retained: Returns the increments of a flow that can still be read, oldest first.
+    """
+
+    engine: Engine
+    in_flight: InFlight
+    snapshots: Snapshots
+    retained: Callable[[DataflowRecord, str], Sequence[Increment]]
+    reference_records_max: int
+
+
 @dataclass(frozen=True, slots=True)
 class Recomputation:
     """Recomputes a dataflow, without its changed stages; safe to use from several threads."""
 
     subject: Subject
-    store: Store
-    engine: Engine
-    open_log: Callable[[str], IntentionLog]
-    in_flight: InFlight
-    snapshots: Snapshots
-    files: Files
-    reference_records_max: int
+    parts: VerificationParts
 
     def cut(self, watched: Watched) -> Cut:
         """Return the snapshot to compare; if results depend on time, one of an idle dataflow."""
@@ -160,9 +172,9 @@ class Recomputation:
         never = {leader: 0 for leader in subject.units if leader in subject.changed}
         anywhere = waits and subject.request.split == "increments" and subject.built is None
         while True:
-            position = self.store.position(name)
-            snapshot = self.snapshots.take(name)
-            ends = {s: self.store.next_index(name, s) for s in subject.dataflow.sources}
+            position = self.parts.store.position(name)
+            snapshot = self.parts.snapshots.take(name)
+            ends = {s: self.parts.store.next_index(name, s) for s in subject.dataflow.sources}
             punctuations = tuple(self._punctuations())
             if anywhere:
                 limits = {
@@ -171,14 +183,16 @@ class Recomputation:
                 }
                 not_run = self._not_run(position, snapshot)
                 return Cut(snapshot, {**limits, **never}, ends, punctuations, not_run)
-            running = {stage for flow, stage in self.in_flight.busy() if flow == name and stage}
+            running = {
+                stage for flow, stage in self.parts.in_flight.busy() if flow == name and stage
+            }
             rules = {leader: unit.leader.runnable for leader, unit in subject.units.items()}
             busy = left_to_do(rules, position, running)
             for leader, stage in position.stages.items():
                 if snapshot.epochs[leader] + 1 != stage.epoch:
                     busy.setdefault(leader, "has unpublished results")
             # What arrived meanwhile would be in only one of the two.
-            if not busy and self.store.position(name) == position:
+            if not busy and self.parts.store.position(name) == position:
                 not_run = self._not_run(position, snapshot)
                 return Cut(snapshot, never, ends, punctuations, not_run)
             watched.wait(busy)
@@ -198,7 +212,7 @@ class Recomputation:
 
     def collected(self, cut: Cut) -> dict[str, int]:
         """Return output flow -> the first increment whose records are left in a cut."""
-        return first_kept(self.subject, self.engine, cut)
+        return first_kept(self.subject, self.parts.engine, cut)
 
     def tables(self, cut: Cut) -> Side:
         """Return the tables that the service keeps, as of a cut."""
@@ -206,7 +220,7 @@ class Recomputation:
         def side(one: Comparison) -> Contents:
             version = cut.snapshot.tables[one.table].version
             node = self.subject.dataflow.stages[one.stage]
-            contents = self.engine.verification.contents(
+            contents = self.parts.engine.verification.contents(
                 self.subject.record.folder, node, one, version=version
             )
             return contents_since(contents, one)
@@ -233,7 +247,7 @@ class Recomputation:
         valid = self._valid(folder)
         if self.subject.request.engine == "reference":
             return self._by_reference(cut, (parts, valid), punctuations, total, watched)
-        engine = self.engine.beside()
+        engine = self.parts.engine.beside()
         replay = Replay(
             engine,
             self.subject.dataflow,
@@ -283,13 +297,13 @@ class Recomputation:
         records = 0
         for done, increment in self._arrivals(*input_):
             records += increment.records
-            if records > (most := self.reference_records_max):
+            if records > (most := self.parts.reference_records_max):
                 raise VerificationTooLargeError(self.subject.record.name, records, most)
-            rows = self.engine.increments.read(
+            rows = self.parts.engine.increments.read(
                 self.subject.record.folder, [increment], offset=0, limit=increment.records
             )
             taken = replace(increment, files=increment.gone, gone=())
-            gone = self.engine.increments.read(
+            gone = self.parts.engine.increments.read(
                 self.subject.record.folder, [taken], offset=0, limit=taken.records
             )
             reference.feed(increment.flow, rows, gone)
@@ -334,8 +348,9 @@ class Recomputation:
     # the input
 
     def _punctuations(self) -> Iterator[Punctuation]:
-        dropped = closes_dropped(self.open_log(self.subject.record.folder).generations)
-        made = punctuations_since(self.store, self.subject.record.name, 0)
+        log = self.parts.open_log(self.subject.record.folder)
+        dropped = closes_dropped(log.generations)
+        made = punctuations_since(self.parts.store, self.subject.record.name, 0)
         return (one for one in made if one.number not in dropped)
 
     def _require_places(self, punctuations: Sequence[Punctuation]) -> None:
@@ -368,14 +383,14 @@ class Recomputation:
 
     def _dropped(self) -> list[tuple[str, range]]:
         """Return the increments of sources that roll-backs took out of the queues."""
-        dropped = increments_dropped(self.open_log(self.subject.record.folder).generations)
+        dropped = self.parts.dropped(self.subject.record)
         return [(source, part) for source, parts in dropped.items() for part in parts]
 
     def _valid(self, folder: str) -> dict[str, Read]:
         """Return the increments that were replaced before the tables were built, as they count."""
         record, dropped = self.subject.record, self._dropped()
         way = f"../{'/'.join(folder.split('/')[-2:])}/"
-        valid = ValidInputs(self.store, self.files, folder, way, NO_FAULTS)
+        valid = ValidInputs(self.parts.store, self.parts.files, folder, way, NO_FAULTS)
         return {
             source: valid.of(record, node, end, [part for name, part in dropped if name == source])
             for source, node in self.subject.dataflow.sources.items()
@@ -416,15 +431,9 @@ class Recomputation:
             yield came, len(part), Increment(source, number, number, files, gone=gone)
 
     def _increment(self, source: str, index: int) -> IncrementRecord:
-        name, folder = self.subject.record.name, self.subject.record.folder
-        try:
-            record = self.store.increment(name, source, index)
-        except NotFoundError as error:
-            raise InputNotRetainedError(name, source, index) from error
-        for file in record.increment.kept:
-            if not self.files.exists(f"{folder}/{file.path}"):
-                raise InputNotRetainedError(name, source, index)
-        return record
+        found = find_increment(self.parts.store, self.subject.record, source, index)
+        require_files(self.parts.files, self.subject.record, found.increment)
+        return found
 
 
 def first_kept(subject: Subject, engine: Engine, cut: Cut | None = None) -> dict[str, int]:
@@ -469,11 +478,11 @@ def above(depth: str, increment: Increment) -> Increment:
 
 
 def _with_paths(increment: Increment, of: Callable[[str], str]) -> Increment:
-    files, gone = (
+    files, gone, bindings = (
         tuple(replace(file, path=of(file.path)) for file in some)
-        for some in (increment.files, increment.gone)
+        for some in (increment.files, increment.gone, increment.bindings)
     )
-    return replace(increment, files=files, gone=gone)
+    return replace(increment, files=files, gone=gone, bindings=bindings)
 
 
 def punctuations_since(store: Store, dataflow: str, number: int) -> Iterator[Punctuation]:

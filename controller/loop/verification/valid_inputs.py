@@ -36,7 +36,7 @@ from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.parquet_writer import ParquetSink, sync_files
-from cbp.errors import RecordsAbsentError
+from cbp.errors import NotFoundError, RecordsAbsentError
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.signed_changes import SIGN
@@ -94,7 +94,7 @@ class ValidInputs:
             if first not in known or (signed and not any(one.gone for one in chain)):
                 continue
             for one in (known[first].increment, *chain):
-                self._require(record, one)
+                require_files(self.files, record, one)
             read |= {one.index: replace(one, files=(), gone=()) for one in chain}
             read[first] = self._written(record, source, known[first].increment, chain)
         return read
@@ -150,10 +150,21 @@ class ValidInputs:
         file = DataFile(f"{self.prefix}{name}", done.rows, done.bytes)
         return replace(first, files=(file,), gone=())
 
-    def _require(self, record: DataflowRecord, one: Increment) -> None:
-        for file in one.kept:
-            if not self.files.exists(f"{record.folder}/{file.path}"):
-                raise InputNotRetainedError(record.name, one.flow, one.index)
+
+def find_increment(
+    store: Store, record: DataflowRecord, source: str, index: int
+) -> IncrementRecord:
+    """Return an increment of a source; raises `InputNotRetainedError`."""
+    try:
+        return store.increment(record.name, source, index)
+    except NotFoundError as error:
+        raise InputNotRetainedError(record.name, source, index) from error
+
+
+def require_files(files: Files, record: DataflowRecord, one: Increment) -> None:
+    """Raise `InputNotRetainedError` if a file of an increment no longer exists."""
+    if not all(files.exists(f"{record.folder}/{file.path}") for file in one.kept):
+        raise InputNotRetainedError(record.name, one.flow, one.index)
 
 
 def is_rewritten(increment: Increment, prefix: str) -> bool:

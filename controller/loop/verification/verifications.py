@@ -31,12 +31,9 @@ from typing import Any
 import structlog
 
 from cbp.clock import MACHINE
-from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.readers import Contents
 from cbp.engine.read.compare import column_names, compare
 from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, NotFoundError, RunCancelledError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.generation import home_of
@@ -52,13 +49,9 @@ from cbp.model.verification import (
     first_stage,
     reading_runs,
 )
-from controller.loop.reading.snapshots import Snapshots
-from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.correction_log import read_notes
 from controller.loop.records.dataflow_folder import remove_scratch, scratch_folder
 from controller.loop.records.job_table import KEPT_MAX, JobTable
-from controller.loop.records.version_log import Descriptions
-from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.retry_policy import describe_error
 from controller.loop.runs.time_limit import GIVE_UP_SECONDS
 from controller.loop.verification.errors import (
@@ -66,9 +59,15 @@ from controller.loop.verification.errors import (
     VerificationBusyError,
     VerificationInterruptedError,
 )
-from controller.loop.verification.recomputation import Recomputation, Side, Subject, first_kept
-from controller.loop.verification.repetition import Repetition, Retained
-from controller.store.base import DataflowRecord, Event, Store, VerificationRecord
+from controller.loop.verification.recomputation import (
+    Recomputation,
+    Side,
+    Subject,
+    VerificationParts,
+    first_kept,
+)
+from controller.loop.verification.repetition import Repetition
+from controller.store.base import DataflowRecord, Event, VerificationRecord
 
 DIFFERENCES_MAX = 1_000
 """Differing keys that a verification keeps; of tables beyond that, the first `FEW` each."""
@@ -147,29 +146,18 @@ class _Job:
 
 
 @dataclass(kw_only=True, eq=False)
-class Verifications:
+class Verifications(VerificationParts):
     """Starts verifications and reports their progress; safe to use from several threads."""
 
-    store: Store
-    engine: Engine
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
-    in_flight: InFlight
-    snapshots: Snapshots
-    files: Files
     tables_root: str
     random_hex: Callable[[int], str]
     faults: Faults
     executor: Executor
-    retained: Retained
-    reference_records_max: int
     settle_seconds: float
-    clock: Callable[[], datetime]
     monotonic: Callable[[], float] = MACHINE.seconds
 
     def __post_init__(self) -> None:
         self._give_up_seconds = GIVE_UP_SECONDS
-        self._descriptions = Descriptions(self.files)
         self._table: JobTable[Verification] = JobTable(self.monotonic)
         self._job: _Job | None = None
 
@@ -186,7 +174,7 @@ class Verifications:
 
         id_ = f"v{self.random_hex(6)}"
         units = self.catalog.units(record)
-        taken_back = self._descriptions.taken_back(record)
+        taken_back = self.descriptions.taken_back(record)
         subject = Subject(
             id_, record, dataflow, units, changed, request, built, valid_to, taken_back
         )
@@ -213,10 +201,10 @@ class Verifications:
         the last swap does not count, and neither does a swap that was taken back.
         """
         complete = all(self._complete(record, one) for one in dataflow.sources)
-        since = self._descriptions.since_built(record) if complete else None
+        since = self.descriptions.since_built(record) if complete else None
         if since is None:
             corrected = self._corrected(record, {})
-            altered = self._descriptions.anew(record, every=not complete) | corrected
+            altered = self.descriptions.anew(record, every=not complete) | corrected
             return None, {*altered, *self._set_aside(record, dataflow)}
         begin, altered = since
         stages = begin.position.stages
@@ -232,7 +220,7 @@ class Verifications:
 
     def _valid_to(self, record: DataflowRecord) -> dict[str, int]:
         """Return, by source, the first increment that arrived after the last swap."""
-        since = self._descriptions.since_built(record)
+        since = self.descriptions.since_built(record)
         newest = () if since is None else since[0].position.newest
         return {one.flow: one.index + 1 for one in newest if "." not in one.flow}
 
@@ -248,7 +236,7 @@ class Verifications:
         A roll-back undoes them, and so does taking back the swap before them.
         """
         generations = self.open_log(record.folder).generations
-        taken_back = self._descriptions.taken_back(record)
+        taken_back = self.descriptions.taken_back(record)
         return {
             one.leader
             for one in read_notes(self.files, record.folder)
@@ -376,22 +364,10 @@ class Verifications:
             _log.warning("verification.scratch_not_removed", folder=scratch, error=error.as_dict())
 
     def _verify(self, job: _Job, subject: Subject, scratch: str) -> Status:
-        recomputation = Recomputation(
-            subject,
-            self.store,
-            self.engine,
-            self.open_log,
-            self.in_flight,
-            self.snapshots,
-            self.files,
-            self.reference_records_max,
-        )
+        recomputation, repetition = Recomputation(subject, self), Repetition(subject, self)
         cut = recomputation.cut(job)
         # More may have been collected since the request.
         collected = recomputation.collected(cut)
-        repetition = Repetition(
-            subject, self.engine, self.open_log, self._descriptions, self.retained
-        )
         dataflow, request = subject.dataflow, subject.request
         every = _comparisons(subject, collected)
         every = [
