@@ -235,9 +235,7 @@ class Controller:
         """Let the waiting time of a stage count for more or less; durable, idempotent.
 
         It orders the starts only, so nothing starves. Stages that run together have one priority.
-
-        Raises:
-            NotFoundError: If there is no such stage.
+        Raises `NotFoundError`.
         """
         self._parts.priorities.set_priority(dataflow, stage, priority)
         self.wake()
@@ -317,9 +315,7 @@ class Controller:
             key: Idempotency key: a second call with it makes no second punctuation; `None` means a
                 new one.
 
-        Raises:
-            NotFoundError: If there is no such dataflow or flow.
-            FlowUnframedError: If no stage frames it.
+        Raises `NotFoundError` or `FlowUnframedError`.
         """
         record = self._store.dataflow(dataflow)
         asked = f"{reason}/{key or self._parts.given.random_hex(16)}"

@@ -69,7 +69,6 @@ class Framer:
     """Frames arrivals; every method can be called from any thread.
 
     Attributes:
-        seconds_max: Time limit of one output increment; 0 means no limit.
         origin: Returns, in words, the file and line of the record that an error's details name.
     """
 
@@ -189,7 +188,6 @@ class Framer:
 
         Args:
             wanted: Called before each step, and again before the step is recorded.
-            begins: Called with the input of each step.
         """
         for spec in node.translator.framed:
             while wanted():

@@ -57,11 +57,7 @@ class _Asked:
 
 @dataclass(kw_only=True, eq=False)
 class RunnableAnswers:
-    """Calls Runnables; used by one thread at a time, except `forget` and `stop`.
-
-    Attributes:
-        seconds_max: Time limit of one answer; 0 means no limit.
-    """
+    """Calls Runnables; used by one thread at a time, except `forget` and `stop`."""
 
     store: Store
     clock: Callable[[], datetime]

@@ -83,11 +83,8 @@ class Collector(DataflowPart):
     """Collects garbage; called by one thread.
 
     Attributes:
-        exclusion: The locks of the dataflows; a locked dataflow is left to a later tick.
         rebuilding: Finds rebuilds under way: the tables from before a rebuild also stay
             readable, up to the retention's number of versions.
-        every: Number of epochs of a dataflow, over all stages, between two collections.
-        records_kept: Number of records of a stage that are kept, although a position replaces them.
     """
 
     garbage: GarbageCollector

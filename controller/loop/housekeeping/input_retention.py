@@ -52,12 +52,7 @@ SEVEN_DAYS = Keep(FlowRetention(7 * 86_400.0), 10_000)
 
 @dataclass(kw_only=True, eq=False)
 class Inputs(DataflowPart):
-    """Decides which inputs are removed, and removes them.
-
-    Attributes:
-        building: Dataflows whose tables are built beside, from all retained inputs.
-        retention: How long the tables from before a swap stay.
-    """
+    """Decides which inputs are removed, and removes them."""
 
     increments: IncrementReader
     keep: Keep

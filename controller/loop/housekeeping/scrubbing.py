@@ -73,7 +73,6 @@ class Scrubbing:
     """Reads some files at each step; `step` is called by one thread, other methods by any.
 
     Attributes:
-        round_seconds: Time within which a round ends; 0 means that nothing is read.
         executor: Carries out the reading; a step begins when the previous one has ended.
     """
 
@@ -232,7 +231,6 @@ class Scrubbing:
         """Replace the findings of a dataflow by the result of a complete reading.
 
         Args:
-            damages: The findings, by path.
             since: When it began; findings of reads after that stay.
         """
         with self._taking:

@@ -216,7 +216,6 @@ class Fence:
     reader sees before the driver has recorded them.
 
     Args:
-        faults: Called after the check.
         check: Raises unless this instance leads; by default it always does.
     """
 

@@ -73,9 +73,7 @@ class Terms:
     def begin(self, epoch: int) -> None:
         """End the terms of all other instances; called before any log is read.
 
-        Raises:
-            LeaseLostError: If another instance has taken the lease meanwhile.
-            OperatingError: If a folder cannot be made or removed; retry.
+        Raises `LeaseLostError` or `OperatingError`.
         """
         self.folder = f"{self._root}/{_NONE}"
         number = max(map(_number_of, self._files.list_names(self._root)), default=0) + 1

@@ -36,7 +36,6 @@ def add_columns(
     """Declare columns of a source by a new version; return its number.
 
     Args:
-        record: The dataflow, as it was when the file was read.
         columns: Declarations of new columns, such as `device STRING`.
 
     Raises:
@@ -71,7 +70,6 @@ def with_added_columns(registered: Mapping[str, Any], document: Any) -> Any:
     """Return a new version's document with columns that were added to its sources before.
 
     Args:
-        registered: The version that it replaces.
         document: The document as sent, which may be wrong in any way.
     """
     sources = document.get("sources") if isinstance(document, Mapping) else None

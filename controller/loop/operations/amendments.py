@@ -173,7 +173,6 @@ class Amendments(DataflowPart):
         Waits for runs under way. The stage may be paused; a correction does not start it.
 
         Args:
-            corrections: The new records of each corrected key.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
 

@@ -36,11 +36,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(kw_only=True, eq=False)
 class Deletion(DataflowPart):
-    """Deletes dataflows; safe to use from several threads.
-
-    Attributes:
-        end_builds: Ends the builds beside of a dataflow.
-    """
+    """Deletes dataflows; safe to use from several threads."""
 
     tables: TableAdministration
     in_flight: InFlight

@@ -101,12 +101,7 @@ class Jobs(ABC, Generic[R]):
         """Return an earlier job from its records; raises `NotFoundError`."""
 
     def show(self, name: str, id_: str) -> Job[R]:
-        """Return one job.
-
-        Raises:
-            NotFoundError: If there is no such dataflow or job; also for an earlier process's
-                job that did not complete its work.
-        """
+        """Return one job; raises `NotFoundError`."""
         if (known := self._find(name, id_)) is not None:
             return known
         raise NotFoundError(kind=self.kind, name=id_)
@@ -188,11 +183,7 @@ class RollbackJobs(Jobs[Generation]):
         """Begin to roll a dataflow back; returns at once. Arguments: see `Amendments.roll_back`.
 
         Errors that only appear in old records make the job fail.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            DefinitionError: Rule `rollback_target_invalid`, if `to` does not name a point.
-            DataflowBusyError: If the dataflow is held, or is being rolled back.
+        Raises `NotFoundError`, `DefinitionError` or `DataflowBusyError`.
         """
         parse_point(to)
 
@@ -227,11 +218,7 @@ class GiveBackJobs(Jobs[GivenBack]):
         """Begin to give back the records that a stage set aside; returns at once.
 
         Arguments: see `Amendments.give_back`.
-
-        Raises:
-            NotFoundError: If there is no such dataflow or stage, or nothing is set aside.
-            CodeDriftedError: If the loaded code is not the registered one.
-            DataflowBusyError: If the dataflow is held, or another give-back is under way.
+        Raises `NotFoundError`, `CodeDriftedError` or `DataflowBusyError`.
         """
         if not request or self._find(name, id_of(request)) is None:
             self._amendments.check_give_back(name, stage)

@@ -61,7 +61,6 @@ class Changed:
     Attributes:
         version: Its number; the old number if nothing changes.
         lives: The life of each flow and view before the change.
-        done: Whether the new version is in force.
         sinks: Sentences on sinks that are added, changed or removed.
     """
 
@@ -98,10 +97,8 @@ class Swap(Protocol):
 
         Args:
             record: The dataflow; none of its runs is under way.
-            run: Unique id, for names of files.
 
-        Raises:
-            ChangeRefusedError: If the version would not be right.
+        Raises `ChangeRefusedError`.
         """
         ...
 
@@ -169,7 +166,6 @@ class VersionSwitch(DataflowPart):
         """Yield what happens to each sink that differs, and what an added one cannot publish.
 
         Args:
-            documents: The present document, and the new one.
             known: The flows of the present version; a new flow has lost no increment.
         """
         was, now = (one.get("sinks") or {} for one in documents)

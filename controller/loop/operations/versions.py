@@ -260,12 +260,7 @@ class Versions(DataflowPart):
         self.recovery.forget_removed(record, None if begin is None else begin.position)
 
     def expected(self, name: str, version: int | None) -> DataflowRecord:
-        """Return a dataflow's record.
-
-        Raises:
-            NotFoundError: If no dataflow of this name is registered.
-            DataflowBusyError: If it is at another version than this one; `None` means any.
-        """
+        """Return a dataflow's record; raises `NotFoundError` or `DataflowBusyError`."""
         record = self.store.dataflow(name)
         if version is not None and record.version != version:
             raise DataflowBusyError(
@@ -312,9 +307,7 @@ def rebuild_missing(
 ) -> list[str]:
     """Register every dataflow that a folder describes and the store does not know.
 
-    Raises:
-        NotFoundError: If no folder describes one of `only`.
-        RebuildIncompleteError: At the end, if some could not be restored.
+    Raises `NotFoundError` or `RebuildIncompleteError`.
     """
     known = {record.name for record in store.dataflows()}
     descriptions_by_name = described(files, tables_root)

@@ -64,7 +64,6 @@ class FlowIncrements:
         """Return at most `limit` records of increments, and the place of the next record.
 
         Args:
-            indexes: The increments, in the order in which they are read.
             offset: Number of records to skip in the first increment.
 
         Returns:
@@ -165,9 +164,7 @@ class Results:
         Args:
             column: A numeric column; `None` means sizes only, and no record is read.
 
-        Raises:
-            NotFoundError: If there is no such dataflow, flow or column.
-            DefinitionError: Rule `column_not_numeric`.
+        Raises `NotFoundError` or `DefinitionError`.
         """
         record, compiled = self._catalog.find(dataflow)
         bounds = self._increments.bounds(record, compiled, flow)

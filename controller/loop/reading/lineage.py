@@ -47,11 +47,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The progress of one reader on an output of a run.
-
-    Attributes:
-        waits: Whether it waits in the reader's queue.
-    """
+    """The progress of one reader on an output of a run."""
 
     flow: str
     index: int

@@ -73,7 +73,6 @@ class Reader(DataflowPart):
 
         Args:
             flow: `source` or `stage.output`.
-            limit: Maximal number of records of the page (> 0).
             as_of: Read the flow of a stage as a snapshot shows it; `None` means to follow the flow.
 
         Raises:
@@ -110,9 +109,7 @@ class Reader(DataflowPart):
     ) -> tuple[list[dict[str, Any]], int | None]:
         """Return at most `limit` records of one increment, and the offset of the next page.
 
-        Raises:
-            NotFoundError: If there is no such flow or increment.
-            IncrementCollectedError: If retention removed it.
+        Raises `NotFoundError` or `IncrementCollectedError`.
         """
         record, compiled = self.catalog.find(dataflow)
         bounds = self._flows.bounds(record, compiled, flow)
@@ -166,7 +163,6 @@ class Reader(DataflowPart):
         All pages are of one version of the table. Each page reads all records of the key.
 
         Args:
-            dataflow, stage, state, key, as_of: As for `look_up`.
             among: Values of further columns; only records of the key with these values count.
 
         Raises:

@@ -73,9 +73,7 @@ class Rebuilding(DataflowPart):
     ) -> dict[str, Rebuild]:
         """Return the rebuilds of a dataflow that are under way, by stage.
 
-        Raises:
-            DataflowInvalidError: If the document names a translator that is not installed.
-            FileLostError: If the description of a version is missing.
+        Raises `DataflowInvalidError` or `FileLostError`.
         """
         rebuilds = self._under_way(record, connectors)
         return {name: self._with_past(record, one) for name, one in rebuilds.items()}

@@ -96,7 +96,6 @@ class RecoveryPreview:
     """The open work of one dataflow.
 
     Attributes:
-        known: Whether the store has the dataflow.
         position: Number of the position that will be restored; `None` if there is none.
         arrivals: Source -> number of its increments that the store does not know.
         problem: Why its state cannot be determined, in words; `""` if it can.

@@ -465,8 +465,6 @@ class Return:
     Attributes:
         stood: The position of the old version at the swap.
         at_ms: Time of the swap, in milliseconds since 1970.
-        dataflow: The old version, compiled.
-        number: The number of the version that the swap began.
     """
 
     stood: Position

@@ -65,7 +65,6 @@ class Pace:
     Attributes:
         share: The share of time in which it works, above 0; 1 means that it never pauses.
         busy: Returns whether a run to which it gives way is under way.
-        rested: Seconds of its pauses so far.
     """
 
     share: float = 1.0
@@ -128,7 +127,6 @@ class RebuildJob:
     """One rebuild, under way or ended.
 
     Attributes:
-        version: Number of the version after the swap.
         done, total, unit: Progress of the step, its size, and what is counted.
         behind: Number of arrived increments that are not in the new tables; a swap applies them
             first.
@@ -136,10 +134,8 @@ class RebuildJob:
         exact: Whether both were compared after the same input. Otherwise the dataflow did not
             become idle, and some differences are increments that only one side has applied.
         share: The share of time in which it works, and of the engine's slots that it takes.
-        rested: Seconds of its pauses so far.
         error: Why it or its last swap failed, or why it waits.
         again_at: Time of the next attempt, after a fault of the environment.
-        by: The person who asked for it.
         ended_by: The person who asked for the swap, or cancelled the rebuild.
         anew: Why it started over after a restart or a fault; `""` if it did not.
     """
@@ -221,18 +217,13 @@ class Job:
     """One job; its public view is replaced as a whole.
 
     Attributes:
-        order: The order; kept in the dataflow's folder until the job has ended.
-        settle_seconds: How long it waits before it checks again whether the dataflow is idle.
-        pace: Divides time between work and pauses.
         planned: The version to build, once it is checked.
-        stop: Set when the job is to end.
         kept: Whether its order stays, because the service stops and the next leader continues.
         busy: Held by the thread that builds or swaps.
         scratch: The folder of its tables and of its other files before a swap; it may come from
             an earlier process.
         tries: Number of the attempt that works in it.
         failures: Number of faults of the environment in a row.
-        rest: The pause after the last fault; `None` if there was none.
     """
 
     shown: RebuildJob

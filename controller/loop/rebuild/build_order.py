@@ -44,7 +44,6 @@ class Outcome:
     Attributes:
         seconds: Time since it was requested.
         by: The person who asked for the swap, or cancelled the build; `""` if there is none.
-        tables: How the tables differed, as plain values.
         exact: As in `RebuildJob`.
     """
 
@@ -84,13 +83,9 @@ class BuildOrder:
 
     Attributes:
         version: The number that the version will have once it is swapped in.
-        generation: The dataflow's generation when the build began.
-        shape: The compiled document, with the fingerprints of its code.
         seeds: Source to the operator's own files that are read instead of removed input.
         swaps: Whether it is swapped in as soon as it is ready, as an operator has requested.
-        by: The person who asked for it.
         swap_by: The person who asked for the swap.
-        outcome: Its outcome; `None` while it has not ended.
     """
 
     id: str

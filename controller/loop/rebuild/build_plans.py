@@ -38,7 +38,6 @@ class BuildPlans(DataflowPart):
     Attributes:
         compile_: Compiles a registered document; its second argument returns whether the loaded
             code is the right one.
-        seed_folders: Folders of an operator's own files.
     """
 
     versions: Versions
@@ -59,8 +58,7 @@ class BuildPlans(DataflowPart):
                 although all tables are built; `None` means that none has to be.
             seeds: Source to files that are read instead of removed input.
 
-        Raises:
-            NotFoundError: If there is no such dataflow.
+        Raises `NotFoundError`.
         """
         record = self.store.dataflow(dataflow.name)
         planned = self.everything(record, document, dataflow)

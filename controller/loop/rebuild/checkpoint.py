@@ -86,11 +86,7 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Checkpoint:
-        """Read what `to_json` wrote.
-
-        Raises:
-            InvariantError: Another release wrote it.
-        """
+        """Read what `to_json` wrote; raises `InvariantError`."""
         if (written := (value.get("format"), value.get("release"))) != (FORMAT, _release()):
             message = f"release {written[1]!r} wrote the checkpoint, in format {written[0]}"
             raise InvariantError(message)

@@ -66,11 +66,7 @@ class FailedRebuilds:
         return RebuildJob.recorded(record.name, order, order.outcome)
 
     def cancel(self, record: DataflowRecord, id_: str, *, by: str) -> BuildOrder | None:
-        """Let a rebuild that failed count as cancelled, durably; `None` if none of this id did.
-
-        Args:
-            by: Name of the person who has dealt with it.
-        """
+        """Let a rebuild that failed count as cancelled, durably; `None` if none of this id did."""
         with self.writing:
             with self._lock:
                 order = self._orders.get(record.name)

@@ -120,9 +120,6 @@ class RebuildJobs(DataflowPart):
 
         Args:
             choice, seeds: As in `plan`.
-            expected_version: Refuse unless the dataflow is at this version now.
-            swaps: Swap the tables in as soon as they are ready.
-            by: Name of the person who asks for it.
 
         Raises:
             NotFoundError: If there is no such dataflow.
@@ -274,10 +271,7 @@ class RebuildJobs(DataflowPart):
         """End a job unless it has ended, or is being swapped in; durable, and returns at once.
 
         One that failed counts as cancelled from then on: a person (`by`) has dealt with it.
-
-        Raises:
-            NotFoundError: If there is no such job.
-            DataflowBusyError: If it is being swapped in.
+        Raises `NotFoundError` or `DataflowBusyError`.
         """
         job = self._jobs.get(id_)
         order = self._failed.cancel(self.store.dataflow(name), id_, by=by)
@@ -342,11 +336,7 @@ class RebuildJobs(DataflowPart):
         last of it is applied, and while the new tables are copied beside the old files. The job
         fails if the version changed or the dataflow was rolled back. It is ready again, with an
         error, if runs did not end in time. Durable once this returns: the next leader swaps if
-        this one is killed.
-
-        Raises:
-            NotFoundError: If there is no such job.
-            DataflowBusyError: If it is not ready.
+        this one is killed. Raises `NotFoundError` or `DataflowBusyError`.
         """
         job = self._job(name, id_)
         if job.shown.status != "ready" or not job.busy.acquire(blocking=False):

@@ -41,7 +41,6 @@ class Seeds:
     """The seeds of one build.
 
     Attributes:
-        paths: Source to the path given by the operator.
         allowed: Folders below which the paths must be.
     """
 
@@ -92,8 +91,7 @@ class Seeds:
             first: The oldest kept increment; the seed comes before it.
             each: Called after each batch of records; may raise.
 
-        Raises:
-            ChangeRefusedError: If the records do not fit the source.
+        Raises `ChangeRefusedError`.
         """
         schema, path = dataflow.sources[source].schema, self.paths[source]
         name = f"seeds/{source}.parquet"

@@ -50,7 +50,6 @@ class Swaps(DataflowPart):
     """Swaps tables in, and goes back.
 
     Attributes:
-        retention: How long the tables from before a swap stay.
         compile_: Compiles a document with the code that is on disk now.
     """
 

@@ -27,7 +27,6 @@ class Corrected:
 
     Attributes:
         at_ms: Milliseconds since 1970.
-        undone: Whether a roll-back has undone it.
     """
 
     run: str

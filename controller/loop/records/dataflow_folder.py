@@ -59,10 +59,7 @@ def claim_folder(files: Files, folder: str, first: Description) -> Claimed:
         first: Description for a folder without one. An existing description is kept, since
             epochs and intentions depend on it.
 
-    Raises:
-        TableForeignError: If the folder holds anything else.
-        DataflowInvalidError: If the document holds values that JSON cannot hold.
-        InvariantError: If the folder's description cannot be read.
+    Raises `TableForeignError`, `DataflowInvalidError` or `InvariantError`.
     """
     document = first.document
     try:

@@ -48,7 +48,6 @@ class Begin:
         emptied: The stages that begin with nothing, since they are added or rebuilt.
         swapped: The position of the previous version, if this one replaces all tables: by
             tables that were built beside, or by those from before such a swap.
-        back: Whether it shows the tables from before a swap.
     """
 
     at_ms: int

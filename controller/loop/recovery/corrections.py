@@ -41,7 +41,6 @@ class GivenBack:
     """The outcome for the records that a stage had set aside.
 
     Attributes:
-        records: Number of records that were applied.
         left: Number of records that failed again, and stay set aside.
         made: The recorded run; `None` for a trial.
     """
@@ -79,10 +78,7 @@ class Corrections(DataflowPart):
     ) -> DataflowRecord:
         """Raise an error if these corrections are not possible.
 
-        Raises:
-            NotFoundError: If there is no such dataflow, stage or state.
-            CodeDriftedError: If the installed code would write other columns.
-            DefinitionError: Rule `correction_invalid`.
+        Raises `NotFoundError`, `CodeDriftedError` or `DefinitionError`.
         """
         record, node = self.catalog.stage(name, stage)
         self.catalog.require_same_tables(record)
@@ -98,9 +94,7 @@ class Corrections(DataflowPart):
         Args:
             published: Whether its table shows all recorded runs.
 
-        Raises:
-            NotFoundError: If there is no such dataflow or stage, or nothing is set aside.
-            CodeDriftedError: If the loaded code is not the registered one.
+        Raises `NotFoundError` or `CodeDriftedError`.
         """
         record, node = self.catalog.stage(name, stage)
         self.catalog.require_same(record)

@@ -50,7 +50,6 @@ class DataflowRecovered:
     """The effects of a recovery on one dataflow.
 
     Attributes:
-        redone: By stage.
         interrupted: Runs without a record, as `stage/epoch`; they run again.
         position: Number of the position that was restored; `None` if there is none.
         generation: Number of the roll-back that was finished; `None` if there is none.

@@ -85,7 +85,6 @@ class _Kept:
         positions: The log's positions, descending; `None`: each is read when it is needed.
         number: The number of the next close.
         logged: Number -> close, of all closes in the log; empty if no input is framed.
-        wiring: Stage -> input -> its flow.
         framed: Stages and inputs with frames.
     """
 
@@ -131,13 +130,9 @@ class Past(DataflowPart):
         """Return the position of a dataflow at a point.
 
         Args:
-            log: The log of its records.
-            point: A point of its newest version.
             everything: Also queue later arrivals, and repeat later closes.
 
-        Raises:
-            RollbackImpossibleError: If needed data is no longer kept.
-            CbpError: If an author's FrameBy fails.
+        Raises `RollbackImpossibleError` or `CbpError`.
         """
         units = self.catalog.units(record)
         kept = self._kept(record, units)
@@ -364,8 +359,7 @@ class Past(DataflowPart):
             point: Leave out what arrived after it; `None` means to leave out nothing.
             read: Source -> the newest increment that records up to the point read.
 
-        Raises:
-            RollbackImpossibleError: If the store has forgotten one of them.
+        Raises `RollbackImpossibleError`.
         """
         arrivals: dict[str, list[IncrementRecord]] = {}
         first_indexes = {increment.flow: increment.index + 1 for increment in base.newest}
@@ -442,11 +436,7 @@ class _GivenPunctuations(Punctuations):
 
 
 def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Intention]:
-    """Return the records of these epochs.
-
-    Raises:
-        RollbackImpossibleError: If a record no longer exists.
-    """
+    """Return the records of these epochs; raises `RollbackImpossibleError`."""
     intentions = []
     for epoch in range(start, stop):
         intention = log.read(stage, epoch)
@@ -499,10 +489,7 @@ def _without_closes(
     The beginning of a version, and the oldest position that is kept, can be the only one from which
     a point is reached, although closes were made between the two. One that waits is taken out. One
     that came before the first frame has changed nothing. Any other one has ended a frame, which
-    nothing begins again.
-
-    Raises:
-        RollbackImpossibleError: One of them has ended a frame.
+    nothing begins again. Raises `RollbackImpossibleError`.
     """
     stages = dict(position.stages)
     for close in reversed(later):

@@ -70,13 +70,10 @@ class Recovery(DataflowPart):
     def recover_dataflow(
         self, record: DataflowRecord, *, on_redo: Callable[[Intention], object] = ignore
     ) -> None:
-        """Redo the records of one dataflow that the store lacks.
+        """Redo the records of one dataflow that the store lacks; raises `FileDamagedError`.
 
         Args:
             on_redo: Called with each record before it is redone; shows progress.
-
-        Raises:
-            FileDamagedError: If a record that affects the whole dataflow is damaged or missing.
         """
         dataflow = self.catalog.compiled(record)
         nodes = dataflow.stages
@@ -105,7 +102,6 @@ class Recovery(DataflowPart):
         can have been removed: files that are missing behind it are lost.
 
         Args:
-            record: A dataflow that was brought back.
             began: Where its version began; `None` if it is the first.
         """
         oldest = self.open_log(record.folder).oldest_position() or began
@@ -133,10 +129,7 @@ class Recovery(DataflowPart):
         """Refuse to continue if a stage has read increments that its source has lost.
 
         Otherwise the next file would get the number of the lost increment. The record of the run
-        would then stand for that file, which nobody would ever read.
-
-        Raises:
-            FileLostError: If the entry of the source's log is gone.
+        would then stand for that file, which nobody would ever read. Raises `FileLostError`.
         """
         if (record.name, stage.stage) in self.parked.all():
             return

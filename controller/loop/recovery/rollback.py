@@ -77,11 +77,9 @@ class RollbackPlan:
 
     Attributes:
         generation: The generation that begins; holds the position and the undone epochs.
-        point: The roll-back point to which it goes.
         records_undone: Number of records that the undone epochs emitted.
         queued: `stage.input` -> number of increments that wait there afterwards, framed or not.
         closes_again: Closes after the point that are restored.
-        tables: Table folder -> what changes.
         queued_before: Only if later arrivals are dropped: source -> its increments that had
             arrived before the point, but had not been read (or framed, for a framed input), and
             so are applied again.
@@ -128,16 +126,11 @@ class Rollbacks(DataflowPart):
 
         Args:
             to: See `cbp.model.version.rollback_point`.
-            why: The reason given.
             drop_later: Do not queue later arrivals at sources again, and do not restore later
                 closes.
             without: Files, or increments, that are not queued again; see `undone_inputs.py`.
-            request: The idempotency key of the request.
 
-        Raises:
-            DefinitionError: Rule `rollback_target_invalid` or `rollback_file_invalid`.
-            NotFoundError: If `to` names a stage that does not exist.
-            RollbackImpossibleError: If needed data is no longer kept.
+        Raises `DefinitionError`, `NotFoundError` or `RollbackImpossibleError`.
         """
         log = self.open_log(record.folder)
         point = self._point(record, log, to)
@@ -254,8 +247,7 @@ class Rollbacks(DataflowPart):
     def finish(self, record: DataflowRecord, tell: Tell = untold) -> bool:
         """Finish the newest roll-back if the store lacks it; return whether it did.
 
-        Raises:
-            FileDamagedError: If the record of a roll-back is damaged or missing.
+        Raises `FileDamagedError`.
         """
         log = self.open_log(record.folder)
         log.require_generation(record.generation)

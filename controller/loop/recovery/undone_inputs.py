@@ -44,11 +44,7 @@ class UndoneInput:
 def undone_inputs(
     generation: Generation, now: Mapping[str, Mapping[str, Connector]]
 ) -> tuple[UndoneInput, ...]:
-    """Return the increments of sources that a roll-back undoes, by source and index.
-
-    Args:
-        now: Stage -> input -> its present connector.
-    """
+    """Return the increments of sources that a roll-back undoes, by source and index."""
     ends = {one.flow: one.index + 1 for one in generation.position.newest}
     dropped = {
         (source, index)
@@ -126,10 +122,8 @@ def left_out(
     """Return source -> the increments that the given names select.
 
     Args:
-        names: The names given by an operator.
         files: Maps each increment, by source and index, to the names of all its files. Contains
             increments that wait at the position, and those that the roll-back drops.
-        unread: The increments that wait at the position.
         number: The number of the position, for errors.
 
     Raises:

@@ -50,7 +50,6 @@ class Work:
         gives_way_to: The dataflow for which it was cancelled; `""` if there is none.
         epoch: The epoch of its run; `None` for work that is not a run.
         code: The functions that its run calls, each with `file.py:12`.
-        read_bytes: Size of what its run reads.
     """
 
     key: StageId

@@ -32,9 +32,7 @@ class RetainedInputs(DataflowPart):
     def check(self, name: str, source: str, *, rebuild: bool = False) -> DataflowRecord:
         """Refuse to replace files of a source if a reader cannot apply that.
 
-        Raises:
-            NotFoundError: There is no such dataflow, or source.
-            ReplaceRefusedError: Names each reader, and why it cannot apply corrections.
+        Raises `NotFoundError` or `ReplaceRefusedError`.
         """
         record, dataflow = self.catalog.find(name)
         if source not in dataflow.sources:
@@ -54,9 +52,7 @@ class RetainedInputs(DataflowPart):
     def of(self, record: DataflowRecord, node: StageNode) -> dict[str, tuple[Increment, ...]]:
         """Return the increments that each input of a stage has read and still has, in order.
 
-        Raises:
-            ReplacementUnfollowedError: The stage cannot apply the replacement.
-            ReplaceRefusedError: Increments are no longer kept.
+        Raises `ReplacementUnfollowedError` or `ReplaceRefusedError`.
         """
         dataflow = self.catalog.compiled(record)
         for flow in dict.fromkeys(node.wiring.values()):

@@ -97,9 +97,7 @@ class RetryPolicy:
         """Return the end of a stored pause; `None` (try at once) if the clock was set back.
 
         Args:
-            end: The stored end, if there is a pause.
             failures: Number of failed attempts in a row, including operating failures.
-            now: Aware, in UTC.
         """
         if end is not None and now < self._backoff.rest_until(failures, end).begin:
             return None

@@ -30,9 +30,6 @@ def changes(
 
     Args:
         before: Stage -> the announced kind of its wait; stages that do not wait are absent.
-        now: Stage -> the present kind of its wait.
-        degraded_before: Dataflows that had failed or stopped before.
-        degraded_now: Dataflows that have failed or stopped now.
     """
     waits = [
         Event(kind="stage.waiting", dataflow=key[0], stage=key[1], subject=now.get(key, ""))
@@ -65,7 +62,6 @@ class Announcements:
         Args:
             looked: Dataflow -> the waits of its stages, for the dataflows that the tick
                 examined; others are unchanged.
-            troubled: Dataflows with an unexpected failure.
         """
         self._looked |= looked
         kinds, before = dict[str, dict[StageId, str]](), dict[StageId, str]()

@@ -53,11 +53,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(kw_only=True, eq=False)
 class Runner(DataflowPart):
-    """Executes runs; every method can be called from any thread.
-
-    Attributes:
-        seconds_max: Time limit of a run whose stage has none; 0 means no limit.
-    """
+    """Executes runs; every method can be called from any thread."""
 
     preparer: RunPreparer
     in_flight: InFlight

@@ -75,12 +75,7 @@ class UnfinishedRuns(DataflowPart):
         records: Callable[[Collection[str]], Sequence[DataflowRecord]],
         busy: Collection[str],
     ) -> None:
-        """Publish due runs, and at once the finished runs of a paused or drained dataflow.
-
-        Args:
-            records: Returns the records of dataflows.
-            busy: The dataflows with work under way.
-        """
+        """Publish due runs, and at once the finished runs of a paused or drained dataflow."""
         failed = (one.dataflow for one in self.isolation.troubles() if one.doing == ASKED)
         for record in records({*self.run_commit.unpublished(), *failed}):
             at_once = record.desired != "running" and record.name not in busy
@@ -252,8 +247,6 @@ class Ticker:
         waits: Stage -> why it did not start when its dataflow was last examined.
         looked: Dataflow -> its waits, for those that the last tick examined; a removed dataflow
             has none.
-        epochs: Returns dataflow -> how many epochs it has committed.
-        stopping: Whether the service stops; then no more runs start.
     """
 
     def __init__(

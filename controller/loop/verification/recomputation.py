@@ -233,12 +233,7 @@ class Recomputation:
         Args:
             folder: Two levels below the folder of all dataflows; `[a-z0-9]` at its end.
 
-        Raises:
-            InputNotRetainedError: If an increment of a source is no longer kept.
-            VerificationTooLargeError: If the input is too large for the reference engine.
-            PunctuationUnplacedError: If frames were closed between increments that are split
-                differently.
-            CbpError: As in `RunPreparer.prepare`.
+        Raises `CbpError`: one of `errors`, or as in `RunPreparer.prepare`.
         """
         self._require_places(cut.punctuations)
         parts, punctuations = self._parts(cut)

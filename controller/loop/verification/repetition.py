@@ -58,7 +58,6 @@ class _Origin:
     Attributes:
         tables: State table -> its version before that epoch; empty if there is none.
         between: Records after that version and before the first epoch, in order.
-        records: The records of the repeated epochs, in order.
         from_nothing: Whether the stage had nothing before that epoch.
     """
 

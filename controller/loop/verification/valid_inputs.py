@@ -55,7 +55,6 @@ class ValidInputs:
     """Finds replaced files in the store, and writes their valid records.
 
     Attributes:
-        folder: The scratch folder for files.
         prefix: Its path, relative to the folder to which paths of increments are relative; ends
             with a slash unless it is empty.
         run: Part of the file names; unique for each time that files are written.
@@ -75,11 +74,7 @@ class ValidInputs:
 
         If the increment of a file is no longer known, since an operator supplies its records
         (`seeds.py`), only its replacements count.
-
-        Raises:
-            InputNotRetainedError: An increment is no longer kept.
-            IncrementDamagedError: A file of an increment is damaged.
-            RecordsAbsentError: Records that are taken back had never arrived.
+        Raises `InputNotRetainedError`, `IncrementDamagedError` or `RecordsAbsentError`.
         """
         known = {
             one.increment.index: one

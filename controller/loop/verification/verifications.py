@@ -87,7 +87,6 @@ class _Job:
 
     Attributes:
         why: Why `stop` was set.
-        run: Id of the run under way; `""` if there is none.
         patience: Gives the job up if it does not end when it is asked to; then it is set.
     """
 
