@@ -86,7 +86,6 @@ from controller.loop.tick.ticker import (
     Drains,
     InputFraming,
     Ticker,
-    TickSteps,
     UnfinishedRuns,
 )
 from controller.loop.verification.verifications import Verifications
@@ -268,15 +267,13 @@ class Parts:
     punctuations = Part(Punctuations)
     framer = Part(
         Framer,
-        increments=lambda parts: parts.given.engine.increments,
+        find_frames=lambda parts: parts.given.engine.increments.frame,
         threads=lambda parts: parts.given.framers or parts.given.executor,
-        seconds_max=lambda parts: parts.given.run_seconds_max,
         origin=lambda parts: parts.dropped_files.words_of,
     )
     answers = Part(
         RunnableAnswers,
         threads=lambda parts: parts.given.answerers or Here(),
-        seconds_max=lambda parts: parts.given.runnable_seconds_max,
     )
 
     # runs
@@ -296,7 +293,7 @@ class Parts:
     keeping = Part(OutputRetention)
     run_commit = Part(RunCommit)
     retained = Part(RetainedInputs)
-    runner = Part(Runner, seconds_max=lambda parts: parts.given.run_seconds_max)
+    runner = Part(Runner)
 
     # reading
     snapshots = Part(Snapshots)
@@ -323,7 +320,6 @@ class Parts:
     decisions = Part(Decisions)
     starts = Part(RunStarts, slots=lambda parts: lambda: parts.given.engine.preparer.limits().slots)
     drains = Part(Drains)
-    steps = Part(TickSteps)
     ticker = Part(Ticker)
 
     # operations

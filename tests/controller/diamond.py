@@ -33,7 +33,10 @@ def bystander(world: World, engine: Engine | None = None) -> Snapshots:
     engine = engine or LocalEngine(cache=str(world.root / "cache-2"))
     return Snapshots(
         history=engine.history,
+        store=world.store,
+        files=world.files,
         catalog=world.parts.catalog,
+        descriptions=world.parts.descriptions,
         open_log=world.parts.open_log,
         retention=KEPT,
         clock=world.clock,

@@ -17,16 +17,22 @@ Absent on purpose: calls of translators in runs (`controller.loop.runs.time_limi
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
+
+import structlog
 
 from cbp.errors import AnswerLateError
 from controller.loop.runs.in_flight import StageId
+from controller.loop.runs.isolation import Isolation
+from controller.store.base import Store
 
 _T = TypeVar("_T")
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(eq=False)
@@ -87,7 +93,7 @@ class TimedCalls:
             return {key: question.begun for key, question in self._open.items()}
 
     def give_up_late(self) -> list[tuple[TimedCall, AnswerLateError]]:
-        """Close the calls beyond their time limit, and return them."""
+        """Close the calls beyond their time limit; their threads are left alone."""
         now = self._clock()
         with self._lock:
             late = [one for one in self._open.values() if _is_late(one, now)]
@@ -125,6 +131,20 @@ class TimedCalls:
             return answer()
         finally:
             self.drop_one(question)
+
+
+def pause_late(
+    late: Iterable[tuple[TimedCall, AnswerLateError]],
+    event: str,
+    store: Store,
+    isolation: Isolation,
+) -> None:
+    """Pause the stages of calls that were given up."""
+    for question, error in late:
+        details = error.as_dict()
+        _log.warning(event, dataflow=question.key[0], error=details)
+        stop = partial(store.pause_stage, *question.key, error.message, details)
+        isolation.attempt(question.key[0], "paused after a time-out", stop)
 
 
 def _is_late(question: TimedCall, now: datetime) -> bool:

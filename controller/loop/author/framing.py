@@ -22,7 +22,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -35,7 +35,7 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.punctuation import idle_at
 from cbp.model.schedule.idle_until import FOR_EVER
 from cbp.model.schedule.parallel_runs import ActiveRun, Places
-from controller.loop.author.calls_outside_runs import TimedCall, TimedCalls
+from controller.loop.author.calls_outside_runs import TimedCall, TimedCalls, pause_late
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import Isolation
@@ -48,20 +48,8 @@ FRAMED, FRAMED_ASIDE = "framed", "framed in the background"
 _log = structlog.get_logger(__name__)
 
 
-class Frames(Protocol):
-    """Finds frames: the part of an engine that framing needs."""
-
-    def frame(
-        self,
-        folder: str,
-        stage: str,
-        spec: InputSpec,
-        increment: Increment,
-        memo: Any,
-        set_aside_max: int | None = None,
-    ) -> tuple[list[Segment], Any]:
-        """See `cbp.engine.interface.readers.IncrementReader.frame`."""
-        ...
+FindFrames = Callable[[str, str, InputSpec, Increment, Any, int | None], tuple[list[Segment], Any]]
+"""See `cbp.engine.interface.readers.IncrementReader.frame`."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -73,14 +61,14 @@ class Framer:
     """
 
     store: Store
-    increments: Frames
+    find_frames: FindFrames
     punctuations: Punctuations
     clock: Callable[[], datetime]
     threads: Executor
     wake: Callable[[], None]
     places: Places
     isolation: Isolation
-    seconds_max: float = 0.0
+    run_seconds_max: float = 0.0
     origin: Callable[[str, Mapping[str, Any]], str] = lambda dataflow, details: ""
 
     def __post_init__(self) -> None:
@@ -148,7 +136,7 @@ class Framer:
     def _question(self, record: DataflowRecord, node: StageNode) -> TimedCall:
         """Return a stage's question; `_frame` fills in the input."""
         own = node.run_seconds_max
-        limit = self.seconds_max if own is None else own
+        limit = self.run_seconds_max if own is None else own
         return TimedCall((record.name, node.name), "frame_by", "", limit, SETTING)
 
     def _work(self, record: DataflowRecord, node: StageNode, question: TimedCall) -> None:
@@ -161,11 +149,8 @@ class Framer:
 
     def keep_time(self) -> None:
         """Pause the stages whose author's function hangs; their threads are left alone."""
-        for question, error in self._questions.give_up_late():
-            details = error.as_dict()
-            _log.warning("framing.timed_out", dataflow=question.key[0], error=details)
-            stop = partial(self.store.pause_stage, *question.key, error.message, details)
-            self.isolation.attempt(question.key[0], "paused after a time-out", stop)
+        late = self._questions.give_up_late()
+        pause_late(late, "framing.timed_out", self.store, self.isolation)
 
     # one stage
 
@@ -231,7 +216,7 @@ class Framer:
         increment, framing = connector.arrived[0], connector.framing
         assert framing is not None, "the store knows this input as framed"
         # A close that is requested meanwhile comes after this increment, which has arrived.
-        segments, memo = self.increments.frame(
+        segments, memo = self.find_frames(
             record.folder, node.name, spec, increment, framing.memo, node.set_aside_max
         )
         with self.punctuations.lock(record.name):

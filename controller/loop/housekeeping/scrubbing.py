@@ -86,12 +86,11 @@ class Scrubbing:
 
     def __post_init__(self) -> None:
         self._round = timedelta(seconds=self.round_seconds)
-        self._looks: Iterator[tuple[str, ScrubbedFile | None]] | None = None
+        self._looks: Iterator[int] | None = None
         self._rate = float(RATE_BYTES)
         self._rest: Rest | None = None
         self._read_at: datetime | None = None
         self._progress: dict[str, Progress] = {}
-        self._damages: dict[str, Damage] = {}
         self._step: Future[None] | None = None
         self._taking = threading.Lock()
 
@@ -124,12 +123,8 @@ class Scrubbing:
             return
         self._read_at = now
         assert self._looks is not None
-        for name, looked in self._looks:
-            if looked is None:
-                self.take(name, self._damages, now, since=self.progress(name).began_at or now)
-                continue
-            self._take(name, looked)
-            left -= max(looked.bytes, 4096)
+        for bytes_ in self._looks:
+            left -= max(bytes_, 4096)
             if left <= 0:
                 return
         self._looks = None
@@ -169,32 +164,33 @@ class Scrubbing:
         self._rate = max(RATE_BYTES, 2 * sum(sizes) / self._round.total_seconds())
         self._looks, self._read_at = self._look(records), self._read_at or now
 
-    def _look(
-        self, records: Collection[DataflowRecord]
-    ) -> Iterator[tuple[str, ScrubbedFile | None]]:
+    def _look(self, records: Collection[DataflowRecord]) -> Iterator[int]:
+        """Check the files of all dataflows; yield the size of each."""
         for record in records:
             progress = self.progress(record.name)
-            progress.began_at, progress.files, progress.bytes = self.clock(), 0, 0
-            self._damages = {}
+            began_at, damages = self.clock(), dict[str, Damage]()
+            progress.began_at, progress.files, progress.bytes = began_at, 0, 0
             try:
                 for looked in self.looks(record):
-                    yield record.name, looked
+                    self._count(record.name, progress, looked, damages)
+                    yield looked.bytes
             except CbpError as error:
                 # Most likely the folder was removed; otherwise the next round reports it again.
                 _log.warning("scrub.failed", dataflow=record.name, error=error.as_dict())
                 continue
-            yield record.name, None
+            self.take(record.name, damages, self.clock(), since=began_at)
 
-    def _take(self, name: str, looked: ScrubbedFile) -> None:
-        progress = self.progress(name)
+    def _count(
+        self, name: str, progress: Progress, looked: ScrubbedFile, damages: dict[str, Damage]
+    ) -> None:
         progress.files += 1
         progress.bytes += looked.bytes
-        if looked.damage is None:
+        if (damage := looked.damage) is None:
             return
-        self._damages[looked.damage.path] = looked.damage
-        if looked.damage.path not in progress.damages:
-            progress.damages[looked.damage.path] = looked.damage
-            _log.error("damage.found_by_scrub", **looked.damage.to_json())
+        damages[damage.path] = damage
+        if damage.path not in progress.damages:
+            progress.damages[damage.path] = damage
+            _log.error("damage.found_by_scrub", **damage.to_json())
             self._remember(name, progress)
 
     def looks(self, record: DataflowRecord) -> Iterator[ScrubbedFile]:

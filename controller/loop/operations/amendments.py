@@ -185,15 +185,19 @@ class Amendments(DataflowPart):
             OperatingError: If the correction cannot be prepared; nothing changed.
         """
         self.correction.check(name, stage, state, corrections)
-        for made in self.corrections(name):
-            if request and made.note.request == request:
-                return made
+        if (made := self._made(name, request)) is not None:
+            return made
         note = CorrectionNote(stage, state, len(corrections), "", who, why, request)
         with self._quiet(name, "the dataflow is being corrected", cancel=False):
             # Check again: the dataflow may have changed meanwhile.
             record = self.correction.check(name, stage, state, corrections)
             self.run_commit.publish(record)
             return self.correction.make(record, note, corrections)
+
+    def _made(self, name: str, request: str) -> Corrected | None:
+        """Return the correction that a request made already."""
+        made = (one for one in self.corrections(name) if request and one.note.request == request)
+        return next(made, None)
 
     def check_give_back(self, name: str, stage: str) -> None:
         """Raise the error that `give_back` would raise at once; changes nothing."""
@@ -218,9 +222,8 @@ class Amendments(DataflowPart):
             CodeDriftedError: If the loaded code is not the registered one.
             DataflowBusyError, CorrectionUnfinishedError, OperatingError: As in `correct`.
         """
-        for made in self.corrections(name):
-            if request and made.note.request == request:
-                return GivenBack.recorded(made)
+        if (made := self._made(name, request)) is not None:
+            return GivenBack.recorded(made)
         note = CorrectionNote(stage, "", 0, "", who, why, request)
         why = f"the records that stage {stage!r} set aside are being given back"
         with self._with_set_aside(name, stage, why, tell) as record:
@@ -266,11 +269,8 @@ class Amendments(DataflowPart):
         """Hold the dataflows with roll-backs that recovery could not finish."""
         for record in self.store.dataflows():
             # A damaged record of a roll-back concerns its dataflow, which was not recovered then.
-            self.isolation.attempt(record.name, HELD, partial(self._hold_unfinished, record))
-
-    def _hold_unfinished(self, record: DataflowRecord) -> None:
-        if self._open(record):
-            self.holds.held.setdefault(record.name, UNFINISHED)
+            if self.isolation.attempt(record.name, HELD, partial(self._open, record)):
+                self.holds.held.setdefault(record.name, UNFINISHED)
 
     def cancel_all(self, name: str | None) -> None:
         """Ask the runs of one or all dataflows to stop; returns at once."""

@@ -139,6 +139,10 @@ class Jobs(ABC, Generic[R]):
         job = self._table.get(id_)
         return job if job is not None and job.dataflow == name else self.recorded(name, id_)
 
+    def _done(self, name: str, id_: str, at_ms: int, result: R, stage: str = "") -> Job[R]:
+        began_at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        return Job(id_, name, began_at, stage, "done", "is done", result=result)
+
     def _guarded(self, id_: str, carry_out: Callable[[], R]) -> None:
         try:
             result = carry_out()
@@ -195,14 +199,7 @@ class RollbackJobs(Jobs[Generation]):
         """Return an earlier roll-back, from the record of its generation."""
         for one in self._amendments.rollbacks(name):
             if one.request and id_of(one.request) == id_:
-                return RollbackJob(
-                    id=id_,
-                    dataflow=name,
-                    began_at=datetime.fromtimestamp(one.prepared_ms / 1000, UTC),
-                    status="done",
-                    step="is done",
-                    result=one,
-                )
+                return self._done(name, id_, one.prepared_ms, one)
         return None
 
 
@@ -238,13 +235,6 @@ class GiveBackJobs(Jobs[GivenBack]):
         """Return an earlier job, from the record of its run."""
         for one in self._amendments.corrections(name):
             if one.note.gives_back and one.note.request and id_of(one.note.request) == id_:
-                return GiveBackJob(
-                    id=id_,
-                    dataflow=name,
-                    began_at=datetime.fromtimestamp(one.at_ms / 1000, UTC),
-                    stage=one.note.stage,
-                    status="done",
-                    step="is done",
-                    result=GivenBack.recorded(one),
-                )
+                given = GivenBack.recorded(one)
+                return self._done(name, id_, one.at_ms, given, one.note.stage)
         return None

@@ -240,7 +240,7 @@ class VersionSwitch(DataflowPart):
             position, tables = swap.find(record, planned, self.new_id())
         tried_again = planned.plan.tried_again
         begin = Begin(
-            self.publisher.next_ms(record.name, self.now_ms()),
+            self.publisher.next_ms(record.name),
             position,
             tables,
             tuple(sorted({leads[name] for name in after.stages if name in tried_again})),

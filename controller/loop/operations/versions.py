@@ -152,15 +152,12 @@ class Versions(DataflowPart):
         try:
             self.store.register(record, *stage_wiring(dataflow, description.leaders))
         except Exception:
-            if not self._is_recorded(record):
+            try:
+                known = self.store.dataflow(record.name).created_at == record.created_at
+            except CbpError:
+                known = False
+            if not known:
                 raise
-
-    def _is_recorded(self, record: DataflowRecord) -> bool:
-        try:
-            recorded = self.store.dataflow(record.name)
-        except CbpError:
-            return False
-        return recorded.created_at == record.created_at
 
     def change(
         self,

@@ -111,7 +111,11 @@ class Lineages:
         connectors = self._store.connectors(run.dataflow)
         for leader, reader in units.items():
             inputs = {n: flow for n, flow in reader.leader.wiring.items() if flow in outputs}
-            later = self._runs_after(run, leader) if inputs else []
+            later = ()
+            if inputs:
+                later = self._store.committed_runs(
+                    run.dataflow, leader, since=run.started_at, limit=RUNS_SEARCHED
+                )
             for name, flow in inputs.items():
                 connector = connectors.get(leader, {}).get(name)
                 queue = () if connector is None else (*connector.unread, *connector.arrived)
@@ -122,11 +126,6 @@ class Lineages:
                     read = (one.id for one in later if run.epoch in one.read.get(name, ()))
                     first = next(read, None)
                 yield Effect(flow, run.epoch, leader, name, first, waits)
-
-    def _runs_after(self, run: RunRecord, stage: str) -> list[RunRecord]:
-        return self._store.committed_runs(
-            run.dataflow, stage, since=run.started_at, limit=RUNS_SEARCHED
-        )
 
 
 def _run_of(origin: Mapping[str, Any]) -> str | None:

@@ -12,7 +12,7 @@ another rebuilt one has no count of its own; it is named as long as that one has
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from cbp.errors import CbpError
@@ -138,7 +138,7 @@ class Rebuilding(DataflowPart):
             self.snapshots.take(record.name, at_ms=at_ms)
         except CbpError:  # collected, or a table is new: there is no whole snapshot
             return rebuild
-        return Rebuild(rebuild.since_ms, rebuild.queued, rebuild.left, rebuild.behind, at_ms)
+        return replace(rebuild, as_it_was_ms=at_ms)
 
     def _last_begun(
         self, record: DataflowRecord, units: Mapping[str, PhysicalStage]

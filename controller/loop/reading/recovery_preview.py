@@ -17,8 +17,8 @@ knows which records its tables lack.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from cbp.engine.commit.intention_log import IntentionLog
@@ -131,18 +131,24 @@ def preview_recovery(store: Store, files: Files, tables_root: str) -> list[Recov
     outlooks = []
     for name, folder in sorted(names.items()):
         document = store.dataflow(name).document if name in folders else documents[name]
-        sources = tuple(document.get("sources") or ())
+        sources = document.get("sources") or ()
         try:
             outlooks.append(
-                _outlook(store, files, folder, name, known=name in folders, sources=sources)
+                _outlook(store, files, folder, name, name in folders, sources, interrupted)
             )
         except (CbpError, ValueError, KeyError, TypeError) as error:
             outlooks.append(RecoveryPreview(name, name in folders, problem=str(error)))
-    return [_with_runs(outlook, interrupted) for outlook in outlooks]
+    return outlooks
 
 
 def _outlook(
-    store: Store, files: Files, folder: str, name: str, *, known: bool, sources: tuple[str, ...]
+    store: Store,
+    files: Files,
+    folder: str,
+    name: str,
+    known: bool,
+    sources: Iterable[str],
+    runs: Mapping[tuple[str, str], list[str]],
 ) -> RecoveryPreview:
     log = IntentionLog(folder, files)
     epochs = {stage.stage: stage.epoch for stage in store.stages(name)}
@@ -155,27 +161,15 @@ def _outlook(
         start = epoch
         if behind and position is not None and stage in position.stages:
             start = max(epoch, position.stages[stage].epoch)
-        stages.append(StagePreview(stage, epoch, end, max(0, end - start)))
+        redo = max(0, end - start)
+        # If a run's record exists, its redo settles the run.
+        interrupted = () if redo else tuple(runs.get((name, stage), ()))
+        stages.append(StagePreview(stage, epoch, end, redo, interrupted))
     arrivals = {}
     for source in sources:
-        end = _next_number(files, f"{folder}/{source_folder(source)}/_log")
-        missing = end - store.next_index(name, source)
+        names = files.list_names(f"{folder}/{source_folder(source)}/_log")
+        missing = max(record_numbers(names), default=-1) + 1 - store.next_index(name, source)
         if missing > 0:
             arrivals[source] = missing
     number = position.number if behind and position is not None else None
     return RecoveryPreview(name, known, tuple(stages), arrivals, number)
-
-
-def _next_number(files: Files, folder: str) -> int:
-    return max(record_numbers(files.list_names(folder)), default=-1) + 1
-
-
-def _with_runs(
-    outlook: RecoveryPreview, runs: Mapping[tuple[str, str], list[str]]
-) -> RecoveryPreview:
-    stages = []
-    for one in outlook.stages:
-        # If a run's record exists, its redo settles the run.
-        interrupted = () if one.redo else tuple(runs.get((outlook.dataflow, one.stage), ()))
-        stages.append(replace(one, interrupted=interrupted))
-    return replace(outlook, stages=tuple(stages))

@@ -66,11 +66,6 @@ class Checkpoint:
     valid_to: Mapping[str, int]
     replay: ReplayState
 
-    @property
-    def done(self) -> int:
-        """Number of applied increments."""
-        return sum(self.fed.values())
-
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, with the release that writes them."""
         return {

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +25,7 @@ import structlog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.runs import needs_spark
 from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import Files
 from cbp.errors import (
     CbpError,
     DataflowBusyError,
@@ -57,7 +59,6 @@ from controller.loop.rebuild.build_order import (
 from controller.loop.rebuild.build_plans import BuildPlans, everything_of
 from controller.loop.rebuild.build_work import BuildWork
 from controller.loop.rebuild.checkpoint import folder_of, take_over
-from controller.loop.rebuild.failed_rebuilds import FailedRebuilds
 from controller.loop.rebuild.swap import Swaps
 from controller.loop.records.dataflow_folder import remove_scratch
 from controller.loop.records.dataflow_part import DataflowPart
@@ -385,7 +386,8 @@ class RebuildJobs(DataflowPart):
         """Build, and swap if that was asked for; in a thread of its own."""
         with job.busy:
             try:
-                if self._is_done(job):
+                record = self.store.dataflow(job.shown.dataflow)
+                if job.order.is_done(record, self.descriptions):
                     self._end(job, "swapped")
                     return
                 job.planned = job.planned or self.build_plans.again(job.shown.dataflow, job.order)
@@ -423,9 +425,6 @@ class RebuildJobs(DataflowPart):
         _log.warning("rebuild.waits", dataflow=name, again=again, error=error.as_dict())
         with self._lock:
             self._left.append(job)
-
-    def _is_done(self, job: Job) -> bool:
-        return job.order.is_done(self.store.dataflow(job.shown.dataflow), self.descriptions)
 
     def _end(self, job: Job, status: Ended) -> None:
         """End a job, and remove its tables as far as possible; the next start removes the rest.
@@ -465,3 +464,68 @@ class RebuildJobs(DataflowPart):
             except (CbpError, OSError) as error:
                 _log.warning("rebuild.scratch_not_removed", job=job.shown.id, error=str(error))
         _log.info("rebuild.ended", dataflow=job.shown.dataflow, status=status)
+
+
+class FailedRebuilds:
+    """The newest rebuild of each dataflow, if it failed; safe to use from several threads.
+
+    A failure is kept with the order, so it is known after a restart too. It is dealt with by
+    another rebuild, a new version, a roll-back, the deletion of the dataflow, or a cancel of the
+    failed rebuild, which then counts as cancelled.
+
+    Attributes:
+        writing: Held while an order is written whose dataflow may have a failed one: the orders of
+            a dataflow share a file.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self.writing = threading.Lock()
+        self._files, self._lock = files, threading.Lock()
+        self._orders: dict[str, BuildOrder] = {}
+
+    def read(self, record: DataflowRecord) -> None:
+        """Take over what the folder of a dataflow says of its last rebuild."""
+        order = read_order(self._files, record.folder)
+        self.forget(record.name)
+        if order is not None and order.outcome is not None and order.outcome.status == "failed":
+            with self._lock:
+                self._orders[record.name] = order
+
+    def note(self, job: Job, at: datetime) -> None:
+        """Note a job that has just failed, also if that could not be recorded."""
+        outcome = job.order.outcome or job.shown.outcome("failed", at, "")
+        with self._lock:
+            self._orders[job.shown.dataflow] = replace(job.order, outcome=outcome)
+
+    def forget(self, name: str) -> BuildOrder | None:
+        """Forget the failure of a dataflow; return its order if there was one."""
+        with self._lock:
+            return self._orders.pop(name, None)
+
+    def put_back(self, name: str, order: BuildOrder | None) -> None:
+        """Undo `forget`, given what it returned."""
+        if order is not None:
+            with self._lock:
+                self._orders[name] = order
+
+    def of(self, record: DataflowRecord) -> RebuildJob | None:
+        """Return the rebuild of a dataflow that failed, unless that is dealt with."""
+        with self._lock:
+            order = self._orders.get(record.name)
+        if order is None or order.outcome is None or not order.is_for(record):
+            return None
+        if order.began_at < record.created_at:  # the folder was taken over by a registration
+            return None
+        return RebuildJob.recorded(record.name, order, order.outcome)
+
+    def cancel(self, record: DataflowRecord, id_: str, *, by: str) -> BuildOrder | None:
+        """Let a rebuild that failed count as cancelled, durably; `None` if none of this id did."""
+        with self.writing:
+            with self._lock:
+                order = self._orders.get(record.name)
+            if order is None or order.outcome is None or order.id != id_:
+                return None
+            outcome = replace(order.outcome, status="cancelled", by=by)
+            end_order(self._files, record.folder, order, outcome)
+            self.forget(record.name)
+        return replace(order, outcome=outcome)

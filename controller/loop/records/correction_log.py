@@ -10,15 +10,17 @@ the record is removed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cbp.engine.run.corrections import FOLDER
 from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
+from cbp.model.flow.generation import Generation, home_of
 from cbp.model.run.correction import CorrectionNote
 from cbp.model.run.intention import Intention
+from controller.loop.records.version_log import TakenBack
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,17 @@ def read_notes(files: Files, folder: str) -> Iterator[Corrected]:
     for name in files.list_names(f"{folder}/{FOLDER}"):
         if name.endswith(".json"):
             yield read_record(files, f"{folder}/{FOLDER}/{name}", _from_json)
+
+
+def is_undone(
+    one: Corrected,
+    generations: Sequence[Generation],
+    taken_back: Mapping[str, Sequence[TakenBack]],
+) -> bool:
+    """Return whether a roll-back undid a correction, or a swap before it was taken back."""
+    swaps = taken_back.get(one.leader, ())
+    home = home_of(generations, one.leader, one.epoch)
+    return home != one.generation or any(one.epoch in swap.epochs for swap in swaps)
 
 
 def put_note(files: Files, folder: str, intention: Intention) -> None:

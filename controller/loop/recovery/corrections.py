@@ -157,7 +157,6 @@ class Corrections(DataflowPart):
         if (parked := self.parked.all().get((record.name, stage.stage))) is not None:
             raise DataflowBusyError(record.name, f"its stage {stage.stage!r} {parked.reason}")
         self.run_commit.require_redone(record.name, stage)
-        now_ms = self.now_ms()
         dataflow = self.catalog.compiled(record)
         plan = RunPlan(
             record.folder,
@@ -169,7 +168,7 @@ class Corrections(DataflowPart):
             tuple(fused),
             self.publisher.before(record, stage.stage, stage.epoch),
             own_messages=dataflow.own_messages(),
-            time_ms=self.publisher.next_ms(record.name, now_ms),
+            time_ms=self.publisher.next_ms(record.name),
             due_ms=stage.due_ms,
             lookups=looked_up_tables(
                 dataflow, record.folder, unit.members, unpublished=lambda writer: ()
@@ -186,14 +185,24 @@ class Corrections(DataflowPart):
         note: CorrectionNote,
     ) -> Corrected:
         """Record a prepared run as the next epoch of its stage, and publish it."""
-        run = self._intended(record, stage, plan)
-        now_ms = self.now_ms()
+        run = RunRecord(
+            id=plan.run,
+            dataflow=record.name,
+            stage=stage.stage,
+            epoch=stage.epoch,
+            attempt=1,
+            status=RunStatus.INTENDED,
+            read={},
+            remove={},
+            started_at=self.clock(),
+        )
+        self.store.intend(run)
         intention = Intention(
             dataflow=record.name,
             stage=stage.stage,
             epoch=stage.epoch,
             run=run.id,
-            prepared_ms=self.publisher.next_ms(record.name, now_ms),
+            prepared_ms=self.publisher.next_ms(record.name),
             read={},
             remove={},
             outputs=prepared.outputs,
@@ -221,18 +230,3 @@ class Corrections(DataflowPart):
             replace(one, undone=home_of(generations, one.leader, one.epoch) != one.generation)
             for one in read_notes(self.files, record.folder)
         ]
-
-    def _intended(self, record: DataflowRecord, stage: StageRecord, plan: RunPlan) -> RunRecord:
-        run = RunRecord(
-            id=plan.run,
-            dataflow=record.name,
-            stage=stage.stage,
-            epoch=stage.epoch,
-            attempt=1,
-            status=RunStatus.INTENDED,
-            read={},
-            remove={},
-            started_at=self.clock(),
-        )
-        self.store.intend(run)
-        return run

@@ -28,7 +28,6 @@ from typing import Any
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.readers import IncrementReader
-from cbp.engine.storage.files import Files
 from cbp.engine.storage.scratch_folders import scratch_folder
 from cbp.errors import NotFoundError, RollbackImpossibleError
 from cbp.model.dataflow.stage import InputSpec
@@ -329,7 +328,7 @@ class Past(DataflowPart):
     def _framer(self, scratch: Store) -> Framer:
         return Framer(
             store=scratch,
-            increments=_Located(self.increments, self.files),
+            find_frames=self._frames_of_old,
             punctuations=_GivenPunctuations(
                 store=scratch,
                 files=self.files,
@@ -343,6 +342,15 @@ class Past(DataflowPart):
             places=Places(1),
             isolation=Isolation(clock=self.clock, on_conflict=lambda reason: None),
         )
+
+    def _frames_of_old(
+        self, folder: str, stage: str, spec: InputSpec, increment: Increment, *how: Any
+    ) -> tuple[list[Segment], Any]:
+        """Frame an old increment; if its own files are gone, from those of the stage's table."""
+        own = all(self.files.exists(f"{folder}/{file.path}") for file in increment.files)
+        if not own and "." in increment.flow:  # `stage.output`; a source has a plain name
+            (increment,) = self.increments.locate(folder, increment.flow, [increment])
+        return self.increments.frame(folder, stage, spec, increment, *how)
 
     def _arrivals(
         self,
@@ -403,29 +411,6 @@ class Past(DataflowPart):
             for name, inputs in wiring.items()
         }
         return Position(record.name, stages, ())
-
-
-@dataclass(frozen=True, slots=True)
-class _Located:
-    """Frames old increments; if their own files are gone, from the files of the stage's table."""
-
-    increments: IncrementReader
-    files: Files
-
-    def frame(
-        self,
-        folder: str,
-        stage: str,
-        spec: InputSpec,
-        increment: Increment,
-        memo: Any,
-        set_aside_max: int | None = None,
-    ) -> tuple[list[Segment], Any]:
-        """See `IncrementReader.frame`."""
-        own = all(self.files.exists(f"{folder}/{file.path}") for file in increment.files)
-        if not own and "." in increment.flow:  # `stage.output`; a source has a plain name
-            (increment,) = self.increments.locate(folder, increment.flow, [increment])
-        return self.increments.frame(folder, stage, spec, increment, memo, set_aside_max)
 
 
 class _GivenPunctuations(Punctuations):

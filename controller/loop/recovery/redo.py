@@ -80,7 +80,8 @@ class Recovery(DataflowPart):
         if self.rollback.finish(record):
             record = self.store.dataflow(record.name)
             self.journal.rolled_back(record.name, record.generation)
-        self._tell_dropped(record)
+        if dropped := self.dropped(record):  # marks claims, also in a store that was lost
+            self.store.withdraw(record.name, dropped)
         self._bring_forward(record)
         self.punctuations.recover(record)  # before anything is framed
         for stage in self.store.stages(record.name):
@@ -118,11 +119,6 @@ class Recovery(DataflowPart):
             while below and self.store.forget_increments(record.name, source, below=below):
                 pass  # some thousand at a time
 
-    def _tell_dropped(self, record: DataflowRecord) -> None:
-        """Mark claims whose increments roll-backs dropped, also in a store that was lost."""
-        if dropped := self.dropped(record):
-            self.store.withdraw(record.name, dropped)
-
     def _require_arrived(
         self, record: DataflowRecord, dataflow: Dataflow, stage: StageRecord
     ) -> None:
@@ -156,7 +152,8 @@ class Recovery(DataflowPart):
                 self.isolation.attempt(run.dataflow, SETTLED, partial(self._settle, run))
 
     def _settle(self, run: RunRecord) -> None:
-        if not self._recorded(run):
+        intention = self.read(self.store.dataflow(run.dataflow), run.stage, run.epoch)
+        if intention is None or intention.run != run.id:  # otherwise a redo settles it
             self.failures.bury(run)
             self.journal.interrupted(run.dataflow, run.stage, run.epoch)
 
@@ -205,7 +202,8 @@ class Recovery(DataflowPart):
             return False
         if node.translator.framed:
             self.framer.frame(record, node)
-        if not self._queued(intention):
+        connectors = self.store.connectors(intention.dataflow)[intention.stage]
+        if not intention.finds_what_it_read(connectors):
             return False
         on_redo(intention)
         _log.info("recovery.redo", dataflow=record.name, stage=stage.stage, epoch=stage.epoch)
@@ -222,14 +220,3 @@ class Recovery(DataflowPart):
             # Without them its state is unknown: the stage never runs, the other stages continue.
             details = error.as_dict()
             self.store.pause_stage(record.name, stage.stage, error.message, details)
-
-    def _queued(self, intention: Intention) -> bool:
-        """Return whether the store holds everything that a record read."""
-        connectors = self.store.connectors(intention.dataflow)[intention.stage]
-        return intention.finds_what_it_read(connectors)
-
-    def _recorded(self, run: RunRecord) -> bool:
-        """Return whether the log holds this very run, so that a redo settles it."""
-        record = self.store.dataflow(run.dataflow)
-        intention = self.read(record, run.stage, run.epoch)
-        return intention is not None and intention.run == run.id

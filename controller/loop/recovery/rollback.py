@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from itertools import islice, takewhile
 
 import structlog
@@ -47,20 +47,18 @@ from controller.loop.author.framing import Framer
 from controller.loop.leadership.terms import Terms
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.past_position import Past, Tell, records_of, untold
-from controller.loop.recovery.superseded import (
-    coming_back,
-    file_names,
-    require_chains,
-    stay_dropped,
-    superseded_in,
-    without_increments,
-)
 from controller.loop.recovery.undone_inputs import (
     UndoneInput,
     Unread,
+    coming_back,
+    file_names,
     left_out,
+    require_chains,
+    stay_dropped,
+    superseded_in,
     undone_inputs,
     unread_of_sources,
+    without_increments,
 )
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.run_commit import RunCommit
@@ -146,12 +144,11 @@ class Rollbacks(DataflowPart):
         position = without_increments(position, named)
         self._require_queued(record, position)
         epochs = {stage.stage: stage.epoch for stage in self.store.stages(record.name)}
-        now_ms = self.now_ms()
         generation = Generation(
             number=log.generation + 1,
             position=position,
             undone=epochs,
-            prepared_ms=self.publisher.next_ms(record.name, now_ms),
+            prepared_ms=self.publisher.next_ms(record.name),
             who=who,
             why=why,
             dropped=dropped,
@@ -409,7 +406,7 @@ class Rollbacks(DataflowPart):
                     record.folder,
                     node,
                     target,
-                    records=_RecordsOf(log, leader, stop),
+                    records=partial(_records_after, log, leader, stop),
                     dry_run=dry_run,
                 )
         return done
@@ -427,19 +424,11 @@ def _time_of(log: IntentionLog) -> TimeOf:
     return time_of
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordsOf:
-    """The records of a stage after an epoch, up to `stop`."""
+def _records_after(log: IntentionLog, stage: str, stop: int, epoch: int) -> list[Intention]:
+    """Return the records, up to `stop`, that a table may lack if it shows this epoch.
 
-    log: IntentionLog
-    stage: str
-    stop: int
-
-    def __call__(self, epoch: int) -> list[Intention]:
-        """Return the records that a table may lack if it shows this epoch.
-
-        A table that no epoch has changed shows everything, and yet no epoch.
-        """
-        newest = self.log.read(self.stage, self.stop - 1) if self.stop > epoch + 1 else None
-        published = 0 if newest is None else newest.unpublished_from
-        return records_of(self.log, self.stage, max(epoch + 1, published), self.stop)
+    A table that no epoch has changed shows everything, and yet no epoch.
+    """
+    newest = log.read(stage, stop - 1) if stop > epoch + 1 else None
+    published = 0 if newest is None else newest.unpublished_from
+    return records_of(log, stage, max(epoch + 1, published), stop)

@@ -128,11 +128,6 @@ class Isolation:
             trouble = self._troubles.get((dataflow, doing))
         return trouble if trouble is not None and trouble.rest.lasts(self._clock()) else None
 
-    def trouble(self, dataflow: str, doing: str) -> Trouble | None:
-        """Return a dataflow's trouble with this step, if any."""
-        with self._lock:
-            return self._troubles.get((dataflow, doing))
-
     def troubles(self, dataflow: str | None = None) -> list[Trouble]:
         """Return the troubles of one dataflow or all, the oldest first."""
         with self._lock:

@@ -80,7 +80,7 @@ class Publisher(DataflowPart):
                 self._load(unpublished, record, stage, epoch)
         return tuple(one for one in unpublished.waiting[stage] if one.epoch < epoch)
 
-    def next_ms(self, dataflow: str, now_ms: int) -> int:
+    def next_ms(self, dataflow: str) -> int:
         """Return the present time, but later than every record, since clocks may be set back.
 
         A compaction is a second table entry, one millisecond later, and a retention a third one.
@@ -89,7 +89,7 @@ class Publisher(DataflowPart):
         """
         unpublished = self._of(dataflow)
         with unpublished.lock:
-            return max(now_ms, unpublished.last_ms + len(KINDS))
+            return max(self.now_ms(), unpublished.last_ms + len(KINDS))
 
     def add(self, record: DataflowRecord, intention: Intention) -> None:
         """Keep a record; the caller holds the lock. Raises as `before`."""

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from cbp.errors import NotFoundError, ReplacementUnfollowedError, ReplaceRefusedError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.replacement_obstacles import is_signed, obstacles
-from cbp.model.flow.generation import home_of, increments_dropped
+from cbp.model.flow.generation import increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
-from controller.loop.records.correction_log import Corrected, read_notes
+from controller.loop.records.correction_log import Corrected, is_undone, read_notes
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.records.version_log import Begin
 from controller.store.base import DataflowRecord
@@ -124,10 +124,8 @@ class RetainedInputs(DataflowPart):
         begins = tuple(self.descriptions.begins_that_count(record))
         taken_back = self.descriptions.taken_back(record)
         for one in read_notes(self.files, record.folder):
-            swaps = taken_back.get(one.leader, ())
-            undone = home_of(generations, one.leader, one.epoch) != one.generation
-            undone = undone or any(one.epoch in swap.epochs for swap in swaps)
-            if not undone and not any(_began_after(one, begin) for begin in begins):
+            rebuilt = any(_began_after(one, begin) for begin in begins)
+            if not rebuilt and not is_undone(one, generations, taken_back):
                 yield one.note.stage
 
     def _began(self, record: DataflowRecord, stage: str) -> Position | None:

@@ -81,7 +81,7 @@ class RunCommit(DataflowPart):
             recorded = run.recorded(
                 prepared,
                 begins,
-                prepared_ms=self.publisher.next_ms(name, self.now_ms()),
+                prepared_ms=self.publisher.next_ms(name),
                 unpublished_from=older[0].epoch if older else run.run.epoch,
                 leader_epoch=self.term.leader_epoch,
             )
@@ -149,10 +149,6 @@ class RunCommit(DataflowPart):
                 "yet"
             )
             raise DataflowBusyError(name, why)
-
-    def unpublished(self) -> list[str]:
-        """Return the dataflows with records that their tables may not show yet."""
-        return self.publisher.unpublished_dataflows()
 
     def start_publishing(self, record: DataflowRecord, *, at_once: bool) -> None:
         """Submit a publication to the executor, if one is due and none is under way."""

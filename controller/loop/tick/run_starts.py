@@ -62,14 +62,14 @@ class Runner(DataflowPart):
     keeping: OutputRetention
     retained: RetainedInputs
     run_phases: RunPhases
-    seconds_max: float
+    run_seconds_max: float
 
     def start(self, job: PlannedRun) -> None:
         """Record a run as intended and hand it to the executor."""
         self.store.intend(job.run)
         self.run_phases.begin(job.run.id, job.run.started_at)
         own = job.node.run_seconds_max
-        limit = self.seconds_max if own is None else own
+        limit = self.run_seconds_max if own is None else own
         work = Work(
             job.id,
             job.run.id,
@@ -167,7 +167,6 @@ class RunStarts(DataflowPart):
             started_at=self.clock(),
         )
         before = self.publisher.before(record, stage.stage, start.epoch)
-        now_ms = int(run.started_at.timestamp() * 1000)
         inputs = {name: start.decision.increments(view.connectors[name]) for name in node.wiring}
         plan = RunPlan(
             record.folder,
@@ -180,7 +179,7 @@ class RunStarts(DataflowPart):
             before,
             own_messages=self.catalog.compiled(record).own_messages(),
             slots_max=self.places.share(self.slots()) if view.gave_way else None,
-            time_ms=self.publisher.next_ms(record.name, now_ms),
+            time_ms=self.publisher.next_ms(record.name),
             due_ms=stage.due_ms,
             lookups=looked_up_tables(
                 self.catalog.compiled(record),

@@ -66,10 +66,6 @@ class UnfinishedRuns(DataflowPart):
     isolation: Isolation
     holds: Holds
 
-    def parked_dataflows(self) -> set[str]:
-        """Return the dataflows with a run that could not be finished."""
-        return {name for name, _ in self.parked.all()}
-
     def publish(
         self,
         records: Callable[[Collection[str]], Sequence[DataflowRecord]],
@@ -77,7 +73,7 @@ class UnfinishedRuns(DataflowPart):
     ) -> None:
         """Publish due runs, and at once the finished runs of a paused or drained dataflow."""
         failed = (one.dataflow for one in self.isolation.troubles() if one.doing == ASKED)
-        for record in records({*self.run_commit.unpublished(), *failed}):
+        for record in records({*self.run_commit.publisher.unpublished_dataflows(), *failed}):
             at_once = record.desired != "running" and record.name not in busy
             if self.holds.because(record.name):
                 continue
@@ -224,10 +220,21 @@ _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TickSteps:
-    """The steps of a tick, in their order."""
+@dataclass(kw_only=True, eq=False)
+class Ticker:
+    """Decides which runs start, and starts them.
 
+    Attributes:
+        waits: Stage -> why it did not start when its dataflow was last examined.
+        looked: Dataflow -> its waits, for those that the last tick examined; a removed dataflow
+            has none.
+    """
+
+    clock: Callable[[], datetime]
+    term: CurrentTerm
+    in_flight: InFlight
+    isolation: Isolation
+    holds: Holds
     time_limit: TimeLimit
     unfinished: UnfinishedRuns
     recovery: Recovery
@@ -239,81 +246,60 @@ class TickSteps:
     starts: RunStarts
     drains: Drains
 
-
-class Ticker:
-    """Decides which runs start, and starts them.
-
-    Attributes:
-        waits: Stage -> why it did not start when its dataflow was last examined.
-        looked: Dataflow -> its waits, for those that the last tick examined; a removed dataflow
-            has none.
-    """
-
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], datetime],
-        term: CurrentTerm,
-        in_flight: InFlight,
-        isolation: Isolation,
-        holds: Holds,
-        steps: TickSteps,
-    ) -> None:
+    def __post_init__(self) -> None:
         self.looked: Mapping[str, Mapping[StageId, Wait]] = {}
         self.stopping, self._stopped_by = False, ""
-        self._clock, self._term, self._in_flight = clock, term, in_flight
-        self._isolation, self._holds, self.steps = isolation, holds, steps
-        self._kept, self.waits, self.epochs = steps.kept, steps.kept.waits, steps.kept.epochs
+        self.waits, self.epochs = self.kept.waits, self.kept.epochs
 
     def begin(self) -> None:
         """Begin a term as leader: forget everything from before."""
-        self._kept.forget()
+        self.kept.forget()
 
     def tick(self) -> Schedule:
         """Check all queues, start runs that can start, and remember why the others wait."""
-        with self._holds.lock:
-            self.steps.time_limit.keep()
-            if reason := self._term.deposed or ("the service is stopping" if self.stopping else ""):
+        with self.holds.lock:
+            self.time_limit.keep()
+            if reason := self.term.deposed or ("the service is stopping" if self.stopping else ""):
                 self._say(reason)
                 return Schedule((), self.waits)
             self._stopped_by = ""
-            self.steps.framing.framer.keep_time()
-            self.steps.decisions.answers.keep_time()
-            self.steps.unfinished.finish_parked()
-            self.steps.recovery.settle()
+            self.framing.framer.keep_time()
+            self.decisions.answers.keep_time()
+            self.unfinished.finish_parked()
+            self.recovery.settle()
             # Taken before loading: a run that ends in between then counts as running once more. The
             # other way round its stage could look free while its queue dates from before the end.
-            busy = self.steps.starving.mark(
-                self._in_flight.active_runs(), asked_to_end=self._in_flight.asked_to_end
+            busy = self.starving.mark(
+                self.in_flight.active_runs(), asked_to_end=self.in_flight.asked_to_end
             )
-            changed = self._kept.refresh()
+            changed = self.kept.refresh()
             working = {name for name, _ in busy}
-            self.steps.unfinished.publish(self._kept.records, working)
+            self.unfinished.publish(self.kept.records, working)
             unsettled = working | self._unsettled()
-            names = self._kept.awake(unsettled)
+            names = self.kept.awake(unsettled)
             schedule = self._decide_and_start(names, busy, unsettled)
             self.looked = {name: self.waits.of(name) for name in changed.union(names)}
-            for record in self._kept.records(names):
+            for record in self.kept.records(names):
                 if record.desired == "draining":
-                    self._apart(record, "drained", partial(self.steps.drains.end, record))
+                    self._apart(record, "drained", partial(self.drains.end, record))
             return schedule
 
     def _unsettled(self) -> set[str]:
         """Return the dataflows that something is going on in beside their data."""
-        troubled = {trouble.dataflow for trouble in self._isolation.troubles()}
-        return troubled | self.steps.unfinished.parked_dataflows() | self._holds.all()
+        troubled = {trouble.dataflow for trouble in self.isolation.troubles()}
+        return troubled | {name for name, _ in self.unfinished.parked.all()} | self.holds.all()
 
     def _say(self, reason: str) -> None:
         """Say of every stage why nothing starts."""
         self.looked = {}
-        changed = self._kept.refresh()
-        names = changed if reason == self._stopped_by else self._kept.names()
-        for one in self._kept.loaded(names):
+        changed = self.kept.refresh()
+        names = changed if reason == self._stopped_by else self.kept.names()
+        for one in self.kept.loaded(names):
             waits = {
                 (one.record.name, stage.stage): Wait("stopped", reason, stage.waiting_since)
                 for stage in one.stages
             }
-            self._kept.note(one.record.name, waits, None)
+            self.kept.note(one.record.name, waits, None)
         self._stopped_by = reason
 
     def _decide_and_start(
@@ -321,22 +307,22 @@ class Ticker:
     ) -> Schedule:
         views: dict[StageId, ViewedStage] = {}
         broken: dict[StageId, Wait] = {}
-        loaded_now, moved = self._kept.loaded(names), set[str]()
+        loaded_now, moved = self.kept.loaded(names), set[str]()
         for loaded in self._framed(loaded_now, moved):
-            look = partial(self.steps.views.of, loaded, busy, broken)
+            look = partial(self.views.of, loaded, busy, broken)
             for key, viewed in (self._apart(loaded.record, LOOKED_AT, look) or {}).items():
                 views[key] = viewed
-        now = self._clock()
-        choose = partial(self.steps.decisions.decide, views, now)
-        schedule = self._isolation.together((name for name, _ in views), DECIDED, choose)
+        now = self.clock()
+        choose = partial(self.decisions.decide, views, now)
+        schedule = self.isolation.together((name for name, _ in views), DECIDED, choose)
         waits = {**schedule.waits, **broken}
-        for key, never in self.steps.views.never_run(views).items():
+        for key, never in self.views.never_run(views).items():
             if key in waits and waits[key].kind == "input":
                 waits[key] = never
-        self.steps.decisions.stop_failed(schedule)
+        self.decisions.stop_failed(schedule)
         if schedule.gives_way is not None:
             work, to = schedule.gives_way
-            self._in_flight.give_way(work.run, to)
+            self.in_flight.give_way(work.run, to)
         started = []
         for start in schedule.starts:
             viewed = views[start.dataflow, start.stage]
@@ -347,7 +333,7 @@ class Ticker:
             known = waits.get(key, Wait("running", "", views[key].stage.waiting_since))
             words = "; ".join(part for part in (known.words, circling.message) if part)
             waits[key] = replace(known, words=words, error=known.error or circling)
-        waits |= self._in_trouble(self._kept.records(names), waits)
+        waits |= self._in_trouble(self.kept.records(names), waits)
         self._note(names, loaded_now, views, waits, moved.union(unsettled))
         return Schedule(tuple(started), self.waits, gives_way=schedule.gives_way)
 
@@ -370,17 +356,17 @@ class Ticker:
             whole = [viewed.view for viewed in mine if viewed is not None]
             goes_on = name in go_on or one.record.desired == "draining" or len(whole) < len(mine)
             end = None if goes_on else rests_until(whole, by_name[name])
-            ends[name] = None if end is None else min(end, self.steps.framing.next_close(one))
+            ends[name] = None if end is None else min(end, self.framing.next_close(one))
         for name, mine_waits in by_name.items():
-            self._kept.note(name, mine_waits, ends.get(name))
+            self.kept.note(name, mine_waits, ends.get(name))
 
     def _apart(self, record: DataflowRecord, doing: str, work: Callable[[], _T]) -> _T | None:
-        return self._isolation.attempt(record.name, doing, work)
+        return self.isolation.attempt(record.name, doing, work)
 
     def _begin(self, start: Start, viewed: ViewedStage, waits: dict[StageId, Wait]) -> bool:
         """Start a run and return whether it started; if not, note the reason in `waits`."""
         try:
-            self.steps.starts.start(start, viewed.record, viewed.stage, viewed.view)
+            self.starts.start(start, viewed.record, viewed.stage, viewed.view)
         except CbpError as error:
             if error.retryable:  # an unreachable database stops nothing: the isolation tries again
                 raise
@@ -393,7 +379,7 @@ class Ticker:
         self, records: Sequence[DataflowRecord], waits: Mapping[StageId, Wait]
     ) -> dict[StageId, Wait]:
         """Return the waits of stages whose dataflow has an unexpected failure."""
-        troubled = {trouble.dataflow: trouble for trouble in self._isolation.troubles()}
+        troubled = {trouble.dataflow: trouble for trouble in self.isolation.troubles()}
         waits_by_stage = {}
         for record in records:
             if (trouble := troubled.get(record.name)) is None:
@@ -410,8 +396,8 @@ class Ticker:
         self, loaded: Sequence[LoadedDataflow], moved: set[str]
     ) -> Iterator[LoadedDataflow]:
         """Frame arrivals, and add to `moved`; yield the data loaded afterwards."""
-        moved.update(self.steps.framing.start(loaded))
+        moved.update(self.framing.start(loaded))
         for one in loaded:
-            again = self._kept.load(one.record) if one.record.name in moved else one
+            again = self.kept.load(one.record) if one.record.name in moved else one
             if again is not None:
                 yield again

@@ -210,10 +210,6 @@ class Recomputation:
                 reasons |= dict.fromkeys(unit.names, why)
         return reasons
 
-    def collected(self, cut: Cut) -> dict[str, int]:
-        """Return output flow -> the first increment whose records are left in a cut."""
-        return first_kept(self.subject, self.parts.engine, cut)
-
     def tables(self, cut: Cut) -> Side:
         """Return the tables that the service keeps, as of a cut."""
 

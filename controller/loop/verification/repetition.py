@@ -92,7 +92,11 @@ class Repetition:
                 continue
             leader = next(n for n, unit in self.subject.units.items() if one.stage in unit.names)
             if leader not in origins:
-                origins[leader] = self._origin_or_why(self.subject.units[leader], cut)
+                try:
+                    unit = self.subject.units[leader]
+                    origins[leader] = self._origin(unit, cut.snapshot.epochs[leader])
+                except _NotRepeatedError as why:
+                    origins[leader] = str(why)
             origin = origins[leader]
             if isinstance(origin, str):
                 yield replace(one, left_out=f"{one.left_out}; {origin}")
@@ -145,12 +149,6 @@ class Repetition:
         return side
 
     # where it begins
-
-    def _origin_or_why(self, unit: PhysicalStage, cut: Cut) -> _Origin | str:
-        try:
-            return self._origin(unit, cut.snapshot.epochs[unit.leader.name])
-        except _NotRepeatedError as why:
-            return str(why)
 
     def _origin(self, unit: PhysicalStage, last: int) -> _Origin:
         if self.subject.request.engine != "direct":

@@ -23,12 +23,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
 import structlog
+from pydantic import TypeAdapter
 
 from cbp.clock import MACHINE
 from cbp.engine.interface.readers import Contents
@@ -36,10 +36,8 @@ from cbp.engine.read.compare import column_names, compare
 from cbp.engine.storage.failpoints import Faults
 from cbp.errors import CbpError, NotFoundError, RunCancelledError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.flow.generation import home_of
 from cbp.model.verification import (
     Comparison,
-    Differing,
     Request,
     Status,
     TableVerdict,
@@ -49,7 +47,7 @@ from cbp.model.verification import (
     first_stage,
     reading_runs,
 )
-from controller.loop.records.correction_log import read_notes
+from controller.loop.records.correction_log import is_undone, read_notes
 from controller.loop.records.dataflow_folder import remove_scratch, scratch_folder
 from controller.loop.records.job_table import KEPT_MAX, JobTable
 from controller.loop.runs.retry_policy import describe_error
@@ -239,9 +237,7 @@ class Verifications(VerificationParts):
         return {
             one.leader
             for one in read_notes(self.files, record.folder)
-            if home_of(generations, one.leader, one.epoch) == one.generation
-            and one.epoch >= first.get(one.leader, 0)
-            and not any(one.epoch in swap.epochs for swap in taken_back.get(one.leader, ()))
+            if one.epoch >= first.get(one.leader, 0) and not is_undone(one, generations, taken_back)
         }
 
     def _set_aside(self, record: DataflowRecord, dataflow: Dataflow) -> set[str]:
@@ -366,7 +362,7 @@ class Verifications(VerificationParts):
         recomputation, repetition = Recomputation(subject, self), Repetition(subject, self)
         cut = recomputation.cut(job)
         # More may have been collected since the request.
-        collected = recomputation.collected(cut)
+        collected = first_kept(subject, self.engine, cut)
         dataflow, request = subject.dataflow, subject.request
         every = _comparisons(subject, collected)
         every = [
@@ -498,6 +494,11 @@ def _after(seconds: float, call: Callable[..., object], *arguments: object) -> t
     return timer
 
 
+_RESULT = TypeAdapter(Verification)
+_FIELDS = {one.name for one in fields(Verification)}
+_NEEDED = {"request", "began_at", "tables"}
+
+
 def as_json(one: Verification) -> dict[str, Any]:
     """Return an ended verification as a JSON value."""
     began_at = None if one.began_at is None else one.began_at.isoformat()
@@ -507,37 +508,10 @@ def as_json(one: Verification) -> dict[str, Any]:
 def result_of(value: Mapping[str, Any]) -> Verification | None:
     """Build a verification from a JSON value; `None` if another release wrote other fields."""
     try:
-        return _verification(value)
-    except (KeyError, TypeError, ValueError) as error:
+        if not _NEEDED <= value.keys() <= _FIELDS:
+            message = f"the fields are {', '.join(value)}"
+            raise ValueError(message)
+        return _RESULT.validate_python(value)
+    except ValueError as error:
         _log.warning("verification.unreadable", error=f"{type(error).__name__}: {error}")
         return None
-
-
-def _verification(value: Mapping[str, Any]) -> Verification:
-    began_at = value["began_at"]
-    changed: dict[str, Any] = {
-        "request": Request(**value["request"]),
-        "began_at": None if began_at is None else datetime.fromisoformat(began_at),
-        "tables": tuple(_verdict(table) for table in value["tables"]),
-    }
-    return Verification(**{**value, **changed})
-
-
-def _verdict(value: Mapping[str, Any]) -> TableVerdict:
-    changed: dict[str, Any] = {
-        "differing": tuple(_differing(one) for one in value["differing"]),
-        "columns": tuple(value["columns"]),
-        "key": tuple(value["key"]),
-    }
-    return TableVerdict(**{**value, **changed})
-
-
-def _differing(value: Mapping[str, Any]) -> Differing:
-    return Differing(
-        key=value["key"],
-        expected=tuple(value["expected"]),
-        found=tuple(value["found"]),
-        key_cells=tuple(value["key_cells"]),
-        expected_cells=tuple(map(tuple, value["expected_cells"])),
-        found_cells=tuple(map(tuple, value["found_cells"])),
-    )
