@@ -44,6 +44,7 @@ from cbp.model.version.version_change import Choice
 from controller.loop.rebuild.build_beside import Build, TableDifference
 from controller.loop.rebuild.build_order import BuildOrder, Outcome
 from controller.loop.runs.retry_policy import lasts, operating
+from controller.loop.verification.recomputation import Watched
 
 GIVES_WAY_MAX = 4
 """The longest that a build gives way, in rests."""
@@ -208,12 +209,8 @@ class Planned:
     leaders: tuple[str, ...]
 
 
-class JobCancelledError(Exception):
-    """The job was cancelled."""
-
-
-@dataclass
-class Job:
+@dataclass(eq=False)
+class Job(Watched):
     """One job; its public view is replaced as a whole.
 
     Attributes:
@@ -226,34 +223,30 @@ class Job:
         failures: Number of faults of the environment in a row.
     """
 
+    waits = "waits until the dataflow has applied its new input"
     shown: RebuildJob
     order: BuildOrder
     folder: str
     clock: Callable[[], datetime]
-    settle_seconds: float
     pace: Pace
     planned: Planned | None = None
     kept: bool = False
-    stop: threading.Event = field(default_factory=threading.Event)
     busy: threading.Lock = field(default_factory=threading.Lock)
     build: Build | None = None
     scratch: str = ""
     tries: int = 1
-    run: str = ""
     failures: int = 0
     rest: Rest | None = None
 
     def tell(self, step: str, done: int = 0, total: int = 0, unit: str = "") -> None:
-        """Show the progress, and pause; see `Watched`."""
-        self.show(step=step, done=done, total=total, unit=unit)
-        self.check()
+        """Show the progress, and pause."""
+        super().tell(step, done, total, unit)
         self.pace.rest(self.check)
 
     def began(self, run: str) -> None:
-        """Pause, and note the run that starts next; see `Watched`."""
+        """Pause, and note the run that starts next."""
         self.pace.rest(self.check)
-        self.run = run  # first: whatever cancels the job either sees the run, or is seen below
-        self.check()
+        super().began(run)
 
     def wait_after(self, error: CbpError, rest: Rest) -> None:
         """Note a fault of the environment and the pause after it; built tables stay on disk."""
@@ -274,17 +267,9 @@ class Job:
         """Return whether its pause is over, or whether it is to end."""
         return self.rest is None or not self.rest.lasts(now) or self.stop.is_set()
 
-    def check(self) -> None:
-        """Raise `JobCancelledError` if the job is to end."""
-        if self.stop.is_set():
-            raise JobCancelledError
-
     def wait(self, busy: Mapping[str, str]) -> None:
         """Wait a moment for the dataflow to become idle."""
-        step = "waits until the dataflow has applied its new input"
-        self.show(step=step, done=0, total=0, unit="")
-        if self.stop.wait(self.settle_seconds):
-            raise JobCancelledError
+        super().wait(busy)
         self.pace.begin()
 
     def show(self, **changed: Any) -> None:

@@ -51,7 +51,7 @@ class BuildWork(BuildParts):
     def build(self, job: Job, planned: Planned) -> None:
         """Build the tables of a job, and compare them with the present tables.
 
-        Raises `JobCancelledError` or `CbpError`.
+        Raises `JobEndedError` or `CbpError`.
         """
         record = self.store.dataflow(job.shown.dataflow)
         job.check()

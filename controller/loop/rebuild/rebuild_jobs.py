@@ -42,7 +42,6 @@ from controller.loop.rebuild.build_in_progress import (
     STEPS,
     Ended,
     Job,
-    JobCancelledError,
     Pace,
     Planned,
     RebuildJob,
@@ -65,6 +64,7 @@ from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.retry_policy import RetryPolicy
 from controller.loop.tick.holds import Holds
+from controller.loop.verification.recomputation import JobEndedError
 from controller.store.base import DataflowRecord
 
 KEPT_MAX = 20
@@ -230,7 +230,7 @@ class RebuildJobs(DataflowPart):
         pace = Pace(
             self.rebuild_share, lambda: any(name == one for one, _ in self.in_flight.busy())
         )
-        job = Job(shown, order, folder, self.clock, self.settle_seconds, pace)
+        job = Job(shown, order, folder, self.clock, pace, settle_seconds=self.settle_seconds)
         job.scratch = folder_of(self.tables_root, order.id, job.tries)
         self._jobs[order.id] = job
         failed = self._failed.forget(name)
@@ -393,7 +393,7 @@ class RebuildJobs(DataflowPart):
                 job.planned = job.planned or self.build_plans.again(job.shown.dataflow, job.order)
                 self.build_work.build(job, job.planned)
                 job.check()
-            except JobCancelledError:
+            except JobEndedError:
                 self._end(job, "cancelled")
             except Exception as cause:  # author's code and engines may raise anything
                 if job.stop.is_set():  # also if its dataflow was deleted beneath it

@@ -15,10 +15,11 @@ Invariants: tests/controller/loop/verification/test_verification.py.
 from __future__ import annotations
 
 import heapq
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from cbp.engine.columnar.json_records import record_text
 from cbp.engine.interface.engine import Engine
@@ -65,24 +66,48 @@ Side = Callable[[Comparison], Contents]
 _Parts = Mapping[str, Sequence[range]]
 
 
-class Watched(Protocol):
-    """The observer of a recomputation; every method may raise to end it."""
+class JobEndedError(Exception):
+    """The job was cancelled, or its time is up."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Watched:
+    """A job that shows its progress, and ends between two steps once `stop` is set.
+
+    Attributes:
+        settle_seconds: How long it waits before it checks again whether the dataflow is idle.
+        run: Id of the run under way, so that it can be cancelled; `""` if there is none.
+    """
+
+    waits = "waits until the dataflow has no work left"
+    settle_seconds: float
+    stop: threading.Event = field(default_factory=threading.Event)
+    run: str = ""
+
+    def show(self, **changed: Any) -> None:
+        """Change what is shown of it, unless it has ended."""
+        raise NotImplementedError
 
     def tell(self, step: str, done: int = 0, total: int = 0, unit: str = "") -> None:
-        """Receive the progress; `unit` names the counted things, in the plural."""
-        ...
+        """Show the progress; `unit` names the counted things, in the plural."""
+        self.show(step=step, done=done, total=total, unit=unit)
+        self.check()
 
     def began(self, run: str) -> None:
-        """Receive the run that starts next, so that it can be cancelled; `""` if there is none."""
-        ...
+        """Note the run that starts next; `""` if there is none."""
+        self.run = run  # first: whatever ends the job either sees the run, or is seen below
+        self.check()
 
     def check(self) -> None:
-        """Return if the recomputation is to continue; raise if it is to end."""
-        ...
+        """Raise `JobEndedError` if it is to end."""
+        if self.stop.is_set():
+            raise JobEndedError
 
     def wait(self, busy: Mapping[str, str]) -> None:
-        """Block until it is worth checking again whether these stages are idle."""
-        ...
+        """Wait a moment for these stages to become idle."""
+        self.show(step=self.waits, done=0, total=0, unit="")
+        if self.stop.wait(self.settle_seconds):
+            raise JobEndedError
 
 
 @dataclass(frozen=True, slots=True)

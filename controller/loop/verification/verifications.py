@@ -58,10 +58,12 @@ from controller.loop.verification.errors import (
     VerificationInterruptedError,
 )
 from controller.loop.verification.recomputation import (
+    JobEndedError,
     Recomputation,
     Side,
     Subject,
     VerificationParts,
+    Watched,
     first_kept,
 )
 from controller.loop.verification.repetition import Repetition
@@ -75,12 +77,8 @@ FEW = 5
 _log = structlog.get_logger(__name__)
 
 
-class _EndedError(Exception):
-    """The job's time is up, or it was cancelled."""
-
-
-@dataclass
-class _Job:
+@dataclass(eq=False)
+class _Job(Watched):
     """One verification under way, beside its entry in the table.
 
     Attributes:
@@ -90,11 +88,8 @@ class _Job:
 
     begun: Verification
     table: JobTable[Verification]
-    settle_seconds: float
-    stop: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     why: Status = "cancelled"
-    run: str = ""
     patience: threading.Timer | None = None
     verdicts: dict[str, TableVerdict] = field(default_factory=dict)
     tell_progress: Callable[[], None] = lambda: None
@@ -104,30 +99,16 @@ class _Job:
         """What is shown of it; one that was given up may be forgotten before its thread ends."""
         return self.table.get(self.begun.id) or replace(self.begun, status=self.why)
 
-    def tell(self, step: str, done: int = 0, total: int = 0, unit: str = "") -> None:
-        """Show the progress; raises `_EndedError` if the job has to end."""
-        self.show(step=step, done=done, total=total, unit=unit)
-        self.check()
-
-    def began(self, run: str) -> None:
-        """Remember the run that starts next; raises `_EndedError` if the job has to end."""
-        self.run = run  # first: whatever ends the job either sees the run, or is seen below
-        self.check()
-
     def wait(self, busy: Mapping[str, str]) -> None:
         """Wait a moment for stages to come to rest; raises when the time is up."""
-        self.show(step="waits until the dataflow has no work left", done=0, total=0, unit="")
-        if self.stop.wait(self.settle_seconds):
+        try:
+            super().wait(busy)
+        except JobEndedError:
             if self.why == "timed_out":
-                raise DataflowUnsettledError(self.shown.dataflow, busy)
-            raise _EndedError
+                raise DataflowUnsettledError(self.shown.dataflow, busy) from None
+            raise
 
-    def check(self) -> None:
-        """Raise `_EndedError` if the job has to end."""
-        if self.stop.is_set():
-            raise _EndedError
-
-    def show(self, **changed: object) -> None:
+    def show(self, **changed: Any) -> None:
         """Change the visible status; the status of an ended job stays."""
         self.table.show(self.begun.id, **changed)
 
@@ -181,7 +162,7 @@ class Verifications(VerificationParts):
             id_, name, request, "waiting", "waits to begin", began_at=self.clock(), tables=tables
         )
         self._table.begin(id_, begun, refuse)
-        job = self._job = _Job(begun, self._table, self.settle_seconds)
+        job = self._job = _Job(begun, self._table, settle_seconds=self.settle_seconds)
         job.tell_progress = partial(self._announce, name, id_)
         # What is recorded if this process dies before the verification ends.
         cut_off = VerificationInterruptedError(id_, name)
@@ -324,7 +305,7 @@ class Verifications(VerificationParts):
         scratch = scratch_folder(self.tables_root, job.shown.id)
         try:
             status = self._verify(job, subject, scratch)
-        except _EndedError:
+        except JobEndedError:
             status = job.why
         except Exception as cause:  # author's code and engines may raise anything
             if job.stop.is_set() and isinstance(cause, RunCancelledError):
