@@ -43,6 +43,7 @@ from cbp.model.version.version_change import ChangePlan, Choice, compare_version
 from controller.loop.leadership.terms import Terms
 from controller.loop.operations.priorities import read_priorities
 from controller.loop.reading.flow_increments import FlowIncrements
+from controller.loop.records.compiled_dataflows import wiring_of
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.records.version_log import Begin, Description
 from controller.loop.runs.publisher import Publisher
@@ -455,12 +456,7 @@ def stage_wiring(
     dataflow: Dataflow, leaders: tuple[str, ...] | None
 ) -> tuple[dict[str, dict[str, str]], set[tuple[str, str]]]:
     """Return the store's facts about leading stages: their wiring, and framed inputs."""
-    units = physical_stages(dataflow, leaders or tuple(dataflow.stages))
-    wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
-    framed = {
-        (name, spec.name) for name, unit in units.items() for spec in unit.leader.translator.framed
-    }
-    return wiring, framed
+    return wiring_of(physical_stages(dataflow, leaders or tuple(dataflow.stages)))
 
 
 def stage_leaders(dataflow: Dataflow, leaders: tuple[str, ...] | None) -> dict[str, str]:

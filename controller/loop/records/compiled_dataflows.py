@@ -264,3 +264,12 @@ class Catalog:
             self._compiled.pop(name, None)
             self._units.pop(name, None)
             self._compared.pop(name, None)
+
+
+def wiring_of(
+    units: Mapping[str, PhysicalStage],
+) -> tuple[dict[str, dict[str, str]], set[tuple[str, str]]]:
+    """Return the store's facts about leading stages: their wiring, and framed inputs."""
+    wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
+    framed = {(n, one.name) for n, u in units.items() for one in u.leader.translator.framed}
+    return wiring, framed

@@ -43,6 +43,7 @@ from cbp.model.schedule.parallel_runs import Places
 from cbp.model.version.rollback_point import RollbackPoint
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
+from controller.loop.records.compiled_dataflows import wiring_of
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.threads import Here
@@ -87,27 +88,14 @@ class _Kept:
         framed: Stages and inputs with frames.
     """
 
+    record: DataflowRecord
+    log: IntentionLog
     origin: Position
     positions: Sequence[Position] | None
     number: int
     logged: Mapping[int, Punctuation]
     wiring: Mapping[str, Mapping[str, str]]
     framed: Set[tuple[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """Where the way to a roll-back point starts.
-
-    Attributes:
-        base: The position from which records are redone.
-        closes: Closes that are made again on the way, oldest first.
-        later: Numbers of the closes that were made after the point.
-    """
-
-    base: Position
-    closes: Sequence[Punctuation]
-    later: tuple[int, ...]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -134,10 +122,9 @@ class Past(DataflowPart):
         Raises `RollbackImpossibleError` or `CbpError`.
         """
         units = self.catalog.units(record)
-        kept = self._kept(record, units)
+        kept = self._kept(record, log, units)
         wiring, framed = kept.wiring, kept.framed
-        start = self._start(record, log, point, kept, everything=everything)
-        base, closes, later = start.base, start.closes, start.later
+        base, closes, later = self._start(kept, point, everything=everything)
         redo = [
             intention
             for stage, epoch in point.epochs.items()
@@ -185,63 +172,57 @@ class Past(DataflowPart):
         Where no position is before a point, none is before an earlier one.
         """
         units = self.catalog.units(record)
-        kept = self._kept(record, units, list(log.newest_positions()))
+        kept = self._kept(record, log, units, list(log.newest_positions()))
 
         def begins(point: RollbackPoint) -> bool:
             with suppress(RollbackImpossibleError):
-                self._start(record, log, point, kept, everything=everything)
+                self._start(kept, point, everything=everything)
                 return True
             return False
 
-        return lambda point: _base(kept, log, point) is not None, begins
+        return lambda point: _base(kept, point) is not None, begins
 
     def _kept(
         self,
         record: DataflowRecord,
+        log: IntentionLog,
         units: Mapping[str, PhysicalStage],
         positions: Sequence[Position] | None = None,
     ) -> _Kept:
-        wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
-        framed = {(n, one.name) for n, u in units.items() for one in u.leader.translator.framed}
+        wiring, framed = wiring_of(units)
         number = self.store.next_punctuation(record.name)
         closes = self.punctuations.log(record.folder).before(number) if framed else ()
         logged = {one.number: one for one in closes}
         origin = self._origin(record, wiring, framed)
-        return _Kept(origin, positions, number, logged, wiring, framed)
+        return _Kept(record, log, origin, positions, number, logged, wiring, framed)
 
     def _start(
-        self,
-        record: DataflowRecord,
-        log: IntentionLog,
-        point: RollbackPoint,
-        kept: _Kept,
-        *,
-        everything: bool,
-    ) -> _Start:
-        """Return the position from which a point is reached; raises like `position_at`."""
-        made_later = {} if everything or not kept.framed else self._made_later(record, point, kept)
-        nothing_later = self._holds_nothing_later(record, point, made_later)
-        base = None
-        if not everything:
-            base = _base(kept, log, point, nothing_later)
-        base = base or _base(kept, log, point)
+        self, kept: _Kept, point: RollbackPoint, *, everything: bool
+    ) -> tuple[Position, list[Punctuation], tuple[int, ...]]:
+        """Return where the way to a point starts; raises like `position_at`.
+
+        These are the position from which records are redone; the closes that are made again on the
+        way, oldest first; and the numbers of the closes that were made after the point.
+        """
+        made_later = {} if everything or not kept.framed else self._made_later(kept, point)
+        nothing_later = self._holds_nothing_later(kept.record, point, made_later)
+        base = None if everything else _base(kept, point, nothing_later)
+        base = base or _base(kept, point)
         if base is None:
             why = "no position of its stages from before that point is kept"
-            raise RollbackImpossibleError(record.name, why)
-        gone = closes_dropped(log.generations)
+            raise RollbackImpossibleError(kept.record.name, why)
+        gone = closes_dropped(kept.log.generations)
         held = [one for n, one in made_later.items() if n < base.punctuations and n not in gone]
         base = _without_closes(base, held, kept.wiring)
         if not everything and not nothing_later(base):
-            self._require_framed_before(record, base, kept.wiring, point)
-        closes = _closes(record, base, kept) if kept.framed else []
+            self._require_framed_before(kept, base, point)
+        closes = _closes(kept, base) if kept.framed else []
         later = tuple(one.number for one in (*held, *closes) if one.closed_ms > point.at_ms)
         if not everything:
             closes = [one for one in closes if one.number not in later]
-        return _Start(base, closes, later)
+        return base, closes, later
 
-    def _made_later(
-        self, record: DataflowRecord, point: RollbackPoint, kept: _Kept
-    ) -> dict[int, Punctuation]:
+    def _made_later(self, kept: _Kept, point: RollbackPoint) -> dict[int, Punctuation]:
         """Return number -> close, of all closes that are known and were made after a point.
 
         The log has them as far back as positions are kept, and the store has those before, unless
@@ -249,11 +230,12 @@ class Past(DataflowPart):
         """
         made = dict(kept.logged)
         since = datetime.fromtimestamp(point.at_ms / 1000, UTC)
-        page = self.store.punctuations(record.name, since=since)
-        made |= {one.number: one for one in page.items}
-        while page.cursor is not None:
-            page = self.store.punctuations(record.name, since=since, cursor=page.cursor)
+        cursor, name = None, kept.record.name
+        while True:
+            page = self.store.punctuations(name, since=since, cursor=cursor)
             made |= {one.number: one for one in page.items}
+            if (cursor := page.cursor) is None:
+                break
         return {n: one for n, one in sorted(made.items()) if one.closed_ms > point.at_ms}
 
     def _holds_nothing_later(
@@ -271,24 +253,17 @@ class Past(DataflowPart):
                 return True  # forgotten, so it is old
             return recorded.created_at <= at
 
-        def closed_before(number: int) -> bool:
-            return all(number <= later for later in made_later)
-
         return lambda position: (
-            all(map(came_before, position.newest)) and closed_before(position.punctuations)
+            all(map(came_before, position.newest))
+            and all(position.punctuations <= later for later in made_later)
         )
 
-    def _require_framed_before(
-        self,
-        record: DataflowRecord,
-        base: Position,
-        wiring: Mapping[str, Mapping[str, str]],
-        point: RollbackPoint,
-    ) -> None:
+    def _require_framed_before(self, kept: _Kept, base: Position, point: RollbackPoint) -> None:
         """Raise `RollbackImpossibleError` if frames of a position have later input than a point."""
+        record = kept.record
         for name, stage in base.stages.items():
             for input_, connector in stage.connectors.items():
-                flow, framing = wiring[name][input_], connector.framing
+                flow, framing = kept.wiring[name][input_], connector.framing
                 if framing is None or "." in flow:
                     continue
                 try:
@@ -432,22 +407,22 @@ def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Int
     return intentions
 
 
-def _closes(record: DataflowRecord, base: Position, kept: _Kept) -> list[Punctuation]:
+def _closes(kept: _Kept, base: Position) -> list[Punctuation]:
     """Return the closes since a position, oldest first."""
     numbers = range(base.punctuations, kept.number)
     if any(number not in kept.logged for number in numbers):
         why = f"some closes of its flows, from close {base.punctuations} on, are no longer kept"
-        raise RollbackImpossibleError(record.name, why)
+        raise RollbackImpossibleError(kept.record.name, why)
     return [kept.logged[number] for number in numbers]
 
 
 def _base(
     kept: _Kept,
-    log: IntentionLog,
     point: RollbackPoint,
     fits: Callable[[Position], bool] = lambda position: True,
 ) -> Position | None:
     """Return the newest position before a point from which every record is there."""
+    log = kept.log
     newest = log.newest_positions() if kept.positions is None else kept.positions
     for position in chain(newest, [kept.origin]):
         if (
