@@ -1,9 +1,7 @@
 """Calls of author's code outside of runs, with a time limit, in threads beside the tick.
 
-Each call is a question. A FrameBy (`framing.py`) and a Runnable (`runnables.py`) are asked in
-threads of their own, one question per stage at a time. A question without an answer within its
-time limit is given up: its thread is left alone, since a thread cannot be ended; its answer is
-dropped; and the error names the stage, the function, its line, the limit and what to do.
+Each call is a question, one per stage at a time. A question without an answer within its time limit
+is given up: its thread is left alone, since a thread cannot be ended, and its answer is dropped.
 
     ask ---> asked ---> answered                 `wanted` is true until the end
                |---> dropped                     the answer is no longer needed

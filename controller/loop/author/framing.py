@@ -5,10 +5,9 @@ end in it; a punctuation is between two increments. Frames are a function of the
 punctuations alone. So after a loss of the store the same frames come again, with the same
 numbers, before records that name them are redone.
 
-One piece of work is everything that waits at one stage. Places are assigned as for runs
-(`cbp.model.schedule.parallel_runs`); the stage that had no turn for longest comes first. Reading
-may take long. The result is recorded in one short step, if the work is still wanted then. Work
-beyond its time limit is given up: its stage stops, and its result is dropped.
+One piece of work is everything that waits at one stage; the stage that had no turn for longest
+comes first. Reading may take long. The result is recorded in one short step, if the work is still
+wanted then.
 
 Guaranteed (tests/controller/loop/runs/test_time_limit.py): an author's function that fails or hangs
 stops its stage only, and the error names its line; nothing of a deleted dataflow is recorded.

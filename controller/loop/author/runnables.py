@@ -1,9 +1,5 @@
 """Runnables: calls authors' Runnables in threads beside the tick, and keeps their answers.
 
-A tick asks all Runnables at once and waits `GRACE_SECONDS` at most; most answer in microseconds.
-The tick does not wait for late ones: their stages say so, the other stages continue, and a late
-answer wakes the next tick. Built-in rules only look at lists and are called in place.
-
 An answer belongs to its question: version, generation and epoch of a dataflow, and the increments
 that waited then. By the time it comes more increments may wait, but none are gone: only the commit
 of an epoch takes from a queue. So a decision to read is as good as one of an earlier tick; a

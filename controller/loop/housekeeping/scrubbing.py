@@ -1,7 +1,6 @@
 """Scrubbing: reads everything on disk again, slowly, to find damage early.
 
-Damage in a file that is rarely read is found before the copy that could repair it is gone. A
-*round* reads the folders of all dataflows, file by file, at `RATE_BYTES` a second, or faster if
+A *round* reads the folders of all dataflows, file by file, at `RATE_BYTES` a second, or faster if
 needed to end within its time. The next round begins an hour later, or after the time of a round if
 that is shorter. A finding stays until a later round finds the file repaired. It is written beside
 the tables, so that a restart knows it, and it is a trouble of its dataflow: `status`, `ready` and

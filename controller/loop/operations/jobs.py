@@ -7,9 +7,6 @@
     give-back   waits for runs, publishes what is finished, calls the code, records the run; one
                 that only tries calls the code, reports what fails again, and changes nothing
 
-Nobody has to keep a connection open meanwhile. A job is forgotten with the process; what it did is
-not: its record has the job's request, so a job that was done is found again.
-
 Guaranteed: one job of a kind at a time per dataflow, and one per request, however often it is asked
 for (tests/controller/loop/operations/test_rollback_jobs.py, test_give_back_jobs.py).
 """

@@ -1,14 +1,11 @@
 """Priorities: sets the priority of a stage, and gives the store those that lie beside the tables.
 
-The file beside the tables is the truth, the store an index over it. It is written first. So a
-priority that was acknowledged is in both, and outlives a lost store; after a crash between the two
-the next recovery gives the store what the file says.
+The file beside the tables is the truth, and is written first; the store is an index over it.
 
     _description/priorities/stages.json     stage -> priority, of those that are not normal
 
 It names stages, not leaders of stages that run together, so a priority stays with a stage that
-leads itself in a later version. The names of removed stages stay too. No result depends on it: so
-one file is replaced, and a damaged one stops nothing.
+leads itself in a later version. The names of removed stages stay too.
 
 Guaranteed: both agree after `set_priority` and after `bring`, unless the file is damaged
 (tests/controller/loop/operations/test_priorities.py).

@@ -6,9 +6,7 @@
     (4) the description is put                                          <- the commit point
     (5) redo: tables altered, new ones made, drop folders made, the store brought over
 
-A crash before (4) leaves the old version, and files that no record names. A later crash lets
-recovery continue at (5), whose steps may all be repeated. If (5) fails, the dataflow starts nothing
-until (5) has succeeded: it never runs an outdated version.
+If (5) fails, the dataflow starts nothing until it has succeeded, by a tick or by recovery.
 
 Invariants (tests/controller/loop/operations/test_change_crashes.py): killed at any point, a restart
 leads to the old version or to the new one; kept stages lose and repeat no increment.

@@ -8,11 +8,6 @@
 
 Guaranteed: reads only, and lists names of files instead of reading them where that suffices.
 Not guaranteed: that the result still holds a moment later, if a service is at work.
-
-`open_intentions` lists committed runs that are not yet published. A run is committed once its
-record is put. Its tables show it with the next publication, which the dataflow's policy may put off
-(`publish:`), or after a failure, once finishing it has succeeded. Only the instance that leads
-knows which records its tables lack.
 """
 
 from __future__ import annotations

@@ -3,11 +3,9 @@
 The size comes from the log of the table, so that it costs as much as the table has files; no
 record is read. Reads only.
 
-`SetAsideCounts` counts the records that each stage has set aside now. They are read from the logs
-of the tables, so a restart, a rebuilt store and an instance that only reads give the same figure.
-They are kept until the dataflow changes: an idle dataflow costs nothing, nor does a stage without
-the option. A table is published after the run that changed it was committed. Counts are kept once
-they are those that the newest run of the stage has in its figures; until then they are read again.
+`SetAsideCounts` counts the records that each stage has set aside now, from the logs of the tables.
+Counts are kept until the dataflow changes. A table is published after the run that changed it was
+committed; so they are kept once they are those in the figures of the newest run of the stage.
 """
 
 from __future__ import annotations

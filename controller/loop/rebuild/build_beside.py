@@ -6,24 +6,18 @@
     put       the description of the new version                      <- the commit point
     redo      each table shows its new files, by one entry; all entries have one time
 
-The last two are those of any change (`version_switch.py`), so a crash before the description leaves
-the old version and files that no record names; after it, recovery continues. The old version runs
-and is read until the commit point. Its tables stay readable as long as versions do, and
-`Return` shows them again in the same way, with what arrived since in the queues.
+The last two are those of any change (`version_switch.py`). `Return` shows the earlier tables again
+in the same way, with what arrived since in the queues. Files that were replaced or taken back
+before it began are read as they count now (`valid_inputs.py`): so it is right also for stages that
+cannot apply a replacement. A build keeps how far it has come (`checkpoint.py`).
 
-Files that were replaced or taken back before it began are read as they count now, where they first
-came (`valid_inputs.py`): so it is right also for stages that cannot apply a replacement.
+Where all results are views, and nothing depends on when they are published, a run reads many
+increments of a source whose ends no stage notices (`sources_rebuilt_together`), up to `unit_bytes`.
+So such a build also catches up with small updates that follow each other without a pause. Elsewhere
+each increment is a run: an output that is no view would have other records.
 
 Guaranteed (tests/controller/loop/rebuild/test_build_beside.py): readers see the old tables or
 the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
-Where all results are views, and nothing depends on when they are published, a run reads many
-increments of a source whose ends no stage notices (`sources_rebuilt_together`), up to `unit_bytes`.
-So such a build also catches up with small updates that follow each other without a pause. The
-changes of its views are then those of its runs, fewer than before. Elsewhere each increment is a
-run: an output that is no view would have other records.
-
-A build keeps how far it has come (`checkpoint.py`), and the next leader continues from there.
-Increments of outputs keep their numbers, so built records are in none: they have epochs below 0.
 """
 
 from __future__ import annotations

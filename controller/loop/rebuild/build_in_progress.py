@@ -11,10 +11,6 @@
     works for t seconds -> rests for t * (1 - share) / share, and then until no run of its dataflow
                            was under way for a moment, four times as long at most
 
-Between the runs of updates that follow each other a file is read, or a result published. A build
-that began a unit there would be in the way of the next run, and of every other one at a share of
-one half. So it waits for a pause of `QUIET_SECONDS`.
-
 A build is worked off in small units (a run, a batch that is compared), and rests between two of
 them. So an update waits for the rest of one unit at most, and a build beside a dataflow
 that never rests continues: at a share of one half it works a sixth of the time at least.

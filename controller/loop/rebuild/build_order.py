@@ -2,10 +2,8 @@
 
     _description/rebuild/order.json     which version to build, whether to swap it in; how it ended
 
-It makes a build outlive the process. The leader that starts next reads it and continues with what
-was built so far (`checkpoint.py`). The swap is not part of the order, but a version like any other:
-once the version is put, its order is done, wherever a crash happened. The last order stays when it
-has ended, with its outcome, until there is another one.
+It makes a build outlive the process. The swap is not part of the order, but a version like any
+other: once the version is put, its order is done, wherever a crash happened.
 
 One file is replaced, not put once out of the folder of the term: an order that a former leader
 writes late names the version and the generation that it was for, and is refused if another one took

@@ -7,9 +7,6 @@ As for the tables that are served, a record is put first, and what it says is sh
 (`cbp.engine.read.replay`): so the tables never hold more than the checkpoint says, and what they
 lack of it is published again. What was prepared since is prepared again.
 
-The folder's name says which try of the build works in it. A leader renames it before it continues:
-a former one, which stalls in the middle of a write, finds no folder of that name.
-
 Guaranteed: a checkpoint that is damaged, or that another release wrote, is not read
 (tests/controller/loop/rebuild/test_build_after_restart.py).
 Not guaranteed: that a former leader which stalls right before it renames the folder does no harm: a

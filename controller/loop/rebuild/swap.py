@@ -2,10 +2,6 @@
 
 The step itself is a version switch (`controller.loop.operations.version_switch`), whose tables are
 those that were built beside (`build_beside.py`). When to swap: `rebuild_jobs.py`.
-
-Until the new version is put, readers see the old tables. Once it is put, every tick finishes it.
-To go back is a version switch, too, to the tables from before (`Return`): they stay as long as
-versions do.
 """
 
 from __future__ import annotations

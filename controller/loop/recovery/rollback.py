@@ -8,9 +8,7 @@
 A crash before the commit point leaves everything as it was. After a later crash, recovery
 finishes the roll-back before anything else. Inputs that were read after the point are queued again,
 and so are inputs that arrived since, unless they are dropped: all of them (`drop_later`), or the
-files that an operator named (`undone_inputs.py`). What an earlier roll-back took away stays away,
-unless this one goes to a point before that one. Closes of framed flows are restored
-too, each between the same two increments; frames are made again from both.
+files that an operator named (`undone_inputs.py`).
 
 Invariants (tests/controller/loop/recovery/test_rollback.py): a dataflow that was rolled back and
 runs on gives the same results as before, epoch by epoch; a crash at any failpoint ends before or

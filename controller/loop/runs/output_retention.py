@@ -6,10 +6,6 @@ have not published it yet, and possible roll-backs. Asked before a run that trim
 computed from the oldest position that is kept; before the first position is written, everything is
 kept. An answer stays valid until the run is recorded: the oldest position only moves forward, and
 queues and sinks only lose what was read.
-
-A sink is a reader whose increments stay (`SinkReads`). One that was registered and has not begun,
-or whose row was lost with a database, may need everything. One that is paused or fails keeps what
-it has not published, for as long as that takes.
 """
 
 from __future__ import annotations

@@ -6,13 +6,6 @@
                '-- fails: the increment stays queued, the try is counted
                    (`controller.loop.runs.retry_policy`)
 
-`controller.loop.runs.planned_run` draws the whole life of a run.
-
-A run beyond its time limit is cancelled, and fails until an operator resumes its stage. A run that
-gives way to another dataflow (`cbp.model.schedule.parallel_runs`) is cancelled and tried again. A
-cancelled run that does not stop is given up (`controller.loop.runs.time_limit`); no record names
-its files.
-
 Invariants (tests/controller/loop/test_loop.py, tests/controller/loop/runs/test_retry_policy.py,
 tests/controller/loop/recovery/test_recovery.py): a stage has at most one run under way; a run that
 was given up records nothing.

@@ -9,12 +9,9 @@ itself; every stage that does not start has a reason (tests/controller/loop/test
 test_isolation.py).
 Absent on purpose: threads and timers; the caller of `tick` has them.
 
-Three of its steps are here beside the decisions. `InputFraming` frames what has arrived.
-`UnfinishedRuns` publishes what is due, and finishes runs that could not be finished before.
-`Drains` ends a drain once nothing is left to do: a resume that comes meanwhile wins, and a listing
-under way is waited for (tests/controller/loop/tick/test_drains.py). Not guaranteed: an upload that
-had begun before, or a timer that becomes due, can bring something after the end of a drain; it
-waits for the resume.
+`Drains` ends a drain: a resume that comes meanwhile wins, and a listing under way is waited for
+(tests/controller/loop/tick/test_drains.py). Not guaranteed: an upload that had begun before, or a
+timer that becomes due, can bring something after the end of a drain; it waits for the resume.
 """
 
 from __future__ import annotations

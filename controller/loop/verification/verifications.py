@@ -3,9 +3,8 @@
     cut -> recompute in a folder of its own -> compare, table by table
                                                  '- differs -> recompute again, compare both
 
-`controller.loop.verification.recomputation` makes the cut and recomputes. A second recomputation
-separates wrong tables from translators that are not deterministic. There is one verification at a
-time. It takes no lock that a run needs, and shares only the executor's slots with the runs.
+There is one verification at a time. It takes no lock that a run needs, and shares only the
+executor's slots with the runs.
 
 Guaranteed: it ends within its time limit plus `GIVE_UP_SECONDS`. Work that hangs beyond that is
 left alone, and its result is dropped. The scratch folder is removed, at the next start at the
@@ -14,8 +13,6 @@ The results of the last `KEPT_MAX` verifications of a dataflow outlive the proce
 A verification that was under way when the process died is listed as `verification_interrupted`.
 
 Invariants: tests/controller/loop/verification/test_verification.py.
-
-A result that has ended is kept as a JSON value (`as_json`), and comes back as it was (`result_of`).
 """
 
 from __future__ import annotations
