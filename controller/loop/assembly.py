@@ -81,13 +81,7 @@ from controller.loop.tick.holds import Holds
 from controller.loop.tick.kept_dataflows import KeptDataflows
 from controller.loop.tick.run_starts import RunIds, Runner, RunStarts
 from controller.loop.tick.stage_views import StageViews
-from controller.loop.tick.ticker import (
-    Decisions,
-    Drains,
-    InputFraming,
-    Ticker,
-    UnfinishedRuns,
-)
+from controller.loop.tick.ticker import Decisions, Drains, InputFraming, Ticker, UnfinishedRuns
 from controller.loop.verification.verifications import Verifications
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
@@ -271,10 +265,7 @@ class Parts:
         threads=lambda parts: parts.given.framers or parts.given.executor,
         origin=lambda parts: parts.dropped_files.words_of,
     )
-    answers = Part(
-        RunnableAnswers,
-        threads=lambda parts: parts.given.answerers or Here(),
-    )
+    answers = Part(RunnableAnswers, threads=lambda parts: parts.given.answerers or Here())
 
     # runs
     run_phases = Part(RunPhases)

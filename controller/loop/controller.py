@@ -108,10 +108,7 @@ class Controller:
         return self._register(dataflow, document, on_redo)
 
     def _register(
-        self,
-        dataflow: Dataflow,
-        document: Any,
-        on_redo: Callable[[Intention], object] = ignore,
+        self, dataflow: Dataflow, document: Any, on_redo: Callable[[Intention], object] = ignore
     ) -> DataflowRecord:
         record = DataflowRecord(
             dataflow.name,

@@ -200,11 +200,7 @@ class Framer:
                 self.store.pause_stage(record.name, node.name, details["message"], details)
 
     def _step(
-        self,
-        record: DataflowRecord,
-        node: StageNode,
-        spec: InputSpec,
-        wanted: Callable[[], bool],
+        self, record: DataflowRecord, node: StageNode, spec: InputSpec, wanted: Callable[[], bool]
     ) -> bool:
         """Apply one punctuation or frame one output increment; return whether there was one."""
         if self._close_what_is_due(record, node, spec, wanted):
@@ -233,11 +229,7 @@ class Framer:
         return True
 
     def _close_what_is_due(
-        self,
-        record: DataflowRecord,
-        node: StageNode,
-        spec: InputSpec,
-        wanted: Callable[[], bool],
+        self, record: DataflowRecord, node: StageNode, spec: InputSpec, wanted: Callable[[], bool]
     ) -> bool:
         """Apply the punctuations that come before everything that waits; return whether any did."""
         moved = False

@@ -204,14 +204,7 @@ class Amendments(DataflowPart):
         self.correction.check_give_back(name, stage, published=True)
 
     def give_back(
-        self,
-        name: str,
-        stage: str,
-        *,
-        who: str,
-        why: str,
-        request: str = "",
-        tell: Tell = untold,
+        self, name: str, stage: str, *, who: str, why: str, request: str = "", tell: Tell = untold
     ) -> GivenBack:
         """Give back the records that a stage set aside, in order, in a separate epoch.
 

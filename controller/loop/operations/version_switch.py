@@ -414,11 +414,7 @@ class VersionSwitch(DataflowPart):
         return replace(plan, refused=(*plan.refused, *mistakes))
 
     def _rewritten(
-        self,
-        record: DataflowRecord,
-        after: Dataflow,
-        change: Changed,
-        leads: Mapping[str, str],
+        self, record: DataflowRecord, after: Dataflow, change: Changed, leads: Mapping[str, str]
     ) -> dict[str, tuple[TableChange, ...]]:
         run, changes = self.new_id(), {}
         for name, node in after.stages.items():

@@ -54,12 +54,7 @@ class FlowIncrements:
             return self._increments.recall(record.folder, flow, index)
 
     def page(
-        self,
-        record: DataflowRecord,
-        flow: str,
-        indexes: Iterable[int],
-        offset: int,
-        limit: int,
+        self, record: DataflowRecord, flow: str, indexes: Iterable[int], offset: int, limit: int
     ) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
         """Return at most `limit` records of increments, and the place of the next record.
 

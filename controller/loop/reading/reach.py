@@ -56,10 +56,7 @@ class Reach:
 
 
 def reach_of(
-    record: DataflowRecord,
-    store: Store,
-    catalog: Catalog,
-    open_log: Callable[[str], IntentionLog],
+    record: DataflowRecord, store: Store, catalog: Catalog, open_log: Callable[[str], IntentionLog]
 ) -> Reach:
     """Return how far back operations can go; reads two rows of each source."""
     sources = []

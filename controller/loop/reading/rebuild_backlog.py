@@ -109,10 +109,7 @@ class Rebuilding(DataflowPart):
         return rebuilds
 
     def _add_behind(
-        self,
-        record: DataflowRecord,
-        begun: Mapping[str, _Begun],
-        rebuilds: dict[str, Rebuild],
+        self, record: DataflowRecord, begun: Mapping[str, _Begun], rebuilds: dict[str, Rebuild]
     ) -> None:
         """Add downstream stages of rebuilt ones that were emptied by the same versions."""
         nodes = self.catalog.compiled(record).stages

@@ -116,11 +116,7 @@ class Snapshots(DataflowPart):
         return Snapshot(record.name, record.folder, stamp, epochs, dict(tables), newest, readable)
 
     def _put_by(
-        self,
-        record: DataflowRecord,
-        leader: str,
-        records: tuple[Intention, ...],
-        at_ms: int | None,
+        self, record: DataflowRecord, leader: str, records: tuple[Intention, ...], at_ms: int | None
     ) -> int:
         """Return the last epoch of a stage whose record was put by that time; -1 if none."""
         for one in reversed(records):

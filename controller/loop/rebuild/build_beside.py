@@ -333,11 +333,7 @@ class Build:
             because = "its columns differ"
             return TableDifference(one.table, now.rows, after.rows, because=because)
         counts = count_differences(
-            one,
-            node.translator,
-            before=now,
-            after=after,
-            counting=lambda rows: again(),
+            one, node.translator, before=now, after=after, counting=lambda rows: again()
         )
         return TableDifference(
             one.table, counts.before, counts.after, counts.added, counts.gone, counts.changed
@@ -390,10 +386,7 @@ class Build:
             connectors[input_] = _shifted(connector, self._depth, framed=framed)
         timers = any(node.translator.timers for node in unit.members)
         return replace(
-            stage,
-            memo=self._replay.memo(name),
-            connectors=connectors,
-            due_ms=0 if timers else None,
+            stage, memo=self._replay.memo(name), connectors=connectors, due_ms=0 if timers else None
         )
 
     def _applied(self, source: str) -> Iterator[Increment]:
@@ -482,9 +475,7 @@ class Return:
         before, leads = planned.succession.position, stage_leaders(self.dataflow, leaders)
         stages = {
             name: replace(
-                self.stood.stages[name],
-                epoch=stage.epoch,
-                connectors=self._queues(record, name),
+                self.stood.stages[name], epoch=stage.epoch, connectors=self._queues(record, name)
             )
             for name, stage in before.stages.items()
         }

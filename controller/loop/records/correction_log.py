@@ -48,9 +48,7 @@ def read_notes(files: Files, folder: str) -> Iterator[Corrected]:
 
 
 def is_undone(
-    one: Corrected,
-    generations: Sequence[Generation],
-    taken_back: Mapping[str, Sequence[TakenBack]],
+    one: Corrected, generations: Sequence[Generation], taken_back: Mapping[str, Sequence[TakenBack]]
 ) -> bool:
     """Return whether a roll-back undid a correction, or a swap before it was taken back."""
     swaps = taken_back.get(one.leader, ())

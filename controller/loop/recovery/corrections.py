@@ -103,10 +103,7 @@ class Corrections(DataflowPart):
         return record
 
     def make(
-        self,
-        record: DataflowRecord,
-        note: CorrectionNote,
-        corrections: Sequence[Correction],
+        self, record: DataflowRecord, note: CorrectionNote, corrections: Sequence[Correction]
     ) -> Corrected:
         """Run a correction as the next epoch of its stage; it is published at once.
 

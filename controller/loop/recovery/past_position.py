@@ -417,9 +417,7 @@ def _closes(kept: _Kept, base: Position) -> list[Punctuation]:
 
 
 def _base(
-    kept: _Kept,
-    point: RollbackPoint,
-    fits: Callable[[Position], bool] = lambda position: True,
+    kept: _Kept, point: RollbackPoint, fits: Callable[[Position], bool] = lambda position: True
 ) -> Position | None:
     """Return the newest position before a point from which every record is there."""
     log = kept.log
@@ -440,9 +438,7 @@ def _base(
 
 
 def _without_closes(
-    position: Position,
-    later: Sequence[Punctuation],
-    wiring: Mapping[str, Mapping[str, str]],
+    position: Position, later: Sequence[Punctuation], wiring: Mapping[str, Mapping[str, str]]
 ) -> Position:
     """Return a position as if closes that it holds had not been made.
 

@@ -385,12 +385,7 @@ class Rollbacks(DataflowPart):
                             raise RollbackImpossibleError(record.name, why, file=file.path)
 
     def _tables(
-        self,
-        record: DataflowRecord,
-        generation: Generation,
-        *,
-        dry_run: bool,
-        tell: Tell = untold,
+        self, record: DataflowRecord, generation: Generation, *, dry_run: bool, tell: Tell = untold
     ) -> dict[str, TableRewind]:
         log = self.open_log(record.folder)
         done: dict[str, TableRewind] = {}

@@ -344,8 +344,7 @@ def without_increments(position: Position, consumed: Mapping[str, Sequence[int]]
         return position
     stages = {
         name: replace(
-            stage,
-            connectors={i: _without(one, consumed) for i, one in stage.connectors.items()},
+            stage, connectors={i: _without(one, consumed) for i, one in stage.connectors.items()}
         )
         for name, stage in position.stages.items()
     }

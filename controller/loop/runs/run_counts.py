@@ -124,9 +124,7 @@ class RunCounts:
             self._counts.runs[dataflow, _OUTCOME_BY_CODE.get(code, "failed")] += 1
 
     def tick(
-        self,
-        tick: Callable[[], _T],
-        waits: Callable[[], Iterable[Mapping[tuple[str, str], Wait]]],
+        self, tick: Callable[[], _T], waits: Callable[[], Iterable[Mapping[tuple[str, str], Wait]]]
     ) -> _T:
         """Do a tick and count it, with the waits of stages since the last one.
 

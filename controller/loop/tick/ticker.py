@@ -64,9 +64,7 @@ class UnfinishedRuns(DataflowPart):
     holds: Holds
 
     def publish(
-        self,
-        records: Callable[[Collection[str]], Sequence[DataflowRecord]],
-        busy: Collection[str],
+        self, records: Callable[[Collection[str]], Sequence[DataflowRecord]], busy: Collection[str]
     ) -> None:
         """Publish due runs, and at once the finished runs of a paused or drained dataflow."""
         failed = (one.dataflow for one in self.isolation.troubles() if one.doing == ASKED)

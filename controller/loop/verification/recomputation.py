@@ -45,10 +45,7 @@ from controller.loop.reading.snapshots import Snapshots
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.records.version_log import TakenBack
 from controller.loop.runs.in_flight import InFlight
-from controller.loop.verification.errors import (
-    PunctuationUnplacedError,
-    VerificationTooLargeError,
-)
+from controller.loop.verification.errors import PunctuationUnplacedError, VerificationTooLargeError
 from controller.loop.verification.valid_inputs import (
     Read,
     ValidInputs,
