@@ -134,7 +134,6 @@ class RunnableAnswers:
 
 
 def _ended(view: StageView, error: BaseException) -> AuthorCodeError:
-    """Return the error for a Runnable that ended its thread."""
     return AuthorCodeError(
         stage=view.stage,
         function=view.runnable.name,

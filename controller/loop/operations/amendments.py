@@ -195,7 +195,6 @@ class Amendments(DataflowPart):
             return self.correction.make(record, note, corrections)
 
     def _made(self, name: str, request: str) -> Corrected | None:
-        """Return the correction that a request made already."""
         made = (one for one in self.corrections(name) if request and one.note.request == request)
         return next(made, None)
 

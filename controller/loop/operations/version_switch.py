@@ -265,7 +265,6 @@ class VersionSwitch(DataflowPart):
         return self._ahead(record) is not None
 
     def _ahead(self, record: DataflowRecord) -> Description | None:
-        """Return the newest version if it is ahead of the store."""
         newest = self.descriptions.newest(record.folder)
         return newest if newest is not None and newest.version > record.version else None
 

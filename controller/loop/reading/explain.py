@@ -175,7 +175,6 @@ class Explaining(DataflowPart):
         return max((at_ms, *rolled_back_ms)) >= run.started_at.timestamp() * 1000
 
     def _read(self, run: RunRecord, unit: PhysicalStage) -> Iterator[IncrementRecord]:
-        """Yield the increments that a run read or removed, as far as they are known."""
         for spec in unit.leader.translator.inputs:
             if spec.frame_by is not None:
                 continue  # a frame's number names no increment

@@ -239,7 +239,6 @@ def _able(record: DataflowRecord) -> Iterator[str]:
 
 
 def _count(record: DataflowRecord, stage: str) -> int | None:
-    """Return how many records a stage has set aside; `None` if its table cannot be read."""
     path = f"{local_path(record.folder)}/{set_aside_table(stage)}"
     try:
         live = open_table(path, files_for(path)).snapshot.live.values()

@@ -280,7 +280,6 @@ class Build:
         self.watched.tell("builds", done, total, "increments")
 
     def _take_closes(self) -> None:
-        """Note the closes of sources that came since the last one that was seen."""
         dropped = closes_dropped(self.parts.open_log(self.record.folder).generations)
         made = list(punctuations_since(self.parts.store, self.record.name, self._closed))
         if made:
@@ -295,7 +294,6 @@ class Build:
             self._replay.run_until_idle()
 
     def _origins(self, increments: Iterable[Increment]) -> Origins:
-        """Return the dropped files of increments that this build reads."""
         depth = self._depth
         stored = [above(depth, one) for one in increments if not is_rewritten(one, "")]
         origins = self.parts.dropped_files.origins(self.record.name, stored)
@@ -398,7 +396,6 @@ class Build:
                 yield self._read(self._increment(source, index))
 
     def _read(self, one: IncrementRecord) -> Increment:
-        """Return an increment as it is read."""
         source, index = one.increment.flow, one.increment.index
         if source not in self._valid:
             valid = ValidInputs(
@@ -520,7 +517,6 @@ class Return:
 
 
 def _columns(one: Comparison, spec: TranslatorSpec) -> Schema:
-    """Return the columns of a table that is compared."""
     if one.kind == "set_aside":
         return SET_ASIDE
     return (spec.state(one.name) if one.kind == "state" else spec.output(one.name)).schema

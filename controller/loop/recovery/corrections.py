@@ -181,7 +181,6 @@ class Corrections(DataflowPart):
         prepared: PreparedRun,
         note: CorrectionNote,
     ) -> Corrected:
-        """Record a prepared run as the next epoch of its stage, and publish it."""
         run = RunRecord(
             id=plan.run,
             dataflow=record.name,

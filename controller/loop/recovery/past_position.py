@@ -370,7 +370,6 @@ class Past(DataflowPart):
         wiring: Mapping[str, Mapping[str, str]],
         framed: Set[tuple[str, str]],
     ) -> Position:
-        """Return the position at which the record's version began."""
         begin = self.descriptions.of(record).begin
         if begin is not None:
             return begin.position
@@ -408,7 +407,6 @@ def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Int
 
 
 def _closes(kept: _Kept, base: Position) -> list[Punctuation]:
-    """Return the closes since a position, oldest first."""
     numbers = range(base.punctuations, kept.number)
     if any(number not in kept.logged for number in numbers):
         why = f"some closes of its flows, from close {base.punctuations} on, are no longer kept"

@@ -315,7 +315,6 @@ class Rollbacks(DataflowPart):
         return time_of(leader, index) if index in spans[leader] else None
 
     def _spans(self, record: DataflowRecord, log: IntentionLog) -> dict[str, range]:
-        """Return stage -> the epochs whose records are kept."""
         spans = {}
         for stage in self.store.stages(record.name):
             oldest = log.oldest(stage.stage)

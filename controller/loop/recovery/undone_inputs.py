@@ -316,7 +316,6 @@ class _File:
 
 
 def _files(store: Store, dataflow: str, source: str, index: int) -> list[_File]:
-    """Return an increment's files, as far as they are known."""
     origin = store.increment(dataflow, source, index).origin
     if "file_count" in origin:
         claims = store.claims_of(dataflow, source, index)

@@ -302,7 +302,6 @@ class Failures:
         return ""
 
     def _failed_tries(self, stage: StageRecord) -> Sequence[RunRecord]:
-        """Return the failed attempts in a row of a stage, newest first."""
         if stage.failures == 0:
             return ()
         page = self.store.runs(
@@ -315,7 +314,6 @@ class Failures:
 
 
 def _fields(run: RunRecord) -> dict[str, Any]:
-    """Return the common fields of log entries about a run."""
     return {"dataflow": run.dataflow, "stage": run.stage, "epoch": run.epoch, "run": run.id}
 
 

@@ -71,7 +71,6 @@ class TimeLimit:
 
 
 def _patience(work: Work) -> float:
-    """Return how many seconds cancelled work may take to end."""
     if not work.late:
         return GIVE_UP_SECONDS
     return min(GIVE_UP_SECONDS, max(GIVE_UP_SECONDS_MIN, work.seconds_max * GIVE_UP_SHARE))

@@ -200,7 +200,6 @@ class RunStarts(DataflowPart):
         return self.publisher.before(record, leader, epoch)
 
     def _last_try(self, stage: StageRecord) -> RunRecord | None:
-        """Return the newest try of a stage's next epoch."""
         last = self.store.runs(stage.dataflow, stage=stage.stage, limit=1).items
         return last[0] if last and last[0].epoch == stage.epoch else None
 

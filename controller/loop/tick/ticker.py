@@ -127,7 +127,6 @@ class InputFraming:
         )
 
     def _to_frame(self, loaded: LoadedDataflow) -> list[tuple[DataflowRecord, StageNode]]:
-        """Return the stages of a dataflow that have something to frame."""
         if self.holds.because(loaded.record.name):
             return []
         try:
@@ -285,7 +284,6 @@ class Ticker:
         return troubled | {name for name, _ in self.unfinished.parked.all()} | self.holds.all()
 
     def _say(self, reason: str) -> None:
-        """Say of every stage why nothing starts."""
         self.looked = {}
         changed = self.kept.refresh()
         names = changed if reason == self._stopped_by else self.kept.names()

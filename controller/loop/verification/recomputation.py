@@ -395,7 +395,6 @@ class Recomputation:
         return parts, moved
 
     def _dropped(self) -> list[tuple[str, range]]:
-        """Return the increments of sources that roll-backs took out of the queues."""
         dropped = self.parts.dropped(self.subject.record)
         return [(source, part) for source, parts in dropped.items() for part in parts]
 

@@ -276,7 +276,6 @@ class Repetition:
         }
 
     def _looked_up(self, unit: PhysicalStage, record: Intention) -> dict[str, LookedUp]:
-        """Return the tables that a record looked up, as of its moments."""
         tables = looked_up_tables(
             self.subject.dataflow, self.subject.record.folder, unit.members, moments=record.lookups
         )
@@ -313,7 +312,6 @@ class Repetition:
         return None
 
     def _gone(self, unit: PhysicalStage, record: Intention) -> str | None:
-        """Return an increment that a record read and that can no longer be read."""
         return next(
             (
                 f"{unit.leader.wiring[name]}/{index}"
@@ -325,7 +323,6 @@ class Repetition:
         )
 
     def _replaces(self, unit: PhysicalStage, record: Intention) -> bool:
-        """Return whether a run read an increment that takes records back."""
         return any(
             self._flow(unit.leader.wiring[name])[index].gone
             for name, indexes in record.read.items()

@@ -451,7 +451,6 @@ def _comparisons(subject: Subject, collected: Mapping[str, int]) -> list[Compari
 
 
 def _open(every: Iterable[Comparison]) -> tuple[TableVerdict, ...]:
-    """Return the verdicts of tables that are not compared yet."""
     return tuple(
         TableVerdict(
             one.table,
