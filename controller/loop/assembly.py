@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
@@ -340,26 +340,16 @@ class Parts:
         epochs=lambda parts: parts.ticker.epochs,
         every=lambda parts: parts.given.collect_every,
     )
-    scrubs = Part(
-        Scrubs,
-        scrubbing=lambda parts: parts.housekeeping.scrubbing,
+    scrubbing = Part(
+        Scrubbing,
+        dataflows=lambda parts: parts.given.store.dataflows,
+        needed=lambda parts: lambda record: parts.housekeeping.needed(record),
         executor=lambda parts: parts.given.removers or Here(),
     )
+    scrubs = Part(Scrubs, executor=lambda parts: parts.given.removers or Here())
     disk_uses = Part(DiskUses)
     verifications = Part(
         Verifications,
         executor=lambda parts: parts.given.verifier or parts.given.executor,
         retained=lambda parts: parts.changes.retained,
     )
-
-    def make_scrubbing(self, needed: Callable[[DataflowRecord], Collection[str]]) -> Scrubbing:
-        """Construct the scrubber."""
-        given = self.given
-        more = {
-            "root": given.tables_root,
-            "dataflows": given.store.dataflows,
-            "needed": needed,
-            "round_seconds": given.scrub_seconds,
-            "executor": given.removers or Here(),
-        }
-        return self.make(Scrubbing, more)

@@ -98,16 +98,13 @@ class Collector(DataflowPart):
     inputs: Inputs
     every: int
     records_kept: int
-    make_scrubbing: Callable[[Callable[[DataflowRecord], Collection[str]]], Scrubbing]
+    scrubbing: Scrubbing
     epochs: Callable[[], Mapping[str, int]]
 
     def __post_init__(self) -> None:
         self._kept_at: dict[str, int] = {}
         self._last = dict[str, LastCollection]()
         self._ticks = 0
-        self.scrubbing = self.make_scrubbing(
-            lambda record: self._needed(record.name, self._past(record))
-        )
 
     def keep(self, *, calm: bool) -> None:
         """Collect dataflows that are due."""
@@ -154,7 +151,11 @@ class Collector(DataflowPart):
 
     def reach(self, name: str) -> Reach:
         """Return how far back a replacement, a rebuild or a roll-back can go; reads only."""
-        return reach_of(self.store.dataflow(name), self.store, self.catalog, self.open_log)
+        return reach_of(self.store.dataflow(name), self)
+
+    def needed(self, record: DataflowRecord) -> set[str]:
+        """Return the files of a dataflow that must exist, beside those of its tables."""
+        return self._needed(record.name, self._past(record))
 
     def last(self, name: str) -> LastCollection | None:
         """Return the last collection since this instance leads; `None` if there was none."""

@@ -76,15 +76,15 @@ class Scrubbing:
     """
 
     files: Files
-    root: str
+    tables_root: str
     clock: Callable[[], datetime]
     dataflows: Callable[[], Collection[DataflowRecord]]
     needed: Callable[[DataflowRecord], Collection[str]]
-    round_seconds: float
+    scrub_seconds: float
     executor: Executor
 
     def __post_init__(self) -> None:
-        self._round = timedelta(seconds=self.round_seconds)
+        self._round = timedelta(seconds=self.scrub_seconds)
         self._looks: Iterator[int] | None = None
         self._rate = float(RATE_BYTES)
         self._rest: Rest | None = None
@@ -241,7 +241,7 @@ class Scrubbing:
             self._remember(name, progress)
 
     def _note(self, name: str) -> str:
-        return f"{self.root}/{_FOLDER}/{name}.json"
+        return f"{self.tables_root}/{_FOLDER}/{name}.json"
 
     def _remember(self, name: str, progress: Progress) -> None:
         value = {

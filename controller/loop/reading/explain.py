@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice, takewhile
-from typing import Any, TypedDict
+from typing import Any
 
 from cbp.engine.interface.readers import TableHistory
 from cbp.engine.interface.runs import RunPreparer
@@ -41,11 +41,6 @@ class Explanation:
     picture: str
     mermaid: str
     dot: str
-
-
-class _Ran(TypedDict):
-    version: int
-    codes: Mapping[str, str]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -107,7 +102,7 @@ class Explaining(DataflowPart):
         intention = self.open_log(record.folder).read(run.stage, run.epoch)
         if intention is not None and intention.run != run.id:
             intention = None  # the record is of another attempt
-        node = unit.leader
+        node, (version, codes) = unit.leader, self._code(record, run, unit, intention)
         read = {(one.increment.flow, one.increment.index): one for one in self._read(run, unit)}
         known = {place: one.increment for place, one in read.items()}
         files = {place: one.file_names for place, one in read.items()}
@@ -128,7 +123,8 @@ class Explaining(DataflowPart):
             changes=() if intention is None else tuple(changes_of(intention)),
             versions=self._versions(record, run, unit),
             recorded=intention is not None,
-            **self._code(record, run, unit, intention),
+            version=version,
+            codes=codes,
         )
 
     def _code(
@@ -137,14 +133,14 @@ class Explaining(DataflowPart):
         run: RunRecord,
         unit: PhysicalStage,
         intention: Intention | None,
-    ) -> _Ran:
+    ) -> tuple[int, Mapping[str, str]]:
         """Return the code of a run: from its record, or from the version in force when it began."""
         if intention is not None:
-            return {"version": intention.dataflow_version, "codes": intention.codes}
+            return intention.dataflow_version, intention.codes
         description = self.descriptions.at(record, int(run.started_at.timestamp() * 1000))
         stages = {} if description.shape is None else description.shape.stages
         codes = {n: stages[n].code.text for n in unit.names if n in stages and stages[n].code}
-        return {"version": description.version, "codes": codes}
+        return description.version, codes
 
     def _frames(
         self,

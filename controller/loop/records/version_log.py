@@ -133,14 +133,11 @@ class Description:
             "format": FORMAT,
             "version": self.version,
             "document": self.document,
+            "leaders": None if self.leaders is None else list(self.leaders),
+            "shape": None if self.shape is None else self.shape.to_json(),
+            "begin": None if self.begin is None else self.begin.to_json(),
         }
-        if self.leaders is not None:
-            value["leaders"] = list(self.leaders)
-        if self.shape is not None:
-            value["shape"] = self.shape.to_json()
-        if self.begin is not None:
-            value["begin"] = self.begin.to_json()
-        return value
+        return {name: one for name, one in value.items() if one is not None}
 
     @classmethod
     def from_json(cls, value: Any) -> Description:

@@ -18,6 +18,7 @@ the same tries (tests/controller/loop/runs/test_retry_policy.py, test_time_limit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -213,30 +214,32 @@ class Failures:
             retry_at = None if pause else self.retry.retry_at(tries, now)
         _log.warning("run.failed", tries=tries, paused=bool(pause), error=described, exc_info=error)
         phases = self.run_phases.figures(run.id)
-        self.store.fail(
-            run.id, described, finished_at=now, retry_at=retry_at, pause=pause, figures=phases
-        )
-        self.run_counts.fail(run.dataflow, described["error_code"])
+        self._fail(run, described, now, retry_at, pause=pause, figures=phases)
+
+    def _fail(
+        self,
+        run: RunRecord,
+        error: Mapping[str, Any],
+        at: datetime,
+        retry_at: datetime | None = None,
+        **more: Any,
+    ) -> None:
+        self.store.fail(run.id, error, finished_at=at, retry_at=retry_at, **more)
+        self.run_counts.fail(run.dataflow, error["error_code"])
 
     def _with_origin(
         self, run: RunRecord, error: Exception, described: dict[str, Any]
     ) -> dict[str, Any]:
         """Say in which dropped file the record is on which author's code failed."""
-        if not isinstance(error, AuthorCodeError):
-            return described
-        try:
-            words = self.dropped_files.words(run, error.details)
-        except CbpError:  # the dataflow is being deleted, or changed
-            words = ""
-        if not words:
-            return described
-        details = {**described["details"], "origin": words}
-        return {**described, "message": f"{described['message']} ({words})", "details": details}
+        words = ""
+        if isinstance(error, AuthorCodeError):
+            with suppress(CbpError):  # the dataflow is being deleted, or changed
+                words = self.dropped_files.words(run, error.details)
+        return _with_words(described, words, origin=words) if words else described
 
     def interrupt(self, run: RunRecord) -> None:
         """Settle a run that ended without a result because of a request, such as a stop."""
-        self.store.fail(run.id, INTERRUPTED, finished_at=self.clock(), retry_at=None)
-        self.run_counts.fail(run.dataflow, INTERRUPTED_CODE)
+        self._fail(run, INTERRUPTED, self.clock())
         _log.info("run.interrupted", **_fields(run))
 
     def bury(self, run: RunRecord) -> None:
@@ -251,8 +254,7 @@ class Failures:
         if died > DEATHS_AT_ONCE and not pause:
             retry_at = self.retry.lasting(died - DEATHS_AT_ONCE, now, self.draw()).end
         reason = {**INTERRUPTED, "details": {DIED: True}}
-        self.store.fail(run.id, reason, finished_at=now, retry_at=retry_at, pause=pause)
-        self.run_counts.fail(run.dataflow, INTERRUPTED_CODE)
+        self._fail(run, reason, now, retry_at, pause=pause)
         _log.info("run.interrupted", **_fields(run), died=died)
 
     def not_before(self, stage: StageRecord) -> datetime | None:
@@ -279,9 +281,7 @@ class Failures:
             work.run, stage=run.stage, seconds=seconds, to=work.gives_way_to
         ).as_dict()
         _log.warning("run.gave_way", error=error)
-        phases = self.run_phases.figures(run.id)
-        self.store.fail(run.id, error, finished_at=now, retry_at=now, figures=phases)
-        self.run_counts.fail(run.dataflow, RunGaveWayError.code)
+        self._fail(run, error, now, now, figures=self.run_phases.figures(run.id))
 
     def _pause_reason(self, run: RunRecord, error: Exception, message: str, tries: int) -> str:
         if isinstance(error, RunCancelledError):
@@ -322,12 +322,16 @@ def _with_newer_files(described: dict[str, Any], files: Sequence[str]) -> dict[s
     if not files:
         return described
     verb = "has" if len(files) == 1 else "have"
-    message = (
-        f"{described['message']} ({', '.join(files)} {verb} changed since the code was loaded, "
-        "but a retry still runs the loaded code: register the document again to run the new code)"
+    words = (
+        f"{', '.join(files)} {verb} changed since the code was loaded, but a retry still runs the "
+        "loaded code: register the document again to run the new code"
     )
-    details = {**described["details"], "newer_files": list(files)}
-    return {**described, "message": message, "details": details}
+    return _with_words(described, words, newer_files=list(files))
+
+
+def _with_words(described: dict[str, Any], words: str, **more: Any) -> dict[str, Any]:
+    details = {**described["details"], **more}
+    return {**described, "message": f"{described['message']} ({words})", "details": details}
 
 
 def describe_error(error: Exception) -> dict[str, Any]:
