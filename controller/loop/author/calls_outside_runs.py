@@ -39,7 +39,6 @@ class TimedCall:
 
     Attributes:
         function, place: The author's function, and its `file.py:12`.
-        seconds_max: Its time limit; 0 means no limit.
         since: When the present part of the call began; set by `TimedCalls`.
         begun: When the call began; set by `TimedCalls`.
     """

@@ -78,12 +78,7 @@ class LastCollection:
 
 @dataclass(kw_only=True, eq=False)
 class Collector(DataflowPart):
-    """Collects garbage; called by one thread.
-
-    Attributes:
-        rebuilding: Finds rebuilds under way: the tables from before a rebuild also stay
-            readable, up to the retention's number of versions.
-    """
+    """Collects garbage; called by one thread."""
 
     garbage: GarbageCollector
     publisher: Publisher
@@ -222,9 +217,6 @@ class Collector(DataflowPart):
         """Return the files that unpublished records name, or that wait in connectors.
 
         Called again for each table, after the table was read.
-
-        Args:
-            past: Files that waited in connectors at kept positions; a roll-back needs them.
         """
         waiting = self.store.connectors(dataflow).values()
         return self.publisher.files_needed(dataflow) | files_of(waiting) | past

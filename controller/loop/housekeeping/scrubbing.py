@@ -69,11 +69,7 @@ class Progress:
 
 @dataclass(kw_only=True, eq=False)
 class Scrubbing:
-    """Reads some files at each step; `step` is called by one thread, other methods by any.
-
-    Attributes:
-        executor: Carries out the reading; a step begins when the previous one has ended.
-    """
+    """Reads some files at each step; `step` is called by one thread, other methods by any."""
 
     files: Files
     tables_root: str

@@ -67,11 +67,7 @@ def with_columns(
 
 
 def with_added_columns(registered: Mapping[str, Any], document: Any) -> Any:
-    """Return a new version's document with columns that were added to its sources before.
-
-    Args:
-        document: The document as sent, which may be wrong in any way.
-    """
+    """Return a new version's document with columns that were added to its sources before."""
     sources = document.get("sources") if isinstance(document, Mapping) else None
     if not isinstance(sources, Mapping):
         return document

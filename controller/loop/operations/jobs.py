@@ -50,7 +50,6 @@ class Job(Generic[R]):
     Attributes:
         stage: The stage that it concerns; `""` if it concerns the whole dataflow.
         done, total: Progress of the step, and its size; 0 if unknown.
-        unit: What `done` and `total` count.
     """
 
     id: str

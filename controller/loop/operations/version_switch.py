@@ -80,11 +80,7 @@ class Changed:
 
 
 class Swap(Protocol):
-    """Finds the table contents that a version shows.
-
-    Attributes:
-        back: Whether these are the contents from before an earlier swap.
-    """
+    """Finds the table contents that a version shows."""
 
     @property
     def back(self) -> bool: ...  # noqa: D102 - see above
@@ -93,9 +89,6 @@ class Swap(Protocol):
         self, record: DataflowRecord, planned: Changed, run: str
     ) -> tuple[Position, Mapping[str, tuple[TableChange, ...]]]:
         """Return where the version begins, and how the tables of each stage change.
-
-        Args:
-            record: The dataflow; none of its runs is under way.
 
         Raises `ChangeRefusedError`.
         """
@@ -162,11 +155,7 @@ class VersionSwitch(DataflowPart):
         after: Dataflow,
         known: Collection[str],
     ) -> Iterator[str]:
-        """Yield what happens to each sink that differs, and what an added one cannot publish.
-
-        Args:
-            known: The flows of the present version; a new flow has lost no increment.
-        """
+        """Yield what happens to each sink that differs, and what an added one cannot publish."""
         was, now = (one.get("sinks") or {} for one in documents)
         for name in sorted(was.keys() - now.keys()):
             yield f"The sink {name} is removed. The data that it has published stays."

@@ -58,9 +58,6 @@ class FlowIncrements:
     ) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
         """Return at most `limit` records of increments, and the place of the next record.
 
-        Args:
-            offset: Number of records to skip in the first increment.
-
         Returns:
             The records; and the next increment and offset, `None` if no record is left.
         """

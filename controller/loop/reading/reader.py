@@ -165,8 +165,7 @@ class Reader(DataflowPart):
         Args:
             among: Values of further columns; only records of the key with these values count.
 
-        Raises:
-            As `look_up`; also DefinitionError of rule `cursor_invalid`.
+        Raises as `look_up`, and `DefinitionError` of rule `cursor_invalid`.
         """
         if cursor is None and as_of is None:
             records = having(self.look_up(dataflow, stage, state, key), among)
@@ -194,8 +193,7 @@ class Reader(DataflowPart):
         Reaches back as far as versions of the table are kept. With `among`, only records with
         these values in further columns count.
 
-        Raises:
-            As `look_up`; also DefinitionError of rule `cursor_invalid`.
+        Raises as `look_up`, and `DefinitionError` of rule `cursor_invalid`.
         """
         record, node = self._state(dataflow, stage, state)
         _require_key(node, state, key)
@@ -215,8 +213,7 @@ class Reader(DataflowPart):
     ) -> _Page:
         """Return at most `limit` records of a state and the cursor of the next page.
 
-        Raises:
-            As `look_up`; also DefinitionError of rule `cursor_invalid`.
+        Raises as `look_up`, and `DefinitionError` of rule `cursor_invalid`.
         """
         record, node = self._state(dataflow, stage, state)
         version, place = self._begin(dataflow, state_table(stage, state), cursor, as_of)

@@ -74,9 +74,7 @@ class StagePreview:
     """The open work of one leading stage.
 
     Attributes:
-        epoch: Its next epoch according to the store.
         recorded: The epoch after its newest record.
-        redo: Number of records that will be committed to the store again.
     """
 
     stage: str

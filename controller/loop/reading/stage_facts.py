@@ -39,9 +39,7 @@ class StageCode:
 
     Attributes:
         registered: Fingerprint with which this version was registered; empty if unknown.
-        loaded: Fingerprint of the code that this process has loaded.
         drift: How the loaded code differs, in words; empty if it may run.
-        place: `file.py:line` of the translator.
         newer_files: Files of the code that have changed on disk since this process loaded them.
             Runs continue with the loaded code.
     """

@@ -78,7 +78,6 @@ class TableDifference:
     """The changes that a swap would make to one table, in records.
 
     Attributes:
-        table: Folder relative to the dataflow's.
         before, after: Number of records in the present table, and in the new one.
         added, gone, changed: Number of such records; `None` if the tables are not compared.
         because: Why the tables are not compared; `""` if they are.
@@ -130,8 +129,6 @@ class Build:
 
     Attributes:
         id: Prefix of the ids of its runs, `[a-z0-9]+`; each attempt has another one.
-        record: The dataflow as it was when the build began.
-        dataflow, leaders: The next version, compiled, and the leaders of its physical stages.
         folder: The folder of its tables, two levels below that of all dataflows.
         firsts: Maps each source with a seed to its oldest kept increment.
         slots_max: Largest number of engine slots of its runs; `None` means all.

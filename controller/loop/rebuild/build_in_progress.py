@@ -61,7 +61,6 @@ class Pace:
 
     Attributes:
         share: The share of time in which it works, above 0; 1 means that it never pauses.
-        busy: Returns whether a run to which it gives way is under way.
     """
 
     share: float = 1.0
@@ -127,11 +126,9 @@ class RebuildJob:
         done, total, unit: Progress of the step, its size, and what is counted.
         behind: Number of arrived increments that are not in the new tables; a swap applies them
             first.
-        tables: How the new tables differ from the present ones; empty until it is ready.
         exact: Whether both were compared after the same input. Otherwise the dataflow did not
             become idle, and some differences are increments that only one side has applied.
         share: The share of time in which it works, and of the engine's slots that it takes.
-        error: Why it or its last swap failed, or why it waits.
         again_at: Time of the next attempt, after a fault of the environment.
         ended_by: The person who asked for the swap, or cancelled the rebuild.
         anew: Why it started over after a restart or a fault; `""` if it did not.
@@ -210,13 +207,10 @@ class Job(Watched):
     """One job; its public view is replaced as a whole.
 
     Attributes:
-        planned: The version to build, once it is checked.
         kept: Whether its order stays, because the service stops and the next leader continues.
         busy: Held by the thread that builds or swaps.
         scratch: The folder of its tables and of its other files before a swap; it may come from
             an earlier process.
-        tries: Number of the attempt that works in it.
-        failures: Number of faults of the environment in a row.
     """
 
     waits = "waits until the dataflow has applied its new input"

@@ -83,7 +83,6 @@ class BuildOrder:
         version: The number that the version will have once it is swapped in.
         seeds: Source to the operator's own files that are read instead of removed input.
         swaps: Whether it is swapped in as soon as it is ready, as an operator has requested.
-        swap_by: The person who asked for the swap.
     """
 
     id: str

@@ -56,7 +56,6 @@ class BuildPlans(DataflowPart):
         Args:
             choice: The author's choices for single stages. Replaced stages must be named,
                 although all tables are built; `None` means that none has to be.
-            seeds: Source to files that are read instead of removed input.
 
         Raises `NotFoundError`.
         """

@@ -37,11 +37,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(kw_only=True, eq=False)
 class BuildWork(BuildParts):
-    """Carries out builds, each in the caller's thread.
-
-    Attributes:
-        readings_max: How often a comparison waits for the dataflow to become idle.
-    """
+    """Carries out builds, each in the caller's thread."""
 
     snapshots: Snapshots
     tables_root: str

@@ -119,9 +119,6 @@ class RebuildJobs(DataflowPart):
     ) -> RebuildJob:
         """Begin to build all tables of a version beside the current ones; durable; returns at once.
 
-        Args:
-            choice, seeds: As in `plan`.
-
         Raises:
             NotFoundError: If there is no such dataflow.
             ChangeRefusedError: With every reason why it cannot be built.

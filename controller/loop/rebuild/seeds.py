@@ -38,11 +38,7 @@ _LOG = "_delta_log"
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """The seeds of one build.
-
-    Attributes:
-        allowed: Folders below which the paths must be.
-    """
+    """The seeds of one build."""
 
     paths: Mapping[str, str]
     allowed: AllowedFolders
@@ -89,7 +85,6 @@ class Seeds:
 
         Args:
             first: The oldest kept increment; the seed comes before it.
-            each: Called after each batch of records; may raise.
 
         Raises `ChangeRefusedError`.
         """

@@ -41,7 +41,6 @@ class _Compared:
     """How the loaded code differs from the registered code.
 
     Attributes:
-        adopted: Whether the registered code is known.
         loads: How often translator files had been loaded by then; `_UNKNOWN` for a dataflow that
             may have been compiled earlier.
     """

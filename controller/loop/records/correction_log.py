@@ -25,11 +25,7 @@ from controller.loop.records.version_log import TakenBack
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """A recorded correction.
-
-    Attributes:
-        at_ms: Milliseconds since 1970.
-    """
+    """A recorded correction."""
 
     run: str
     leader: str

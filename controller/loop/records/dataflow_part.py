@@ -21,11 +21,7 @@ from controller.store.base import DataflowRecord, Store
 
 @dataclass(kw_only=True, eq=False)
 class DataflowPart:
-    """The rows of dataflows, their folders, their versions, their code and their records.
-
-    Attributes:
-        open_log: Returns the intention log of a dataflow's folder.
-    """
+    """The rows of dataflows, their folders, their versions, their code and their records."""
 
     store: Store
     files: Files

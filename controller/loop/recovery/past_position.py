@@ -81,11 +81,8 @@ class _Kept:
     """Data from which positions of the past are reconstructed; read once for any number of points.
 
     Attributes:
-        origin: The start of the newest version.
         positions: The log's positions, descending; `None`: each is read when it is needed.
-        number: The number of the next close.
         logged: Number -> close, of all closes in the log; empty if no input is framed.
-        framed: Stages and inputs with frames.
     """
 
     record: DataflowRecord

@@ -70,11 +70,7 @@ class Recovery(DataflowPart):
     def recover_dataflow(
         self, record: DataflowRecord, *, on_redo: Callable[[Intention], object] = ignore
     ) -> None:
-        """Redo the records of one dataflow that the store lacks; raises `FileDamagedError`.
-
-        Args:
-            on_redo: Called with each record before it is redone; shows progress.
-        """
+        """Redo the records of one dataflow that the store lacks; raises `FileDamagedError`."""
         dataflow = self.catalog.compiled(record)
         nodes = dataflow.stages
         if self.rollback.finish(record):

@@ -73,13 +73,10 @@ class RollbackPlan:
 
     Attributes:
         generation: The generation that begins; holds the position and the undone epochs.
-        records_undone: Number of records that the undone epochs emitted.
         queued: `stage.input` -> number of increments that wait there afterwards, framed or not.
-        closes_again: Closes after the point that are restored.
         queued_before: Only if later arrivals are dropped: source -> its increments that had
             arrived before the point, but had not been read (or framed, for a framed input), and
             so are applied again.
-        undone_inputs: The increments of sources whose effect is undone.
         comes_back: Source -> increments that an earlier roll-back removed, and that are applied
             again, since this one goes back further.
     """
@@ -119,12 +116,6 @@ class Rollbacks(DataflowPart):
         tell: Tell = untold,
     ) -> RollbackPlan:
         """Return the effects of a roll-back; changes nothing that other code sees.
-
-        Args:
-            to: See `cbp.model.version.rollback_point`.
-            drop_later: Do not queue later arrivals at sources again, and do not restore later
-                closes.
-            without: Files, or increments, that are not queued again; see `undone_inputs.py`.
 
         Raises `DefinitionError`, `NotFoundError` or `RollbackImpossibleError`.
         """
@@ -195,7 +186,6 @@ class Rollbacks(DataflowPart):
                 and for each that is not before `until`, or not below `below`.
             since, until: Range of time; `until` is exclusive. The moment before the first run
                 has no time, so a range leaves it out.
-            below: Only positions with a smaller number; `None` means no limit.
             drop_later: Only points to which a roll-back can go that drops later increments.
         """
         since_ms = None if since is None else since.timestamp() * 1000

@@ -105,11 +105,7 @@ class Unread:
 def unread_of_sources(
     position: Position, wiring: Mapping[str, Mapping[str, str]], sources: Iterable[str]
 ) -> dict[str, Unread]:
-    """Return queued increments at a position, by source; framed ones count as read.
-
-    Args:
-        wiring: Maps each stage and input to its flow.
-    """
+    """Return queued increments at a position, by source; framed ones count as read."""
     unread = {}
     for source in sorted(sources):
         waiting = [
@@ -135,7 +131,6 @@ def left_out(
     Args:
         files: Maps each increment, by source and index, to the names of all its files. Contains
             increments that wait at the position, and those that the roll-back drops.
-        number: The number of the position, for errors.
 
     Raises:
         DefinitionError: With code `rollback_file_invalid`: a name selects no increment,
@@ -297,7 +292,6 @@ class _File:
     """A file of an increment.
 
     Attributes:
-        sha256: Of its content, in hex.
         before: Those of the files whose place it took, newest first.
     """
 

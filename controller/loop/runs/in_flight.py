@@ -45,7 +45,6 @@ class Work:
         run: Id of the run; `""` for work that is not a run.
         seconds_max: Its time limit; 0 means no limit.
         give_up: Called with the work when it is given up; `None` if it is never given up.
-        late: Whether it was cancelled by its time limit.
         gave_way: How often runs of its epoch gave way before.
         gives_way_to: The dataflow for which it was cancelled; `""` if there is none.
         epoch: The epoch of its run; `None` for work that is not a run.
@@ -74,14 +73,7 @@ class Work:
 
 
 class InFlight:
-    """The work in flight; every method can be called from any thread.
-
-    Args:
-        stop: Asks the engine to stop a run; returns at once.
-
-    Attributes:
-        asked_to_end: How many pieces of work were asked to stop so far.
-    """
+    """The work in flight; every method can be called from any thread."""
 
     def __init__(
         self,

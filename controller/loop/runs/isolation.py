@@ -68,11 +68,7 @@ class Trouble:
 
 
 class Isolation:
-    """Keeps the troubles of each dataflow; safe to use from several threads.
-
-    Args:
-        on_conflict: Called with the reason when another controller leads.
-    """
+    """Keeps the troubles of each dataflow; safe to use from several threads."""
 
     def __init__(
         self,

@@ -44,7 +44,6 @@ class _Unpublished:
     Attributes:
         waiting: Stage -> its records that may be unpublished, oldest first; a stage that was
             not looked up yet is missing.
-        last_ms: The newest `prepared_ms` that was seen.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)

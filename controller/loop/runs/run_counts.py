@@ -51,7 +51,6 @@ class LaneCount:
     Attributes:
         lane: For example `spark`; `resident+spark` if the jobs of a run took several lanes; `none`
             for runs without a job.
-        seconds: Total time of their jobs.
     """
 
     dataflow: str

@@ -26,11 +26,7 @@ def changes(
     degraded_before: Collection[str],
     degraded_now: Collection[str],
 ) -> list[Event]:
-    """Return the events of changes between two ticks, in order.
-
-    Args:
-        before: Stage -> the announced kind of its wait; stages that do not wait are absent.
-    """
+    """Return the events of changes between two ticks, in order."""
     waits = [
         Event(kind="stage.waiting", dataflow=key[0], stage=key[1], subject=now.get(key, ""))
         for key in sorted(before.keys() | now.keys())

@@ -121,11 +121,7 @@ def _ordinary(error: BaseException) -> Exception:
 
 @dataclass(kw_only=True, eq=False)
 class RunStarts(DataflowPart):
-    """Makes records and plans of runs, and hands them to the runner.
-
-    Attributes:
-        slots: Returns how many tasks the engine runs at a time.
-    """
+    """Makes records and plans of runs, and hands them to the runner."""
 
     recovery: Recovery
     publisher: Publisher

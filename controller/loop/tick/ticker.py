@@ -219,7 +219,6 @@ class Ticker:
     """Decides which runs start, and starts them.
 
     Attributes:
-        waits: Stage -> why it did not start when its dataflow was last examined.
         looked: Dataflow -> its waits, for those that the last tick examined; a removed dataflow
             has none.
     """

@@ -167,11 +167,7 @@ class Subject:
 
 @dataclass(kw_only=True, eq=False)
 class VerificationParts(DataflowPart):
-    """What verifications work on.
-
-    Attributes:
-        retained: Returns the increments of a flow that can still be read, oldest first.
-    """
+    """What verifications work on."""
 
     engine: Engine
     in_flight: InFlight
@@ -454,9 +450,6 @@ def first_kept(subject: Subject, engine: Engine, cut: Cut | None = None) -> dict
     Under a version that undid a swap, increments begin with that version, but its tables have
     the records from before the swap. Their first increment is found in the tables of that
     moment.
-
-    Args:
-        cut: The tables to read; by default the newest ones.
     """
     record, found = subject.record, dict[str, int]()
     for name, node in subject.dataflow.stages.items():

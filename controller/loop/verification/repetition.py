@@ -57,7 +57,6 @@ class _Origin:
 
     Attributes:
         tables: State table -> its version before that epoch; empty if there is none.
-        between: Records after that version and before the first epoch, in order.
         from_nothing: Whether the stage had nothing before that epoch.
     """
 
@@ -113,11 +112,7 @@ class Repetition:
                 yield replace(one, left_out="", since=since, whole=whole, first=0)
 
     def repeat(self, folder: str, watched: Watched) -> Side:
-        """Run the chosen epochs again, in a scratch folder, and return the tables.
-
-        Args:
-            folder: Two levels below the folder of all dataflows; `[a-z0-9]` at its end.
-        """
+        """Run the chosen epochs again, in a scratch folder, and return the tables."""
         engine, depth = (
             self.parts.engine.beside(),
             f"../../{self.subject.record.folder.rpartition('/')[2]}",
