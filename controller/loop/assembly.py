@@ -29,7 +29,7 @@ from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import Mistake
-from cbp.model.dataflow.dataflow import Dataflow, StageNode
+from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.schedule.parallel_runs import Places
 from cbp.model.schedule.scheduler import TURNS_MAX
 from controller.allowed_folders import AllowedFolders
@@ -84,7 +84,7 @@ from controller.loop.tick.stage_views import StageViews
 from controller.loop.tick.ticker import Decisions, Drains, InputFraming, Ticker, UnfinishedRuns
 from controller.loop.verification.verifications import Verifications
 from controller.registry import Registry
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,10 +237,6 @@ class Parts:
         kept = given.limits.positions_kept
         return IntentionLog(folder, given.files, given.faults, positions_kept=kept)
 
-    def set_aside(self, record: DataflowRecord, node: StageNode) -> list[dict[str, Any]]:
-        """Return the records that a stage has set aside, as published."""
-        return self.given.engine.records.set_aside(record.folder, node)
-
     def new_id(self) -> str:
         """Return the id of a run."""
         return self.ids.new_id()
@@ -249,9 +245,7 @@ class Parts:
     descriptions = Part(Descriptions)
     catalog = Part(Catalog)
     isolation = Part(Isolation, on_conflict=lambda parts: parts.term.depose)
-    in_flight = Part(
-        InFlight, stop=lambda parts: lambda run: parts.given.engine.control.cancel(run)
-    )
+    in_flight = Part(InFlight)
     time_limit = Part(TimeLimit)
     ids = Part(RunIds)
     terms = Part(Terms, root=lambda parts: parts.given.tables_root)
@@ -269,17 +263,8 @@ class Parts:
 
     # runs
     run_phases = Part(RunPhases)
-    failures = Part(
-        Failures,
-        newer_files=lambda parts: (
-            lambda run: parts.catalog.newer_files_of_run(run.dataflow, run.stage)
-        ),
-    )
-    publisher = Part(
-        Publisher,
-        tables=lambda parts: parts.given.engine.publisher,
-        begins=lambda parts: parts.descriptions.begins,
-    )
+    failures = Part(Failures)
+    publisher = Part(Publisher, tables=lambda parts: parts.given.engine.publisher)
     sinks = Part(SinkReads)
     keeping = Part(OutputRetention)
     run_commit = Part(RunCommit)
@@ -309,24 +294,20 @@ class Parts:
     framing = Part(InputFraming)
     views = Part(StageViews)
     decisions = Part(Decisions)
-    starts = Part(RunStarts, slots=lambda parts: lambda: parts.given.engine.preparer.limits().slots)
+    starts = Part(RunStarts)
     drains = Part(Drains)
     ticker = Part(Ticker)
 
     # operations
-    changes = Part(
-        VersionSwitch,
-        compile_=lambda parts: parts.given.registry.compile_registered,
-        prepare=lambda parts: parts.given.arrivals.prepare,
-    )
+    changes = Part(VersionSwitch, prepare=lambda parts: parts.given.arrivals.prepare)
     priorities = Part(Priorities)
     versions = Part(Versions, most=lambda parts: parts.given.dataflows_max)
     amendments = Part(Amendments)
     rollback_jobs = Part(RollbackJobs)
     give_back_jobs = Part(GiveBackJobs)
-    build_plans = Part(BuildPlans, compile_=lambda parts: parts.given.registry.compile_registered)
+    build_plans = Part(BuildPlans)
     build_work = Part(BuildWork)
-    swaps = Part(Swaps, compile_=lambda parts: parts.given.registry.compile)
+    swaps = Part(Swaps)
     rebuild_jobs = Part(
         RebuildJobs, executor=lambda parts: parts.given.verifier or parts.given.executor
     )

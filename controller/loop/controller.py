@@ -461,15 +461,11 @@ class Controller:
             self.amendments.hold_unfinished()
             taken = self.rebuild_jobs.begin()
             left = [path for path in left if path not in taken]
-            self.journal.end(left, self._unrecovered())
+            troubles = self.isolation.troubles()
+            self.journal.end(left, {t.dataflow: t.words for t in troubles if t.doing == RECOVERED})
         # Last, and in a thread of its own: a folder may be large.
         (self._parts.given.removers or Here()).submit(_remove, left)
         self.wake()
-
-    def _unrecovered(self) -> dict[str, str]:
-        """Return the dataflows that could not be recovered, with the reason in words."""
-        troubles = self.isolation.troubles()
-        return {one.dataflow: one.words for one in troubles if one.doing == RECOVERED}
 
     def stop_starting(self) -> None:
         """Start no more runs; runs under way continue. Returns at once."""

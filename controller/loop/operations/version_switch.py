@@ -15,18 +15,18 @@ leads to the old version or to the new one; kept stages lose and repeat no incre
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
 import structlog
 
-from cbp.engine.interface.readers import IncrementReader
+from cbp.engine.interface.readers import IncrementReader, RecordReader
 from cbp.engine.interface.tables import TableAdministration
 from cbp.errors import ChangeRefusedError, CodeDriftedError, Mistake
 from cbp.errors.counts import format_count
-from cbp.model.dataflow.dataflow import Dataflow, StageNode
+from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from cbp.model.flow.schema import Schema
@@ -46,6 +46,7 @@ from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.records.version_log import Begin, Description
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.run_commit import RunCommit
+from controller.registry import Registry
 from controller.store.base import DataflowRecord
 
 _PAGE = 500
@@ -104,10 +105,10 @@ class VersionSwitch(DataflowPart):
     publisher: Publisher
     run_commit: RunCommit
     terms: Terms
-    compile_: Callable[[Any, Callable[[Dataflow], bool]], Dataflow]
+    registry: Registry
     prepare: Callable[[DataflowRecord, Dataflow], object]
     new_id: Callable[[], str]
-    set_aside: Callable[[DataflowRecord, StageNode], Sequence[Mapping[str, Any]]]
+    records: RecordReader
 
     def plan(
         self, record: DataflowRecord, document: Mapping[str, Any], after: Dataflow, choice: Choice
@@ -185,7 +186,9 @@ class VersionSwitch(DataflowPart):
             if name in choice.rebuild or stages.get(name, {}).get("on_error") != "set_aside":
                 continue
             same_key = name not in known or known[name].key == node.translator.key
-            if (node.sets_aside and same_key) or not (waiting := self.set_aside(record, node)):
+            if (node.sets_aside and same_key) or not (
+                waiting := self.records.set_aside(record.folder, node)
+            ):
                 continue
             what = "has another key" if node.sets_aside else "no longer sets records aside"
             message = (
@@ -277,7 +280,9 @@ class VersionSwitch(DataflowPart):
         if newest is None or newest.begin is None:
             return record
         now = replace(record, version=newest.version, document=newest.document)
-        dataflow = self.compile_(newest.document, partial(is_code_of, newest.shape))
+        dataflow = self.registry.compile_registered(
+            newest.document, partial(is_code_of, newest.shape)
+        )
         require_planned(now, dataflow, newest)
         try:
             self.bring_tables(now, dataflow, newest)

@@ -125,8 +125,7 @@ class Versions(DataflowPart):
                 raise DataflowsTooManyError(record.name, most=self.most)
             leaders, shape = choose_leaders(dataflow), shape_of(dataflow)
             first = Description(1, record.document, leaders, shape)
-            claimed = claim_folder(self.files, record.folder, first)
-            description = claimed.description
+            description, had_one = claim_folder(self.files, record.folder, first)
             generation = self.open_log(record.folder).generation_before(description.version)
             record = replace(record, version=description.version, generation=generation)
             require_planned(record, dataflow, description)
@@ -136,7 +135,7 @@ class Versions(DataflowPart):
             early = replace(record, version=description.version - (description.begin is not None))
             with self.holds.lock:
                 self._record(early, dataflow, description)
-                if claimed.before:
+                if had_one:
                     try:
                         self._take_over(record, dataflow, description, on_redo)
                     except Exception:
@@ -144,7 +143,7 @@ class Versions(DataflowPart):
                         with suppress(CbpError):
                             self.store.delete(record.name)
                         raise
-        _log.info("dataflow.registered", dataflow=record.name, taken_over=claimed.before)
+        _log.info("dataflow.registered", dataflow=record.name, taken_over=had_one)
         return record
 
     def _record(self, record: DataflowRecord, dataflow: Dataflow, description: Description) -> None:

@@ -140,8 +140,7 @@ class Reader(DataflowPart):
             CodeDriftedError: If the installed code has other key columns for it.
             DefinitionError: Rule `key_invalid`, naming the key's columns.
         """
-        record, node = self._state(dataflow, stage, state)
-        _require_key(node, state, key)
+        record, node = self._state(dataflow, stage, state, key)
         if as_of is None:
             return self.records.look_up(record.folder, node, state, key)
         version, _ = self._begin(dataflow, state_table(stage, state), None, as_of)
@@ -171,8 +170,7 @@ class Reader(DataflowPart):
             records = having(self.look_up(dataflow, stage, state, key), among)
             if len(records) <= limit:
                 return records, None
-        record, node = self._state(dataflow, stage, state)
-        _require_key(node, state, key)
+        record, node = self._state(dataflow, stage, state, key)
         version, place = self._begin(dataflow, state_table(stage, state), cursor, as_of)
         every = self.records.versions(record.folder, node).look_up(state, key, version)
         records, stop = having(every, among), place[1] + limit
@@ -195,8 +193,7 @@ class Reader(DataflowPart):
 
         Raises as `look_up`, and `DefinitionError` of rule `cursor_invalid`.
         """
-        record, node = self._state(dataflow, stage, state)
-        _require_key(node, state, key)
+        record, node = self._state(dataflow, stage, state, key)
         behind = None if cursor is None else cursor_numbers(_BEHIND, cursor)[0]
         reader = self.records.versions(record.folder, node)
         made = reader.key_changes(state, key, behind=behind, limit=limit, among=among)
@@ -243,11 +240,15 @@ class Reader(DataflowPart):
         record, node = self._state(dataflow, stage, state)
         return self.records.read_state(record.folder, node, state)
 
-    def _state(self, dataflow: str, stage: str, state: str) -> tuple[DataflowRecord, StageNode]:
+    def _state(
+        self, dataflow: str, stage: str, state: str, key: Mapping[str, Any] | None = None
+    ) -> tuple[DataflowRecord, StageNode]:
         record, node = self.catalog.stage(dataflow, stage)
         self.catalog.require_same_tables(record)
         if all(spec.name != state for spec in node.translator.states):
             raise NotFoundError(kind="state", name=f"{dataflow}/{stage}.{state}")
+        if key is not None:
+            _require_key(node, state, key)
         return record, node
 
 

@@ -6,7 +6,7 @@ Guaranteed: whatever a build needs and cannot have is refused before anything is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from controller.loop.rebuild.build_in_progress import Planned
 from controller.loop.rebuild.build_order import BuildOrder
 from controller.loop.rebuild.seeds import Seeds
 from controller.loop.records.dataflow_part import DataflowPart
+from controller.registry import Registry
 from controller.store.base import DataflowRecord
 
 _ABOUT_CHOICE = frozenset({"choice_unknown", "choice_twice", "state_undecided"})
@@ -33,15 +34,10 @@ _ABOUT_CHOICE = frozenset({"choice_unknown", "choice_twice", "state_undecided"})
 
 @dataclass(kw_only=True, eq=False)
 class BuildPlans(DataflowPart):
-    """Plans builds.
-
-    Attributes:
-        compile_: Compiles a registered document; its second argument returns whether the loaded
-            code is the right one.
-    """
+    """Plans builds."""
 
     versions: Versions
-    compile_: Callable[[Any, Callable[[Dataflow], bool]], Dataflow]
+    registry: Registry
     seed_folders: AllowedFolders
 
     def plan(
@@ -139,7 +135,9 @@ class BuildPlans(DataflowPart):
             message = "the version changed, or the dataflow was rolled back, before the swap"
             mistake = Mistake("beside_outdated", "rebuild", f"{message}; start the rebuild again")
             raise ChangeRefusedError(name, [mistake])
-        dataflow = self.compile_(order.document, partial(is_code_of, order.shape))
+        dataflow = self.registry.compile_registered(
+            order.document, partial(is_code_of, order.shape)
+        )
         if mistakes := tuple(drift(order.shape, shape_of(dataflow), code=True)):
             raise ChangeRefusedError(name, mistakes)
         planned = self.plan(order.document, dataflow, seeds=order.seeds)

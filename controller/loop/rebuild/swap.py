@@ -6,17 +6,15 @@ those that were built beside (`build_beside.py`). When to swap: `rebuild_jobs.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 import structlog
 
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.errors import CbpError, ChangeRefusedError, Mistake
-from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.code_drift import drift
 from cbp.model.version.dataflow_shape import shape_of
 from controller.loop.operations.version_switch import Changed
@@ -31,6 +29,7 @@ from controller.loop.rebuild.build_order import write_order
 from controller.loop.rebuild.build_plans import BuildPlans, everything_of
 from controller.loop.rebuild.build_work import BuildWork
 from controller.loop.records.dataflow_part import DataflowPart
+from controller.registry import Registry
 from controller.store.base import DataflowRecord
 
 SwapStatus = Ended | Literal["ready", "building"]
@@ -43,18 +42,14 @@ _OTHER_CODE = "the loaded code is not that of version {}: restore the code of th
 
 @dataclass(kw_only=True, eq=False)
 class Swaps(DataflowPart):
-    """Swaps tables in, and goes back.
-
-    Attributes:
-        compile_: Compiles a document with the code that is on disk now.
-    """
+    """Swaps tables in, and goes back."""
 
     engine: Engine
     versions: Versions
     retention: Retention
     build_plans: BuildPlans
     build_work: BuildWork
-    compile_: Callable[[Any], Dataflow]
+    registry: Registry
 
     def ask(self, job: Job, *, swaps: bool, by: str = "") -> None:
         """Record whether a job is to be swapped in; durable once this returns."""
@@ -117,7 +112,7 @@ class Swaps(DataflowPart):
             message = f"version {record.version} did not begin with a swap: it has no old tables"
             raise ChangeRefusedError(name, [Mistake("swap_absent", "rebuild", message)])
         old = self.descriptions.version(record, record.version - 1)
-        dataflow = self.compile_(old.document)
+        dataflow = self.registry.compile(old.document)
         mistakes = list(hindrances_of_build(dataflow))
         if old.shape is not None:
             mistakes += (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cbp.engine.run.corrections import FOLDER
@@ -57,14 +57,8 @@ def put_note(files: Files, folder: str, intention: Intention) -> None:
     if intention.correction is None:
         return
     one = corrected_by(intention)
-    value = {
-        "run": one.run,
-        "leader": one.leader,
-        "epoch": one.epoch,
-        "generation": one.generation,
-        "at_ms": one.at_ms,
-        "note": one.note.to_json(),
-    }
+    value = {**asdict(one), "note": one.note.to_json()}
+    del value["undone"]  # found, not recorded
     path = f"{folder}/{FOLDER}/{one.run}.json"
     data = digested(json.dumps(value, indent=1).encode(), path)
     files.put_if_absent(path, data, what="correction")

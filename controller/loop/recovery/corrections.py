@@ -8,13 +8,12 @@ Everything after it is redo, as for any run (`controller.loop.runs.run_commit`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from cbp.engine.interface.readers import RecordReader
 from cbp.engine.interface.runs import PreparedRun, RunPlan, RunPreparer, looked_up_tables
 from cbp.errors import CorrectionUnfinishedError, DataflowBusyError, NotFoundError
-from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.generation import home_of
 from cbp.model.run.correction import Correction, CorrectionNote, check_corrections
 from cbp.model.run.intention import Intention, RunStatus
@@ -65,7 +64,7 @@ class GivenBack:
 class Corrections(DataflowPart):
     """Makes corrections; the caller makes sure that no run of the dataflow is active."""
 
-    set_aside: Callable[[DataflowRecord, StageNode], Sequence[Mapping[str, Any]]]
+    records: RecordReader
     preparer: RunPreparer
     parked: ParkedRuns
     publisher: Publisher
@@ -98,7 +97,7 @@ class Corrections(DataflowPart):
         """
         record, node = self.catalog.stage(name, stage)
         self.catalog.require_same(record)
-        if not node.sets_aside or (published and not self.set_aside(record, node)):
+        if not node.sets_aside or (published and not self.records.set_aside(record.folder, node)):
             raise NotFoundError(kind="set-aside record of stage", name=f"{name}/{stage}")
         return record
 
@@ -138,7 +137,9 @@ class Corrections(DataflowPart):
         self, plan: RunPlan, record: DataflowRecord, stage: str, tell: Tell
     ) -> PreparedRun:
         """Prepare the run that reads set-aside records; each call of the code is reported."""
-        records = len(self.set_aside(record, self.catalog.stage(record.name, stage)[1]))
+        records = len(
+            self.records.set_aside(record.folder, self.catalog.stage(record.name, stage)[1])
+        )
 
         def enter(phase: str) -> None:
             if phase in _STEPS:

@@ -43,6 +43,7 @@ from cbp.model.version.rollback_point import (
 )
 from controller.loop.author.framing import Framer
 from controller.loop.leadership.terms import Terms
+from controller.loop.records.compiled_dataflows import wiring_of
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.past_position import Past, Tell, records_of, untold
 from controller.loop.recovery.undone_inputs import (
@@ -200,9 +201,6 @@ class Rollbacks(DataflowPart):
                 moment.point
             )
 
-        def is_accepted(moment: PointAfterRun) -> bool:
-            return can_begin(moment.point)
-
         def is_before(moment: PointAfterRun) -> bool:
             if below is not None and moment.point.number >= below:
                 return False
@@ -213,7 +211,7 @@ class Rollbacks(DataflowPart):
 
         moments = takewhile(is_reachable, newest_points(self._spans(record, log), _time_of(log)))
         asked = takewhile(is_since, filter(is_before, moments))
-        return list(islice(filter(is_accepted, asked), limit))
+        return list(islice((one for one in asked if can_begin(one.point)), limit))
 
     def carry_out(self, record: DataflowRecord, plan: RollbackPlan, tell: Tell = untold) -> None:
         """Carry out a plan; no run of the dataflow is active, and everything is published.
@@ -313,8 +311,7 @@ class Rollbacks(DataflowPart):
 
     def _unread_of_sources(self, record: DataflowRecord, position: Position) -> dict[str, Unread]:
         """Return source -> its increments that some or all stages have not read at a position."""
-        units = self.catalog.units(record)
-        wiring = {name: unit.leader.wiring for name, unit in units.items()}
+        wiring, _ = wiring_of(self.catalog.units(record))
         return unread_of_sources(position, wiring, self.catalog.compiled(record).sources)
 
     def _named(

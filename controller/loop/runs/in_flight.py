@@ -81,9 +81,9 @@ class InFlight:
         executor: Executor,
         clock: Callable[[], datetime],
         wake: Callable[[], None],
-        stop: Callable[[str], None],
+        control: RunControl,
     ) -> None:
-        self._executor, self._clock, self._wake, self._stop = executor, clock, wake, stop
+        self._executor, self._clock, self._wake, self._control = executor, clock, wake, control
         self._lock = threading.Lock()
         self.asked_to_end = 0
         self._busy: dict[StageId, Work] = {}
@@ -152,7 +152,7 @@ class InFlight:
 
     def _ask_to_stop(self, run: str) -> None:
         try:
-            self._stop(run)
+            self._control.cancel(run)
         except Exception:  # the engine is lost: the run is given up later
             _log.exception("run.not_cancelled", run=run)
 

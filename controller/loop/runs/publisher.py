@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -53,15 +53,9 @@ class _Unpublished:
 
 @dataclass(kw_only=True, eq=False)
 class Publisher(DataflowPart):
-    """Keeps records until they are published; safe to use from several threads.
-
-    Attributes:
-        begins: Returns stage -> its first epoch under the record's version, and the time in
-            milliseconds at which that version became current.
-    """
+    """Keeps records until they are published; safe to use from several threads."""
 
     tables: TablePublisher
-    begins: Callable[[DataflowRecord], tuple[Mapping[str, int], int]]
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -196,7 +190,7 @@ class Publisher(DataflowPart):
     ) -> None:
         if stage not in unpublished.waiting:
             # Everything is published before a new version takes over.
-            begins, at_ms = self.begins(record)
+            begins, at_ms = self.descriptions.begins(record)
             new = epoch > begins.get(stage, 0)
             log = self.open_log(record.folder)
             records, applied = _unpublished(log, record.name, stage, epoch) if new else ((), 0)

@@ -45,10 +45,11 @@ from cbp.errors.masks import hide_secrets
 from cbp.errors.message_limits import shortened
 from cbp.model.run.intention import RunStatus
 from cbp.model.schedule.backoff import Backoff, Rest
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.in_flight import RunPhases, Work
 from controller.loop.runs.run_counts import RunCounts
-from controller.store.base import RunRecord, StageRecord, Store
+from controller.store.base import RunRecord, StageRecord
 
 DEATHS_MAX = 20
 """Deaths of the service in a row during one run after which the run's stage stops."""
@@ -166,16 +167,13 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(kw_only=True, eq=False)
-class Failures:
+class Failures(DataflowPart):
     """Settles runs that ended without a result; safe to use from several threads."""
 
-    store: Store
-    clock: Callable[[], datetime]
     retry: RetryPolicy
     draw: Callable[[], float]
     run_phases: RunPhases
     run_counts: RunCounts
-    newer_files: Callable[[RunRecord], Sequence[str]] = lambda _: ()
     dropped_files: DroppedFiles
 
     def __post_init__(self) -> None:
@@ -204,7 +202,9 @@ class Failures:
             return
         error, failed = operating(error), self._failed_tries(stage)
         described = self._with_origin(run, error, describe_error(error))
-        described = _with_newer_files(described, self.newer_files(run))
+        described = _with_newer_files(
+            described, self.catalog.newer_files_of_run(run.dataflow, run.stage)
+        )
         if lasts(error) and not isinstance(error, RunCancelledError):
             tries, pause = 1 + lasted(failed), ""
             retry_at: datetime | None = self.retry.lasting(tries, now, self.draw()).end

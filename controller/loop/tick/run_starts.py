@@ -127,7 +127,7 @@ class RunStarts(DataflowPart):
     publisher: Publisher
     runner: Runner
     ids: RunIds
-    slots: Callable[[], int]
+    preparer: RunPreparer
     places: Places
     dropped_files: DroppedFiles
 
@@ -167,7 +167,7 @@ class RunStarts(DataflowPart):
             tuple(fused),
             before,
             own_messages=self.catalog.compiled(record).own_messages(),
-            slots_max=self.places.share(self.slots()) if view.gave_way else None,
+            slots_max=self.places.share(self.preparer.limits().slots) if view.gave_way else None,
             time_ms=self.publisher.next_ms(record.name),
             due_ms=stage.due_ms,
             lookups=looked_up_tables(
