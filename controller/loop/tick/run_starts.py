@@ -232,5 +232,5 @@ class RunIds:
         if not self._last_id_ms:
             newest = self.store.runs(limit=1).items
             self._last_id_ms = int(newest[0].id[:_TIME_DIGITS], 16) if newest else 0
-        self._last_id_ms = max(self.now_ms(), self._last_id_ms + 1)
+        self._last_id_ms = max(int(self.clock().timestamp() * 1000), self._last_id_ms + 1)
         return f"{self._last_id_ms:0{_TIME_DIGITS}x}{self.random_hex(4)}"
