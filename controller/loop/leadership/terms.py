@@ -71,10 +71,7 @@ class Terms:
         self.folder, self.epoch, self.address = "", 0, ""
 
     def begin(self, epoch: int) -> None:
-        """End the terms of all other instances; called before any log is read.
-
-        Raises `LeaseLostError` or `OperatingError`.
-        """
+        """End the terms of all other instances, before any log is read; raises `LeaseLostError`."""
         self.folder = f"{self._root}/{_NONE}"
         number = max(map(_number_of, self._files.list_names(self._root)), default=0) + 1
         mine = f"{number:020d}-{self._random_hex(4)}"

@@ -89,10 +89,7 @@ class Swap(Protocol):
     def find(
         self, record: DataflowRecord, planned: Changed, run: str
     ) -> tuple[Position, Mapping[str, tuple[TableChange, ...]]]:
-        """Return where the version begins, and how the tables of each stage change.
-
-        Raises `ChangeRefusedError`.
-        """
+        """Return where the version begins, and how tables change; raises `ChangeRefusedError`."""
         ...
 
 

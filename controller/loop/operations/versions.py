@@ -301,10 +301,7 @@ def rebuild_missing(
     only: Collection[str],
     on_dataflow: Callable[[str], None],
 ) -> list[str]:
-    """Register every dataflow that a folder describes and the store does not know.
-
-    Raises `NotFoundError` or `RebuildIncompleteError`.
-    """
+    """Register described dataflows that the store lacks; raises `RebuildIncompleteError`."""
     known = {record.name for record in store.dataflows()}
     descriptions_by_name = described(files, tables_root)
     for name in sorted(set(only) - descriptions_by_name.keys()):

@@ -107,10 +107,7 @@ class Reader(DataflowPart):
     def read_increment(
         self, dataflow: str, flow: str, index: int, offset: int, limit: int
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """Return at most `limit` records of one increment, and the offset of the next page.
-
-        Raises `NotFoundError` or `IncrementCollectedError`.
-        """
+        """Return a page of one increment, and the next offset; raises `IncrementCollectedError`."""
         record, compiled = self.catalog.find(dataflow)
         bounds = self._flows.bounds(record, compiled, flow)
         if index < bounds.start:

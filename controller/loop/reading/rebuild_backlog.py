@@ -71,20 +71,14 @@ class Rebuilding(DataflowPart):
     def of(
         self, record: DataflowRecord, connectors: Mapping[str, Mapping[str, Connector]]
     ) -> dict[str, Rebuild]:
-        """Return the rebuilds of a dataflow that are under way, by stage.
-
-        Raises `DataflowInvalidError` or `FileLostError`.
-        """
+        """Return the rebuilds of a dataflow that are under way; raises `FileLostError`."""
         rebuilds = self._under_way(record, connectors)
         return {name: self._with_past(record, one) for name, one in rebuilds.items()}
 
     def since_ms(
         self, record: DataflowRecord, connectors: Mapping[str, Mapping[str, Connector]]
     ) -> int | None:
-        """Return when the oldest rebuild under way began; `None` if there is none.
-
-        Raises as `of`.
-        """
+        """Return when the oldest rebuild under way began, if there is one; raises as `of`."""
         rebuilds = self._under_way(record, connectors).values()
         return min((one.since_ms for one in rebuilds), default=None)
 

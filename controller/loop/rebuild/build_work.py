@@ -45,10 +45,7 @@ class BuildWork(BuildParts):
     readings_max: int = READINGS_MAX
 
     def build(self, job: Job, planned: Planned) -> None:
-        """Build the tables of a job, and compare them with the present tables.
-
-        Raises `JobEndedError` or `CbpError`.
-        """
+        """Build the tables of a job, and compare them with the present ones; see `Build.feed`."""
         record = self.store.dataflow(job.shown.dataflow)
         job.check()
         if job.rest is not None:

@@ -75,10 +75,7 @@ class Corrections(DataflowPart):
     def check(
         self, name: str, stage: str, state: str, corrections: Sequence[Correction]
     ) -> DataflowRecord:
-        """Raise an error if these corrections are not possible.
-
-        Raises `NotFoundError`, `CodeDriftedError` or `DefinitionError`.
-        """
+        """Raise an error if these corrections are not possible, as `Amendments.correct` says."""
         record, node = self.catalog.stage(name, stage)
         self.catalog.require_same_tables(record)
         spec = next((one for one in node.translator.states if one.name == state), None)

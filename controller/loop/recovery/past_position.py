@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -45,6 +46,7 @@ from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.records.compiled_dataflows import wiring_of
 from controller.loop.records.dataflow_part import DataflowPart
+from controller.loop.recovery.undone_inputs import with_connectors
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
@@ -442,17 +444,15 @@ def _without_closes(
     that came before the first frame has changed nothing. Any other one has ended a frame, which
     nothing begins again. Raises `RollbackImpossibleError`.
     """
-    stages = dict(position.stages)
+
+    def without(close: Punctuation, name: str, connector: Connector) -> Connector:
+        flow = wiring[name][connector.input]
+        meant = connector.framing is not None and close.meant_for(name, connector.input, flow)
+        return _without_close(position, connector, close) if meant else connector
+
     for close in reversed(later):
-        for name, stage in stages.items():
-            connectors = dict(stage.connectors)
-            for input_, connector in connectors.items():
-                if connector.framing is not None and close.meant_for(
-                    name, input_, wiring[name][input_]
-                ):
-                    connectors[input_] = _without_close(position, connector, close)
-            stages[name] = replace(stage, connectors=connectors)
-    return replace(position, stages=stages)
+        position = with_connectors(position, partial(without, close))
+    return position
 
 
 def _without_close(position: Position, connector: Connector, close: Punctuation) -> Connector:
@@ -492,19 +492,14 @@ def _with_arrivals(
         s: tuple(one.increment for one in arrived) for s, arrived in arrivals.items() if arrived
     }
 
-    def waiting(connector: Connector, flow: str) -> Connector:
-        more = tuple(map(Queued, came.get(flow, ())))
+    def waiting(name: str, connector: Connector) -> Connector:
+        more = tuple(map(Queued, came.get(wiring[name][connector.input], ())))
         return replace(connector, queue=(*connector.queue, *more)) if more else connector
 
     newest = {one.flow: one for one in position.newest}
     newest |= {source: increments[-1] for source, increments in came.items()}
-    stages = {
-        name: replace(
-            stage, connectors={i: waiting(c, wiring[name][i]) for i, c in stage.connectors.items()}
-        )
-        for name, stage in position.stages.items()
-    }
-    return replace(position, stages=stages, newest=tuple(newest[flow] for flow in sorted(newest)))
+    ordered = tuple(newest[flow] for flow in sorted(newest))
+    return replace(with_connectors(position, waiting), newest=ordered)
 
 
 def _claim(dataflow: str, arrived: IncrementRecord) -> ClaimRecord:

@@ -116,10 +116,7 @@ class Rollbacks(DataflowPart):
         request: str = "",
         tell: Tell = untold,
     ) -> RollbackPlan:
-        """Return the effects of a roll-back; changes nothing that other code sees.
-
-        Raises `DefinitionError`, `NotFoundError` or `RollbackImpossibleError`.
-        """
+        """Return the effects of a roll-back; changes nothing; raises as `Amendments.roll_back`."""
         log = self.open_log(record.folder)
         point = self._point(record, log, to)
         past = self.past.position_at(record, log, point, everything=not drop_later, tell=tell)
@@ -228,10 +225,7 @@ class Rollbacks(DataflowPart):
             self.finish(record, tell)
 
     def finish(self, record: DataflowRecord, tell: Tell = untold) -> bool:
-        """Finish the newest roll-back if the store lacks it; return whether it did.
-
-        Raises `FileDamagedError`.
-        """
+        """Finish the newest roll-back if the store lacks it; return whether it did."""
         log = self.open_log(record.folder)
         log.require_generation(record.generation)
         if log.generation <= record.generation:

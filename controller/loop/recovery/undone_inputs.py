@@ -20,7 +20,7 @@ that took the place of others are the same only if these were, too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
@@ -335,9 +335,14 @@ def without_increments(position: Position, consumed: Mapping[str, Sequence[int]]
     """Return the position without these increments of sources."""
     if not consumed:
         return position
+    return with_connectors(position, lambda name, one: _without(one, consumed))
+
+
+def with_connectors(position: Position, change: Callable[[str, Connector], Connector]) -> Position:
+    """Return the position with the connectors that `change` returns for a stage and its input."""
     stages = {
         name: replace(
-            stage, connectors={i: _without(one, consumed) for i, one in stage.connectors.items()}
+            stage, connectors={i: change(name, one) for i, one in stage.connectors.items()}
         )
         for name, stage in position.stages.items()
     }

@@ -30,10 +30,7 @@ class RetainedInputs(DataflowPart):
     """Finds retained inputs in the store and the folder; only reads."""
 
     def check(self, name: str, source: str, *, rebuild: bool = False) -> DataflowRecord:
-        """Refuse to replace files of a source if a reader cannot apply that.
-
-        Raises `NotFoundError` or `ReplaceRefusedError`.
-        """
+        """Raise `ReplaceRefusedError` if a reader cannot follow a replacement of files."""
         record, dataflow = self.catalog.find(name)
         if source not in dataflow.sources:
             raise NotFoundError(kind="source", name=f"{name}.{source}")
@@ -50,10 +47,7 @@ class RetainedInputs(DataflowPart):
         return record
 
     def of(self, record: DataflowRecord, node: StageNode) -> dict[str, tuple[Increment, ...]]:
-        """Return the increments that each input of a stage has read and still has, in order.
-
-        Raises `ReplacementUnfollowedError` or `ReplaceRefusedError`.
-        """
+        """Return what each input has read, in order; raises `ReplacementUnfollowedError`."""
         dataflow = self.catalog.compiled(record)
         for flow in dict.fromkeys(node.wiring.values()):
             if readers := self._unable(record, dataflow, flow, only=node.name):
