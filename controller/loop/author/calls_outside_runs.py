@@ -9,7 +9,6 @@ is given up: its thread is left alone, since a thread cannot be ended, and its a
 
 Guaranteed: a question that is no longer wanted never becomes wanted again. So code that records
 an answer calls `wanted` first (tests/controller/loop/author/test_calls_outside_runs.py).
-Absent on purpose: calls of translators in runs (`controller.loop.runs.time_limit`).
 """
 
 from __future__ import annotations

@@ -8,13 +8,11 @@ the metrics show it. No stage stops for it; a run stops only when it reads the d
 Damage that a read for a user meets first is a finding, too (`note`), until a round that begins
 later has read everything.
 
-A scrub that is requested (`Scrubs`) reads one dataflow at once, as fast as the disk allows. Both
-keep their findings in one place, so that `ready`, state and metrics agree.
+A scrub that is requested (`Scrubs`) reads one dataflow at once, as fast as the disk allows.
 
 Guaranteed: no tick waits for it; one step reads at most `STEP_BYTES` and one file; nothing is
 changed except the note. At most one requested scrub of a dataflow is under way; a second request
 returns that one (tests/controller/loop/housekeeping/test_scrubs.py).
-Absent on purpose: how a file is checked (`cbp.engine.read.scrub`).
 """
 
 import json

@@ -5,8 +5,6 @@
 Reads only the store. Not guaranteed: completeness. Increments and runs that retention removed are
 no longer known, a frame names no increment, and a run that read an output long after it was
 written is not searched for (`RUNS_SEARCHED`).
-
-What is sent to an OpenLineage service is made by `controller.run_exports.lineage`.
 """
 
 from __future__ import annotations

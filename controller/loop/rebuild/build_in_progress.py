@@ -17,8 +17,6 @@ that never rests continues: at a share of one half it works a sixth of the time 
 
 Guaranteed: the shares and the limit above, and that a rest ends as soon as `check` raises
 (tests/controller/loop/rebuild/test_pace.py).
-Not guaranteed: anything within a unit. A run of a large increment takes what it takes, on its share
-of the engine's slots.
 """
 
 from __future__ import annotations

@@ -8,9 +8,7 @@
 All this happens in a scratch store, which no other code sees. So there is only one definition of
 what a record does to the queues. What no record up to the point can have read does not pass through
 the scratch store: it waits behind everything else. So the cost follows the records that are redone,
-and not how many increments wait. Frames are a function of the flow and its closes: they are made
-again, as far as the records read them. What no record up to the point read is left as it arrived;
-it is framed when the dataflow runs on.
+and not how many increments wait.
 
 Guaranteed (tests/controller/loop/recovery/test_rollback.py, test_rollback_framed.py): the service's
 own store and files are only read. Not guaranteed: that the past is still kept;

@@ -8,9 +8,6 @@ far back as each newest record says (`Intention.unpublished_from`). One lock per
 both putting records and publishing. So the contents and the timestamp of a publication follow
 from the newest records alone, and an interrupted publication can be completed.
 
-`cbp.model.run.publication` decides when to publish and which records go together;
-`cbp.engine.direct.publication_writer` writes the log entries of the tables.
-
 Invariants (tests/controller/loop/runs/test_publication.py): a run gets every record of its stage
 that its tables do not show; no record is dropped here before it is published.
 """

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from cbp.errors import NotFoundError, ReplacementUnfollowedError, ReplaceRefusedError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.replacement_obstacles import is_signed, obstacles
-from cbp.model.flow.generation import increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from controller.loop.records.correction_log import Corrected, is_undone, read_notes
@@ -100,8 +99,7 @@ class RetainedInputs(DataflowPart):
         altered = set[str]()
         for begin in reversed(list(self.descriptions.begins_that_count(record))):
             altered = (altered | set(begin.anew)) - set(begin.emptied)
-        generations = self.open_log(record.folder).generations
-        dropped = increments_dropped(generations)
+        dropped = self.dropped(record)
         for name, node in dataflow.stages.items():
             began = self._began(record, name)
             if began is not None and name in began.stages and _lacks(began, node, dropped):

@@ -8,8 +8,6 @@ thread, which cannot be ended, and its result is not recorded.
 
 Guaranteed: work whose result is being recorded is never given up
 (tests/controller/loop/runs/test_time_limit.py).
-Elsewhere: calls of author's code outside of runs (`controller.loop.author.calls_outside_runs`);
-runs that give way to others before their limit (`cbp.model.schedule.parallel_runs`).
 """
 
 from __future__ import annotations

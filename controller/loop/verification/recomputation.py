@@ -374,15 +374,15 @@ class Recomputation:
         """Return which parts of each source become one increment, and the moved punctuations."""
         parts, moved = {}, []
         most = AT_ONCE_MAX if self.subject.request.split == "at_once" else 1
-        dropped = self._dropped()
+        dropped = self.parts.dropped(self.subject.record)
         for source, end in cut.ends.items():
-            gone = [part for part in dropped if part[0] == source]
+            gone = dropped.get(source, ())
             breaks = {p.at for p in cut.punctuations if p.flow == source}
-            breaks |= {at for _, part in gone for at in (part.start, part.stop)}
+            breaks |= {at for part in gone for at in (part.start, part.stop)}
             parts[source] = [
                 one
                 for one in merged(end, breaks, most=most)
-                if not any(one.start in part for _, part in gone)
+                if not any(one.start in part for part in gone)
             ]
         for one in cut.punctuations:
             before = parts.get(one.flow)
@@ -390,17 +390,14 @@ class Recomputation:
             moved.append(replace(one, at=at))
         return parts, moved
 
-    def _dropped(self) -> list[tuple[str, range]]:
-        dropped = self.parts.dropped(self.subject.record)
-        return [(source, part) for source, parts in dropped.items() for part in parts]
-
     def _valid(self, folder: str) -> dict[str, Read]:
         """Return the increments that were replaced before the tables were built, as they count."""
-        record, dropped = self.subject.record, self._dropped()
+        record = self.subject.record
+        dropped = self.parts.dropped(record)
         way = f"../{'/'.join(folder.split('/')[-2:])}/"
         valid = ValidInputs(self.parts.store, self.parts.files, folder, way, NO_FAULTS)
         return {
-            source: valid.of(record, node, end, [part for name, part in dropped if name == source])
+            source: valid.of(record, node, end, dropped.get(source, ()))
             for source, node in self.subject.dataflow.sources.items()
             if (end := self.subject.valid_to.get(source, 0))
         }

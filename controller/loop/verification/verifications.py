@@ -140,8 +140,7 @@ class Verifications(VerificationParts):
         """Begin to verify a dataflow; returns at once."""
         record, dataflow = self.catalog.find(name)
         self.catalog.require_same(record)
-        built, altered = self._altered(record, dataflow)
-        valid_to = {} if built is None else self._valid_to(record)
+        built, valid_to, altered = self._altered(record, dataflow)
         changed = behind(dataflow, altered | reading_runs(dataflow))
 
         def refuse(other: str, known: Verification) -> None:
@@ -169,18 +168,18 @@ class Verifications(VerificationParts):
 
     def _altered(
         self, record: DataflowRecord, dataflow: Dataflow
-    ) -> tuple[Mapping[str, int] | None, set[str]]:
+    ) -> tuple[Mapping[str, int] | None, Mapping[str, int], set[str]]:
         """Return stages that cannot be recomputed from scratch, apart from their input.
 
-        The first value is that of `Subject.built`. If all input can still be read, what was before
-        the last swap does not count, and neither does a swap that was taken back.
+        The first values are `built` and `valid_to` of the `Subject`. If all input can still be
+        read, what was before the last swap does not count, nor does a swap that was taken back.
         """
         complete = all(self._complete(record, one) for one in dataflow.sources)
         since = self.descriptions.since_built(record) if complete else None
         if since is None:
             corrected = self._corrected(record, {})
             altered = self.descriptions.anew(record, every=not complete) | corrected
-            return None, {*altered, *self._set_aside(record, dataflow)}
+            return None, {}, {*altered, *self._set_aside(record, dataflow)}
         begin, altered = since
         stages = begin.position.stages
         units = self.catalog.units(record).items()
@@ -191,13 +190,9 @@ class Verifications(VerificationParts):
             for name in unit.names
         }
         corrected = self._corrected(record, built)
-        return built, {*altered, *corrected, *self._set_aside(record, dataflow)}
-
-    def _valid_to(self, record: DataflowRecord) -> dict[str, int]:
-        """Return, by source, the first increment that arrived after the last swap."""
-        since = self.descriptions.since_built(record)
-        newest = () if since is None else since[0].position.newest
-        return {one.flow: one.index + 1 for one in newest if "." not in one.flow}
+        newest = begin.position.newest
+        valid_to = {one.flow: one.index + 1 for one in newest if "." not in one.flow}
+        return built, valid_to, {*altered, *corrected, *self._set_aside(record, dataflow)}
 
     def _complete(self, record: DataflowRecord, source: str) -> bool:
         """Return whether the first increment of a source is kept, if any arrived."""
