@@ -84,7 +84,9 @@ class Swap(Protocol):
     """Finds the table contents that a version shows."""
 
     @property
-    def back(self) -> bool: ...  # noqa: D102 - see above
+    def back(self) -> bool:
+        """Whether these are the contents from before an earlier swap."""
+        ...
 
     def find(
         self, record: DataflowRecord, planned: Changed, run: str
