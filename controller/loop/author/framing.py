@@ -46,6 +46,7 @@ FRAMED, FRAMED_ASIDE = "framed", "framed in the background"
 
 _log = structlog.get_logger(__name__)
 
+Connectors = Mapping[str, Connector]
 
 FindFrames = Callable[[str, str, InputSpec, Increment, Any, int | None], tuple[list[Segment], Any]]
 """See `cbp.engine.interface.readers.IncrementReader.frame`."""
@@ -95,9 +96,7 @@ class Framer:
         works = [ActiveRun(*key, since) for key, since in self._questions.busy().items()]
         return self.places.next(works, [record.name for record, _ in waiting], self.clock())
 
-    def waits(
-        self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
-    ) -> bool:
+    def waits(self, record: DataflowRecord, node: StageNode, connectors: Connectors) -> bool:
         """Return whether a stage has something to frame."""
         framed = (connectors[spec.name] for spec in node.translator.framed)
         return any(
@@ -254,9 +253,7 @@ class Framer:
 
     # idle time
 
-    def close_idle(
-        self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
-    ) -> bool:
+    def close_idle(self, record: DataflowRecord, node: StageNode, connectors: Connectors) -> bool:
         """Close the inputs of a stage that were idle too long; return whether there were any."""
         closed = False
         for spec in node.translator.framed:
@@ -282,7 +279,7 @@ class Framer:
         return closed
 
     def next_close(
-        self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
+        self, record: DataflowRecord, node: StageNode, connectors: Connectors
     ) -> datetime:
         """Return the time at which an idle frame of a stage will be closed, if nothing arrives."""
         ends = [

@@ -17,7 +17,7 @@ from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import RunStatus
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.compiled_dataflows import Catalog, Units
 from controller.store.base import RunRecord, Store
 
 CAUSES_MAX = 200
@@ -98,9 +98,7 @@ class Lineages:
         except NotFoundError:
             return {}
 
-    def _effects(
-        self, run: RunRecord, unit: PhysicalStage, units: Mapping[str, PhysicalStage]
-    ) -> Iterator[Effect]:
+    def _effects(self, run: RunRecord, unit: PhysicalStage, units: Units) -> Iterator[Effect]:
         outputs = {
             f"{member.name}.{output.name}"
             for member in unit.members

@@ -17,11 +17,14 @@ from datetime import datetime
 
 from cbp.errors import CbpError
 from cbp.model.flow.connector import Connector
-from cbp.model.plan.fusion import PhysicalStage
 from controller.loop.reading.snapshots import Snapshots
+from controller.loop.records.compiled_dataflows import Units
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.records.version_log import Begin
 from controller.store.base import DataflowRecord
+
+Queues = Mapping[str, Mapping[str, Connector]]
+"""Stage -> input -> its queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +71,12 @@ class Rebuilding(DataflowPart):
     def __post_init__(self) -> None:
         self._begun: dict[str, tuple[tuple[int, datetime], Mapping[str, _Begun]]] = {}
 
-    def of(
-        self, record: DataflowRecord, connectors: Mapping[str, Mapping[str, Connector]]
-    ) -> dict[str, Rebuild]:
+    def of(self, record: DataflowRecord, connectors: Queues) -> dict[str, Rebuild]:
         """Return the rebuilds of a dataflow that are under way; raises `FileLostError`."""
         rebuilds = self._under_way(record, connectors)
         return {name: self._with_past(record, one) for name, one in rebuilds.items()}
 
-    def since_ms(
-        self, record: DataflowRecord, connectors: Mapping[str, Mapping[str, Connector]]
-    ) -> int | None:
+    def since_ms(self, record: DataflowRecord, connectors: Queues) -> int | None:
         """Return when the oldest rebuild under way began, if there is one; raises as `of`."""
         rebuilds = self._under_way(record, connectors).values()
         return min((one.since_ms for one in rebuilds), default=None)
@@ -87,9 +86,7 @@ class Rebuilding(DataflowPart):
         begin = self.descriptions.of(record).begin
         return None if begin is None or begin.swapped is None else begin.at_ms
 
-    def _under_way(
-        self, record: DataflowRecord, connectors: Mapping[str, Mapping[str, Connector]]
-    ) -> dict[str, Rebuild]:
+    def _under_way(self, record: DataflowRecord, connectors: Queues) -> dict[str, Rebuild]:
         if record.version == 1:
             return {}
         units = self.catalog.units(record)
@@ -131,9 +128,7 @@ class Rebuilding(DataflowPart):
             return rebuild
         return replace(rebuild, as_it_was_ms=at_ms)
 
-    def _last_begun(
-        self, record: DataflowRecord, units: Mapping[str, PhysicalStage]
-    ) -> Mapping[str, _Begun]:
+    def _last_begun(self, record: DataflowRecord, units: Units) -> Mapping[str, _Begun]:
         """Return, by stage, the last version that let it begin with nothing."""
         key = record.version, record.created_at
         cached = self._begun.get(record.folder)

@@ -23,6 +23,7 @@ from cbp.model.flow.generation import home_of
 from cbp.model.flow.snapshot import Snapshot, TableVersion, earlier
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
+from controller.loop.records.compiled_dataflows import Units
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.store.base import DataflowRecord
 
@@ -67,11 +68,7 @@ class Snapshots(DataflowPart):
         return self._whole(record, units, at_ms, self.now_ms())
 
     def _whole(
-        self,
-        record: DataflowRecord,
-        units: Mapping[str, PhysicalStage],
-        at_ms: int | None,
-        now_ms: int,
+        self, record: DataflowRecord, units: Units, at_ms: int | None, now_ms: int
     ) -> Snapshot:
         newest, log = at_ms is None, self.open_log(record.folder)
         tables = self._shown(record, units, at_ms)
@@ -96,7 +93,7 @@ class Snapshots(DataflowPart):
     def _snapshot(
         self,
         record: DataflowRecord,
-        units: Mapping[str, PhysicalStage],
+        units: Units,
         tables: _Tables,
         records: Mapping[str, tuple[Intention, ...]],
         newest: bool,
@@ -131,7 +128,7 @@ class Snapshots(DataflowPart):
         return epoch
 
     def _shown(
-        self, record: DataflowRecord, units: Mapping[str, PhysicalStage], at_ms: int | None
+        self, record: DataflowRecord, units: Units, at_ms: int | None
     ) -> dict[str, TableVersion]:
         versions: dict[str, TableVersion] = {}
         for unit in units.values():

@@ -31,6 +31,9 @@ from controller.loop.records.version_log import Descriptions
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
 
+Units = Mapping[str, PhysicalStage]
+"""The leading stages, each with those that run with it."""
+
 _UNKNOWN = -1
 
 _log = structlog.get_logger(__name__)
@@ -85,7 +88,7 @@ class Catalog:
         self._lock = Lock()
         self._compiled: dict[str, tuple[tuple[int, datetime], Dataflow]] = {}
         self._never_run: dict[str, Mapping[str, Mistake]] = {}
-        self._units: dict[str, tuple[Dataflow, Mapping[str, PhysicalStage]]] = {}
+        self._units: dict[str, tuple[Dataflow, Units]] = {}
         self._compared: dict[str, _Compared] = {}
 
     def compiled(self, record: DataflowRecord) -> Dataflow:
@@ -116,7 +119,7 @@ class Catalog:
         with self._lock:
             return self._never_run.get(record.name, {})
 
-    def units(self, record: DataflowRecord) -> Mapping[str, PhysicalStage]:
+    def units(self, record: DataflowRecord) -> Units:
         """Return the physical stages of a dataflow by their leading stages."""
         dataflow = self.compiled(record)
         with self._lock:
@@ -265,9 +268,7 @@ class Catalog:
             self._compared.pop(name, None)
 
 
-def wiring_of(
-    units: Mapping[str, PhysicalStage],
-) -> tuple[dict[str, dict[str, str]], set[tuple[str, str]]]:
+def wiring_of(units: Units) -> tuple[dict[str, dict[str, str]], set[tuple[str, str]]]:
     """Return the store's facts about leading stages: their wiring, and framed inputs."""
     wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
     framed = {(n, one.name) for n, u in units.items() for one in u.leader.translator.framed}

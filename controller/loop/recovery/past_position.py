@@ -42,7 +42,7 @@ from cbp.model.schedule.parallel_runs import Places
 from cbp.model.version.rollback_point import RollbackPoint
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
-from controller.loop.records.compiled_dataflows import wiring_of
+from controller.loop.records.compiled_dataflows import Units, wiring_of
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.undone_inputs import with_connectors
 from controller.loop.runs.isolation import Isolation
@@ -183,7 +183,7 @@ class Past(DataflowPart):
         self,
         record: DataflowRecord,
         log: IntentionLog,
-        units: Mapping[str, PhysicalStage],
+        units: Units,
         positions: Sequence[Position] | None = None,
     ) -> _Kept:
         wiring, framed = wiring_of(units)
@@ -467,7 +467,7 @@ def _without_close(position: Position, connector: Connector, close: Punctuation)
     return replace(connector, framing=replace(framing, closed=False))
 
 
-def _last_read(records: Sequence[Intention], units: Mapping[str, PhysicalStage]) -> dict[str, int]:
+def _last_read(records: Sequence[Intention], units: Units) -> dict[str, int]:
     """Return flow -> the newest increment that records read of it, at inputs without frames."""
     last_read: dict[str, int] = {}
     for one in records:

@@ -47,6 +47,7 @@ from controller.loop.records.compiled_dataflows import wiring_of
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.past_position import Past, Tell, records_of, untold
 from controller.loop.recovery.undone_inputs import (
+    BySource,
     UndoneInput,
     Unread,
     coming_back,
@@ -314,7 +315,7 @@ class Rollbacks(DataflowPart):
         position: Position,
         without: Sequence[str],
         dropped: Mapping[str, int],
-    ) -> dict[str, tuple[int, ...]]:
+    ) -> BySource:
         """Return source -> the increments that an operator named; see `undone_inputs.py`."""
         if not without:
             return {}

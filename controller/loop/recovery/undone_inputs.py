@@ -37,6 +37,9 @@ from controller.store.base import Store
 _BY = ("replaced", "retracted")
 """How a claim says that it took the place of an earlier one."""
 
+BySource = dict[str, tuple[int, ...]]
+"""Source -> some of its increments."""
+
 _EQUAL_MAX = 100_000
 
 
@@ -125,7 +128,7 @@ def left_out(
     unread: Mapping[str, Unread],
     *,
     number: int,
-) -> dict[str, tuple[int, ...]]:
+) -> BySource:
     """Return source -> the increments that the given names select.
 
     Args:
@@ -148,7 +151,7 @@ def left_out(
         source, index = found[0]
         own = {f for f in files[found[0]] if name in (f, f"{source}/{f}")}
         meant.setdefault(found[0], set()).update(own or files[found[0]])
-    result: dict[str, tuple[int, ...]] = {}
+    result: BySource = {}
     for (source, index), own in sorted(meant.items()):
         every = files[source, index]
         if own < set(every):
@@ -189,17 +192,13 @@ def _refused(message: str) -> DefinitionError:
     return DefinitionError(Mistake("rollback_file_invalid", "without", message))
 
 
-def stay_dropped(
-    position: Position, generations: Sequence[Generation]
-) -> dict[str, tuple[int, ...]]:
+def stay_dropped(position: Position, generations: Sequence[Generation]) -> BySource:
     """Return source -> the increments of a position that an earlier roll-back removed."""
     begun = Generation(len(generations) + 1, position, {}, 0)
     return _by_source(_held_of(position, increments_dropped([*generations, begun])))
 
 
-def coming_back(
-    position: Position, generations: Sequence[Generation]
-) -> dict[str, tuple[int, ...]]:
+def coming_back(position: Position, generations: Sequence[Generation]) -> BySource:
     """Return source -> what earlier roll-backs removed, and this one applies again."""
     return _by_source(_held_of(position, increments_dropped(generations)))
 
@@ -218,9 +217,7 @@ def file_names(
     return names
 
 
-def superseded_in(
-    position: Position, generations: Sequence[Generation], store: Store
-) -> dict[str, tuple[int, ...]]:
+def superseded_in(position: Position, generations: Sequence[Generation], store: Store) -> BySource:
     """Return source -> the increments of a position that would count twice.
 
     Raises:
@@ -229,7 +226,7 @@ def superseded_in(
     """
     dropped = increments_dropped(generations)
     back = _held_of(position, dropped)
-    superseded: dict[str, tuple[int, ...]] = {}
+    superseded: BySource = {}
     seen: set[tuple[str, _File]] = set()
     for source, index in sorted(back):
         files = _files(store, position.dataflow, source, index)
@@ -360,8 +357,8 @@ def _held_of(position: Position, parts: Mapping[str, Sequence[range]]) -> set[tu
     }
 
 
-def _by_source(increments: Collection[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {}
+def _by_source(increments: Collection[tuple[str, int]]) -> BySource:
+    found: BySource = {}
     for source, index in sorted(increments):
         found[source] = (*found.get(source, ()), index)
     return found

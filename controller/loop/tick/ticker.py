@@ -51,6 +51,8 @@ from controller.store.base import DataflowRecord, Store
 
 ASKED, FINISHED = "checked for results to publish", "updated with a recorded run"
 
+Waits = Mapping[StageId, Wait]
+
 
 @dataclass(kw_only=True, eq=False)
 class UnfinishedRuns(DataflowPart):
@@ -240,7 +242,7 @@ class Ticker:
     drains: Drains
 
     def __post_init__(self) -> None:
-        self.looked: Mapping[str, Mapping[StageId, Wait]] = {}
+        self.looked: Mapping[str, Waits] = {}
         self.stopping, self._stopped_by = False, ""
         self.waits, self.epochs = self.kept.waits, self.kept.epochs
 
@@ -334,7 +336,7 @@ class Ticker:
         names: Sequence[str],
         loaded: Sequence[LoadedDataflow],
         views: Mapping[StageId, ViewedStage],
-        waits: Mapping[StageId, Wait],
+        waits: Waits,
         go_on: Collection[str],
     ) -> None:
         """Keep decisions and until when they are valid; none for stages that are busy."""
@@ -367,9 +369,7 @@ class Ticker:
             return False
         return True
 
-    def _in_trouble(
-        self, records: Sequence[DataflowRecord], waits: Mapping[StageId, Wait]
-    ) -> dict[StageId, Wait]:
+    def _in_trouble(self, records: Sequence[DataflowRecord], waits: Waits) -> dict[StageId, Wait]:
         """Return the waits of stages whose dataflow has an unexpected failure."""
         troubled = {trouble.dataflow: trouble for trouble in self.isolation.troubles()}
         waits_by_stage = {}

@@ -38,10 +38,10 @@ from cbp.model.flow.position import Position
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.snapshot import Snapshot
-from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.schedule.left_to_do import left_to_do
 from cbp.model.verification import Comparison, Request, merged, timeless
 from controller.loop.reading.snapshots import Snapshots
+from controller.loop.records.compiled_dataflows import Units
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.records.version_log import TakenBack
 from controller.loop.runs.in_flight import InFlight
@@ -144,7 +144,7 @@ class Subject:
     id: str
     record: DataflowRecord
     dataflow: Dataflow
-    units: Mapping[str, PhysicalStage]
+    units: Units
     changed: frozenset[str]
     request: Request
     built: Mapping[str, int] | None = None
