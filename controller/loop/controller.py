@@ -30,7 +30,6 @@ from cbp.model.schedule.waiting import Wait
 from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.assembly import Parts
 from controller.loop.operations.version_switch import Changed
-from controller.loop.operations.versions import rebuild_missing
 from controller.loop.reading.rebuild_backlog import Rebuild
 from controller.loop.reading.recovery_preview import (
     OpenIntention,
@@ -38,7 +37,6 @@ from controller.loop.reading.recovery_preview import (
     open_intentions,
     preview_recovery,
 )
-from controller.loop.reading.stage_facts import read_compactions
 from controller.loop.records.dataflow_folder import left_aside, remove_purged
 from controller.loop.recovery.redo import ignore
 from controller.loop.runs.in_flight import StageId
@@ -155,15 +153,9 @@ class Controller:
         on_dataflow: Callable[[str], None] = lambda name: None,
         on_record: Callable[[Intention], object] = ignore,
     ) -> list[str]:
-        """Register dataflows that a folder describes and the store lacks; see `rebuild_missing`."""
-        return rebuild_missing(
-            self._store,
-            self._files,
-            self._root,
-            partial(self._bring_back, on_redo=on_record),
-            only=only,
-            on_dataflow=on_dataflow,
-        )
+        """Register described dataflows that the store lacks; see `Versions.rebuild_missing`."""
+        register = partial(self._bring_back, on_redo=on_record)
+        return self._parts.versions.rebuild_missing(register, only=only, on_dataflow=on_dataflow)
 
     def dataflow(self, name: str) -> Dataflow:
         """Return a registered dataflow, compiled; raises `NotFoundError`."""
@@ -426,8 +418,7 @@ class Controller:
 
     def compactions(self, name: str) -> list[Compaction]:
         """Return the newest compaction of each table, by table; raises `NotFoundError`."""
-        record = self._store.dataflow(name)
-        return read_compactions(self._parts.open_log(record.folder), self._store.stages(name))
+        return self.stage_facts.compactions(name)
 
     def waiting(self, name: str) -> dict[str, str]:
         """Return stage -> why it did not start at the last tick, in words; see `waits`."""

@@ -21,7 +21,6 @@ from typing import Any, Protocol
 import structlog
 
 from cbp.engine.commit.publication_check import require_generations
-from cbp.engine.storage.files import Files
 from cbp.errors import (
     AlreadyExistsError,
     CbpError,
@@ -57,7 +56,7 @@ from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import RECOVERED, UNRECOVERED, Isolation
 from controller.loop.tick.holds import Holds
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord
 
 ARRIVALS = "updated with the input that arrived"
 """Trouble of a dataflow whose drop folders could not be read at the start."""
@@ -104,6 +103,7 @@ class Versions(DataflowPart):
     arrivals: Arrivals
     most: int
     change_seconds: float
+    tables_root: str
 
     def register(
         self,
@@ -291,34 +291,31 @@ class Versions(DataflowPart):
         bring = partial(self._bring_arrivals, self.store.dataflow(name))
         self.isolation.attempt(name, ARRIVALS, bring)
 
-
-def rebuild_missing(
-    store: Store,
-    files: Files,
-    tables_root: str,
-    register: Callable[[Any], object],
-    *,
-    only: Collection[str],
-    on_dataflow: Callable[[str], None],
-) -> list[str]:
-    """Register described dataflows that the store lacks; raises `RebuildIncompleteError`."""
-    known = {record.name for record in store.dataflows()}
-    descriptions_by_name = described(files, tables_root)
-    for name in sorted(set(only) - descriptions_by_name.keys()):
-        raise NotFoundError(
-            kind="folder with a description of the dataflow",
-            name=name,
-            hint=f"there are folders of: {listed(sorted(descriptions_by_name)) or 'none'}",
-        )
-    lost = [n for n in sorted(descriptions_by_name) if n not in known and (not only or n in only)]
-    failed: dict[str, CbpError] = {}
-    for name in lost:
-        on_dataflow(name)
-        try:
-            register(descriptions_by_name[name])
-        except CbpError as error:
-            failed[name] = error
-    rebuilt = [name for name in lost if name not in failed]
-    if failed:
-        raise RebuildIncompleteError(rebuilt, failed)
-    return rebuilt
+    def rebuild_missing(
+        self,
+        register: Callable[[Any], object],
+        *,
+        only: Collection[str],
+        on_dataflow: Callable[[str], None],
+    ) -> list[str]:
+        """Register described dataflows that the store lacks; raises `RebuildIncompleteError`."""
+        known = {record.name for record in self.store.dataflows()}
+        documents = described(self.files, self.tables_root)
+        for name in sorted(set(only) - documents.keys()):
+            raise NotFoundError(
+                kind="folder with a description of the dataflow",
+                name=name,
+                hint=f"there are folders of: {listed(sorted(documents)) or 'none'}",
+            )
+        lost = [n for n in sorted(documents) if n not in known and (not only or n in only)]
+        failed: dict[str, CbpError] = {}
+        for name in lost:
+            on_dataflow(name)
+            try:
+                register(documents[name])
+            except CbpError as error:
+                failed[name] = error
+        rebuilt = [name for name in lost if name not in failed]
+        if failed:
+            raise RebuildIncompleteError(rebuilt, failed)
+        return rebuilt

@@ -11,7 +11,7 @@ committed; so they are kept once they are those in the figures of the newest run
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -126,6 +126,19 @@ class StageFacts(DataflowPart):
                 return {one.lookup: one for one in tables}
         return {}
 
+    def compactions(self, dataflow: str) -> list[Compaction]:
+        """Return the newest compaction of each table, by table; raises `NotFoundError`.
+
+        Tables without a compaction in the examined records are left out. Damaged records are
+        skipped; the part that needs them reports the damage.
+        """
+        log, stages = (
+            self.open_log(self.store.dataflow(dataflow).folder),
+            self.store.stages(dataflow),
+        )
+        each = max(RECORDS_LEAST, RECORDS_MOST // max(len(stages), 1))
+        return last_compactions(one for stage in stages for one in _newest(log, stage, each))
+
     def limits(self, dataflow: str, stage: str) -> Mapping[str, FlowLimit]:
         """Return, by input, how much can wait there before the stage that writes it must wait.
 
@@ -148,18 +161,6 @@ RECORDS_MOST = 256
 
 RECORDS_LEAST = 16
 """Records of a stage that are read, however many stages there are."""
-
-
-def read_compactions(log: IntentionLog, stages: Sequence[StageRecord]) -> list[Compaction]:
-    """Return the newest compaction of each table of a dataflow, by table.
-
-    Tables without a compaction in the examined records are left out. Damaged records are
-    skipped; the part that needs them reports the damage.
-    """
-    if not stages:
-        return []
-    each = max(RECORDS_LEAST, RECORDS_MOST // len(stages))
-    return last_compactions(one for stage in stages for one in _newest(log, stage, each))
 
 
 def _newest(log: IntentionLog, stage: StageRecord, most: int) -> Iterator[Intention]:
