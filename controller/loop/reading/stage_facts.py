@@ -132,10 +132,8 @@ class StageFacts(DataflowPart):
         Tables without a compaction in the examined records are left out. Damaged records are
         skipped; the part that needs them reports the damage.
         """
-        log, stages = (
-            self.open_log(self.store.dataflow(dataflow).folder),
-            self.store.stages(dataflow),
-        )
+        log = self.open_log(self.store.dataflow(dataflow).folder)
+        stages = self.store.stages(dataflow)
         each = max(RECORDS_LEAST, RECORDS_MOST // max(len(stages), 1))
         return last_compactions(one for stage in stages for one in _newest(log, stage, each))
 
