@@ -107,11 +107,11 @@ class Lineages:
         connectors = self._store.connectors(run.dataflow)
         for leader, reader in units.items():
             inputs = {n: flow for n, flow in reader.leader.wiring.items() if flow in outputs}
-            later = ()
-            if inputs:
-                later = self._store.committed_runs(
-                    run.dataflow, leader, since=run.started_at, limit=RUNS_SEARCHED
-                )
+            if not inputs:
+                continue
+            later = self._store.committed_runs(
+                run.dataflow, leader, since=run.started_at, limit=RUNS_SEARCHED
+            )
             for name, flow in inputs.items():
                 connector = connectors.get(leader, {}).get(name)
                 queue = () if connector is None else (*connector.unread, *connector.arrived)
