@@ -309,7 +309,7 @@ class LeaderDuties:
     def _add_columns(self, record: DataflowRecord, wanted: NewColumnsError) -> None:
         """Let new columns of a file join the schema of its source; then the file is read again."""
         try:
-            version = add_columns(self._controller, record, wanted.source, wanted.columns)
+            version = add_columns(self._controller.change, record, wanted.source, wanted.columns)
         except LogConflictError as error:
             self._controller.stop_leading(error.message)
             return

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +29,7 @@ from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import Mistake
-from cbp.model.dataflow.dataflow import Dataflow, StageNode
+from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.schedule.parallel_runs import Places
 from cbp.model.schedule.scheduler import TURNS_MAX
 from controller.allowed_folders import AllowedFolders
@@ -62,6 +62,7 @@ from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.version_log import Descriptions
 from controller.loop.recovery.corrections import Corrections
 from controller.loop.recovery.journal import Journal
+from controller.loop.recovery.past_position import Past
 from controller.loop.recovery.redo import Recovery
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.dataflow_locks import DataflowLocks
@@ -80,17 +81,10 @@ from controller.loop.tick.holds import Holds
 from controller.loop.tick.kept_dataflows import KeptDataflows
 from controller.loop.tick.run_starts import RunIds, Runner, RunStarts
 from controller.loop.tick.stage_views import StageViews
-from controller.loop.tick.ticker import (
-    Decisions,
-    Drains,
-    InputFraming,
-    Ticker,
-    TickSteps,
-    UnfinishedRuns,
-)
+from controller.loop.tick.ticker import Decisions, Drains, InputFraming, Ticker, UnfinishedRuns
 from controller.loop.verification.verifications import Verifications
 from controller.registry import Registry
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,12 +137,9 @@ class Environment:
     Attributes:
         tables_root: Folder or URI of all tables, without a slash at the end.
         places: Number of concurrent runs over all dataflows; framing has as many slots of its own.
-        executor: Carries out runs.
-        arrivals: The source of increments.
         draw: Returns a random number from 0 to 1 that shortens pauses; by default no pause is
             shortened.
         retention: How long old versions of a table stay readable.
-        keep: How long inputs and runs are kept.
         collect_every: Epochs of a dataflow between two garbage collections.
         scrub_seconds: Period in which everything on disk is read once; 0 means never.
         framers: Carries out framing; `None` means that `executor` does.
@@ -159,8 +150,6 @@ class Environment:
             thread does.
         run_seconds_max: Time limit of a run, and of framing one increment; 0 means no limit.
         runnable_seconds_max: Time limit of one call of an author's Runnable; 0 means no limit.
-        dataflows_max: Largest number of registered dataflows.
-        limits: Limits that are not settings.
         refused: Returns the parts of a new version that the settings do not allow.
         seed_folders: Folders of files that a rebuild may read instead of removed input.
         rebuild_share: The share of the time in which a rebuild beside works.
@@ -248,10 +237,6 @@ class Parts:
         kept = given.limits.positions_kept
         return IntentionLog(folder, given.files, given.faults, positions_kept=kept)
 
-    def set_aside(self, record: DataflowRecord, node: StageNode) -> list[dict[str, Any]]:
-        """Return the records that a stage has set aside, as published."""
-        return self.given.engine.records.set_aside(record.folder, node)
-
     def new_id(self) -> str:
         """Return the id of a run."""
         return self.ids.new_id()
@@ -260,9 +245,7 @@ class Parts:
     descriptions = Part(Descriptions)
     catalog = Part(Catalog)
     isolation = Part(Isolation, on_conflict=lambda parts: parts.term.depose)
-    in_flight = Part(
-        InFlight, stop=lambda parts: lambda run: parts.given.engine.control.cancel(run)
-    )
+    in_flight = Part(InFlight)
     time_limit = Part(TimeLimit)
     ids = Part(RunIds)
     terms = Part(Terms, root=lambda parts: parts.given.tables_root)
@@ -272,35 +255,21 @@ class Parts:
     punctuations = Part(Punctuations)
     framer = Part(
         Framer,
-        increments=lambda parts: parts.given.engine.increments,
+        find_frames=lambda parts: parts.given.engine.increments.frame,
         threads=lambda parts: parts.given.framers or parts.given.executor,
-        seconds_max=lambda parts: parts.given.run_seconds_max,
         origin=lambda parts: parts.dropped_files.words_of,
     )
-    answers = Part(
-        RunnableAnswers,
-        threads=lambda parts: parts.given.answerers or Here(),
-        seconds_max=lambda parts: parts.given.runnable_seconds_max,
-    )
+    answers = Part(RunnableAnswers, threads=lambda parts: parts.given.answerers or Here())
 
     # runs
     run_phases = Part(RunPhases)
-    failures = Part(
-        Failures,
-        newer_files=lambda parts: (
-            lambda run: parts.catalog.newer_files_of_run(run.dataflow, run.stage)
-        ),
-    )
-    publisher = Part(
-        Publisher,
-        tables=lambda parts: parts.given.engine.publisher,
-        begins=lambda parts: parts.descriptions.begins,
-    )
+    failures = Part(Failures)
+    publisher = Part(Publisher, tables=lambda parts: parts.given.engine.publisher)
     sinks = Part(SinkReads)
     keeping = Part(OutputRetention)
     run_commit = Part(RunCommit)
     retained = Part(RetainedInputs)
-    runner = Part(Runner, seconds_max=lambda parts: parts.given.run_seconds_max)
+    runner = Part(Runner)
 
     # reading
     snapshots = Part(Snapshots)
@@ -313,8 +282,9 @@ class Parts:
 
     # recovery
     journal = Part(Journal, root=lambda parts: parts.given.tables_root)
-    rollbacks = Part(Rollbacks, tables=lambda parts: parts.given.engine.publisher)
-    corrections = Part(Corrections)
+    past = Part(Past)
+    rollback = Part(Rollbacks, tables=lambda parts: parts.given.engine.publisher)
+    correction = Part(Corrections)
     recovery = Part(Recovery)
 
     # the tick
@@ -324,25 +294,20 @@ class Parts:
     framing = Part(InputFraming)
     views = Part(StageViews)
     decisions = Part(Decisions)
-    starts = Part(RunStarts, slots=lambda parts: lambda: parts.given.engine.preparer.limits().slots)
+    starts = Part(RunStarts)
     drains = Part(Drains)
-    steps = Part(TickSteps)
     ticker = Part(Ticker)
 
     # operations
-    changes = Part(
-        VersionSwitch,
-        compile_=lambda parts: parts.given.registry.compile_registered,
-        prepare=lambda parts: parts.given.arrivals.prepare,
-    )
+    changes = Part(VersionSwitch, prepare=lambda parts: parts.given.arrivals.prepare)
     priorities = Part(Priorities)
     versions = Part(Versions, most=lambda parts: parts.given.dataflows_max)
     amendments = Part(Amendments)
     rollback_jobs = Part(RollbackJobs)
     give_back_jobs = Part(GiveBackJobs)
-    build_plans = Part(BuildPlans, compile_=lambda parts: parts.given.registry.compile_registered)
+    build_plans = Part(BuildPlans)
     build_work = Part(BuildWork)
-    swaps = Part(Swaps, compile_=lambda parts: parts.given.registry.compile)
+    swaps = Part(Swaps)
     rebuild_jobs = Part(
         RebuildJobs, executor=lambda parts: parts.given.verifier or parts.given.executor
     )
@@ -356,26 +321,16 @@ class Parts:
         epochs=lambda parts: parts.ticker.epochs,
         every=lambda parts: parts.given.collect_every,
     )
-    scrubs = Part(
-        Scrubs,
-        scrubbing=lambda parts: parts.housekeeping.scrubbing,
+    scrubbing = Part(
+        Scrubbing,
+        dataflows=lambda parts: parts.given.store.dataflows,
+        needed=lambda parts: lambda record: parts.housekeeping.needed(record),
         executor=lambda parts: parts.given.removers or Here(),
     )
+    scrubs = Part(Scrubs, executor=lambda parts: parts.given.removers or Here())
     disk_uses = Part(DiskUses)
     verifications = Part(
         Verifications,
         executor=lambda parts: parts.given.verifier or parts.given.executor,
         retained=lambda parts: parts.changes.retained,
     )
-
-    def make_scrubbing(self, needed: Callable[[DataflowRecord], Collection[str]]) -> Scrubbing:
-        """Construct the scrubber."""
-        given = self.given
-        more = {
-            "root": given.tables_root,
-            "dataflows": given.store.dataflows,
-            "needed": needed,
-            "round_seconds": given.scrub_seconds,
-            "executor": given.removers or Here(),
-        }
-        return self.make(Scrubbing, more)

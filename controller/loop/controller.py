@@ -30,7 +30,6 @@ from cbp.model.schedule.waiting import Wait
 from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.assembly import Parts
 from controller.loop.operations.version_switch import Changed
-from controller.loop.operations.versions import rebuild_missing
 from controller.loop.reading.rebuild_backlog import Rebuild
 from controller.loop.reading.recovery_preview import (
     OpenIntention,
@@ -38,7 +37,6 @@ from controller.loop.reading.recovery_preview import (
     open_intentions,
     preview_recovery,
 )
-from controller.loop.reading.stage_facts import read_compactions
 from controller.loop.records.dataflow_folder import left_aside, remove_purged
 from controller.loop.recovery.redo import ignore
 from controller.loop.runs.in_flight import StageId
@@ -108,10 +106,7 @@ class Controller:
         return self._register(dataflow, document, on_redo)
 
     def _register(
-        self,
-        dataflow: Dataflow,
-        document: Any,
-        on_redo: Callable[[Intention], object] = ignore,
+        self, dataflow: Dataflow, document: Any, on_redo: Callable[[Intention], object] = ignore
     ) -> DataflowRecord:
         record = DataflowRecord(
             dataflow.name,
@@ -137,11 +132,7 @@ class Controller:
         """Replace a registered dataflow by a new version; durable once this returns.
 
         Waits for the dataflow's runs under way, and publishes recorded runs. Other dataflows
-        continue.
-
-        Raises:
-            DataflowInvalidError: Listing every mistake with its place.
-            CbpError: See `Versions.change`.
+        continue. Raises `DataflowInvalidError` with every mistake, and as `Versions.change`.
         """
         dataflow = self.validate(document, duplicates)
         try:
@@ -162,15 +153,9 @@ class Controller:
         on_dataflow: Callable[[str], None] = lambda name: None,
         on_record: Callable[[Intention], object] = ignore,
     ) -> list[str]:
-        """Register dataflows that a folder describes and the store lacks; see `rebuild_missing`."""
-        return rebuild_missing(
-            self._store,
-            self._files,
-            self._root,
-            partial(self._bring_back, on_redo=on_record),
-            only=only,
-            on_dataflow=on_dataflow,
-        )
+        """Register described dataflows that the store lacks; see `Versions.rebuild_missing`."""
+        register = partial(self._bring_back, on_redo=on_record)
+        return self._parts.versions.rebuild_missing(register, only=only, on_dataflow=on_dataflow)
 
     def dataflow(self, name: str) -> Dataflow:
         """Return a registered dataflow, compiled; raises `NotFoundError`."""
@@ -223,11 +208,7 @@ class Controller:
         self.wake()
 
     def resume_stage(self, dataflow: str, stage: str) -> None:
-        """Resume a paused or stopped stage, and reset its failures; idempotent.
-
-        Raises:
-            NotFoundError: If there is no such stage.
-        """
+        """Resume a stage and reset its failures; idempotent; raises `NotFoundError`."""
         self._store.resume_stage(dataflow, self._parts.catalog.leader(dataflow, stage))
         self.wake()
 
@@ -243,9 +224,7 @@ class Controller:
         """Let the waiting time of a stage count for more or less; durable, idempotent.
 
         It orders the starts only, so nothing starves. Stages that run together have one priority.
-
-        Raises:
-            NotFoundError: If there is no such stage.
+        Raises `NotFoundError`.
         """
         self._parts.priorities.set_priority(dataflow, stage, priority)
         self.wake()
@@ -325,9 +304,7 @@ class Controller:
             key: Idempotency key: a second call with it makes no second punctuation; `None` means a
                 new one.
 
-        Raises:
-            NotFoundError: If there is no such dataflow or flow.
-            FlowUnframedError: If no stage frames it.
+        Raises `NotFoundError` or `FlowUnframedError`.
         """
         record = self._store.dataflow(dataflow)
         asked = f"{reason}/{key or self._parts.given.random_hex(16)}"
@@ -341,11 +318,7 @@ class Controller:
         return self._parts.punctuations.inputs(self._store.dataflow(dataflow), flow)
 
     def exclusive(self, name: str, purpose: str) -> AbstractContextManager[object]:
-        """Return a lock under which a dataflow is neither registered nor deleted.
-
-        Args:
-            purpose: The caller's action under the lock, in words that follow the dataflow's name.
-        """
+        """Return a lock under which a dataflow is neither registered nor deleted."""
         return self._parts.exclusion.hold(name, purpose)
 
     # what is going on
@@ -439,18 +412,13 @@ class Controller:
         return self._parts.publisher.unpublished(name)
 
     def open_intentions(self, name: str) -> Sequence[OpenIntention]:
-        """Return committed runs that are not yet published, by stage and epoch.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-        """
+        """Return runs that are committed, but not published yet; raises `NotFoundError`."""
         self._store.dataflow(name)
         return open_intentions(name, self._parts.publisher, self._parts.parked)
 
     def compactions(self, name: str) -> list[Compaction]:
         """Return the newest compaction of each table, by table; raises `NotFoundError`."""
-        record = self._store.dataflow(name)
-        return read_compactions(self._parts.open_log(record.folder), self._store.stages(name))
+        return self.stage_facts.compactions(name)
 
     def waiting(self, name: str) -> dict[str, str]:
         """Return stage -> why it did not start at the last tick, in words; see `waits`."""
@@ -484,15 +452,11 @@ class Controller:
             self.amendments.hold_unfinished()
             taken = self.rebuild_jobs.begin()
             left = [path for path in left if path not in taken]
-            self.journal.end(left, self._unrecovered())
+            troubles = self.isolation.troubles()
+            self.journal.end(left, {t.dataflow: t.words for t in troubles if t.doing == RECOVERED})
         # Last, and in a thread of its own: a folder may be large.
         (self._parts.given.removers or Here()).submit(_remove, left)
         self.wake()
-
-    def _unrecovered(self) -> dict[str, str]:
-        """Return the dataflows that could not be recovered, with the reason in words."""
-        troubles = self.isolation.troubles()
-        return {one.dataflow: one.words for one in troubles if one.doing == RECOVERED}
 
     def stop_starting(self) -> None:
         """Start no more runs; runs under way continue. Returns at once."""

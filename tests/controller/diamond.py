@@ -7,6 +7,7 @@ whole but older than it says.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import polars as pl
@@ -17,6 +18,7 @@ from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.model.flow.snapshot import Snapshot
 from controller.loop.reading.snapshots import Snapshots
+from controller.loop.records.dataflow_part import DataflowPart
 from tests.controller.world import DIAMOND, World
 
 KEPT = Retention(versions_min=0, seconds=3600, attempt_seconds=0)
@@ -31,13 +33,13 @@ def started(world: World, policy: dict[str, Any] | None = None) -> World:
 def bystander(world: World, engine: Engine | None = None) -> Snapshots:
     """Return what another instance of the service would answer from, with memory of its own."""
     engine = engine or LocalEngine(cache=str(world.root / "cache-2"))
-    return Snapshots(
-        history=engine.history,
-        catalog=world.parts.catalog,
-        open_log=world.parts.open_log,
-        retention=KEPT,
-        clock=world.clock,
-    )
+    return Snapshots(history=engine.history, retention=KEPT, **shared(world))
+
+
+def shared(world: World) -> dict[str, Any]:
+    """Return what all parts that work on dataflows have."""
+    names = {one.name for one in fields(DataflowPart)}
+    return {name: getattr(world.parts.retained, name) for name in names}
 
 
 def by_polars(path: str, version: int) -> pl.DataFrame:

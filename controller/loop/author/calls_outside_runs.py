@@ -1,9 +1,7 @@
 """Calls of author's code outside of runs, with a time limit, in threads beside the tick.
 
-Each call is a question. A FrameBy (`framing.py`) and a Runnable (`runnables.py`) are asked in
-threads of their own, one question per stage at a time. A question without an answer within its
-time limit is given up: its thread is left alone, since a thread cannot be ended; its answer is
-dropped; and the error names the stage, the function, its line, the limit and what to do.
+Each call is a question, one per stage at a time. A question without an answer within its time limit
+is given up: its thread is left alone, since a thread cannot be ended, and its answer is dropped.
 
     ask ---> asked ---> answered                 `wanted` is true until the end
                |---> dropped                     the answer is no longer needed
@@ -11,22 +9,27 @@ dropped; and the error names the stage, the function, its line, the limit and wh
 
 Guaranteed: a question that is no longer wanted never becomes wanted again. So code that records
 an answer calls `wanted` first (tests/controller/loop/author/test_calls_outside_runs.py).
-Absent on purpose: calls of translators in runs (`controller.loop.runs.time_limit`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
+
+import structlog
 
 from cbp.errors import AnswerLateError
 from controller.loop.runs.in_flight import StageId
+from controller.loop.runs.isolation import Isolation
+from controller.store.base import Store
 
 _T = TypeVar("_T")
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(eq=False)
@@ -35,7 +38,6 @@ class TimedCall:
 
     Attributes:
         function, place: The author's function, and its `file.py:12`.
-        seconds_max: Its time limit; 0 means no limit.
         since: When the present part of the call began; set by `TimedCalls`.
         begun: When the call began; set by `TimedCalls`.
     """
@@ -87,7 +89,7 @@ class TimedCalls:
             return {key: question.begun for key, question in self._open.items()}
 
     def give_up_late(self) -> list[tuple[TimedCall, AnswerLateError]]:
-        """Close the calls beyond their time limit, and return them."""
+        """Close the calls beyond their time limit; their threads are left alone."""
         now = self._clock()
         with self._lock:
             late = [one for one in self._open.values() if _is_late(one, now)]
@@ -125,6 +127,20 @@ class TimedCalls:
             return answer()
         finally:
             self.drop_one(question)
+
+
+def pause_late(
+    late: Iterable[tuple[TimedCall, AnswerLateError]],
+    event: str,
+    store: Store,
+    isolation: Isolation,
+) -> None:
+    """Pause the stages of calls that were given up."""
+    for question, error in late:
+        details = error.as_dict()
+        _log.warning(event, dataflow=question.key[0], error=details)
+        stop = partial(store.pause_stage, *question.key, error.message, details)
+        isolation.attempt(question.key[0], "paused after a time-out", stop)
 
 
 def _is_late(question: TimedCall, now: datetime) -> bool:

@@ -5,10 +5,9 @@ end in it; a punctuation is between two increments. Frames are a function of the
 punctuations alone. So after a loss of the store the same frames come again, with the same
 numbers, before records that name them are redone.
 
-One piece of work is everything that waits at one stage. Places are assigned as for runs
-(`cbp.model.schedule.parallel_runs`); the stage that had no turn for longest comes first. Reading
-may take long. The result is recorded in one short step, if the work is still wanted then. Work
-beyond its time limit is given up: its stage stops, and its result is dropped.
+One piece of work is everything that waits at one stage; the stage that had no turn for longest
+comes first. Reading may take long. The result is recorded in one short step, if the work is still
+wanted then.
 
 Guaranteed (tests/controller/loop/runs/test_time_limit.py): an author's function that fails or hangs
 stops its stage only, and the error names its line; nothing of a deleted dataflow is recorded.
@@ -22,7 +21,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
@@ -35,7 +34,7 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.punctuation import idle_at
 from cbp.model.schedule.idle_until import FOR_EVER
 from cbp.model.schedule.parallel_runs import ActiveRun, Places
-from controller.loop.author.calls_outside_runs import TimedCall, TimedCalls
+from controller.loop.author.calls_outside_runs import TimedCall, TimedCalls, pause_late
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import Isolation
@@ -47,21 +46,10 @@ FRAMED, FRAMED_ASIDE = "framed", "framed in the background"
 
 _log = structlog.get_logger(__name__)
 
+Connectors = Mapping[str, Connector]
 
-class Frames(Protocol):
-    """Finds frames: the part of an engine that framing needs."""
-
-    def frame(
-        self,
-        folder: str,
-        stage: str,
-        spec: InputSpec,
-        increment: Increment,
-        memo: Any,
-        set_aside_max: int | None = None,
-    ) -> tuple[list[Segment], Any]:
-        """See `cbp.engine.interface.readers.IncrementReader.frame`."""
-        ...
+FindFrames = Callable[[str, str, InputSpec, Increment, Any, int | None], tuple[list[Segment], Any]]
+"""See `cbp.engine.interface.readers.IncrementReader.frame`."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -69,19 +57,18 @@ class Framer:
     """Frames arrivals; every method can be called from any thread.
 
     Attributes:
-        seconds_max: Time limit of one output increment; 0 means no limit.
         origin: Returns, in words, the file and line of the record that an error's details name.
     """
 
     store: Store
-    increments: Frames
+    find_frames: FindFrames
     punctuations: Punctuations
     clock: Callable[[], datetime]
     threads: Executor
     wake: Callable[[], None]
     places: Places
     isolation: Isolation
-    seconds_max: float = 0.0
+    run_seconds_max: float = 0.0
     origin: Callable[[str, Mapping[str, Any]], str] = lambda dataflow, details: ""
 
     def __post_init__(self) -> None:
@@ -109,9 +96,7 @@ class Framer:
         works = [ActiveRun(*key, since) for key, since in self._questions.busy().items()]
         return self.places.next(works, [record.name for record, _ in waiting], self.clock())
 
-    def waits(
-        self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
-    ) -> bool:
+    def waits(self, record: DataflowRecord, node: StageNode, connectors: Connectors) -> bool:
         """Return whether a stage has something to frame."""
         framed = (connectors[spec.name] for spec in node.translator.framed)
         return any(
@@ -149,7 +134,7 @@ class Framer:
     def _question(self, record: DataflowRecord, node: StageNode) -> TimedCall:
         """Return a stage's question; `_frame` fills in the input."""
         own = node.run_seconds_max
-        limit = self.seconds_max if own is None else own
+        limit = self.run_seconds_max if own is None else own
         return TimedCall((record.name, node.name), "frame_by", "", limit, SETTING)
 
     def _work(self, record: DataflowRecord, node: StageNode, question: TimedCall) -> None:
@@ -162,11 +147,8 @@ class Framer:
 
     def keep_time(self) -> None:
         """Pause the stages whose author's function hangs; their threads are left alone."""
-        for question, error in self._questions.give_up_late():
-            details = error.as_dict()
-            _log.warning("framing.timed_out", dataflow=question.key[0], error=details)
-            stop = partial(self.store.pause_stage, *question.key, error.message, details)
-            self.isolation.attempt(question.key[0], "paused after a time-out", stop)
+        late = self._questions.give_up_late()
+        pause_late(late, "framing.timed_out", self.store, self.isolation)
 
     # one stage
 
@@ -189,7 +171,6 @@ class Framer:
 
         Args:
             wanted: Called before each step, and again before the step is recorded.
-            begins: Called with the input of each step.
         """
         for spec in node.translator.framed:
             while wanted():
@@ -218,11 +199,7 @@ class Framer:
                 self.store.pause_stage(record.name, node.name, details["message"], details)
 
     def _step(
-        self,
-        record: DataflowRecord,
-        node: StageNode,
-        spec: InputSpec,
-        wanted: Callable[[], bool],
+        self, record: DataflowRecord, node: StageNode, spec: InputSpec, wanted: Callable[[], bool]
     ) -> bool:
         """Apply one punctuation or frame one output increment; return whether there was one."""
         if self._close_what_is_due(record, node, spec, wanted):
@@ -233,7 +210,7 @@ class Framer:
         increment, framing = connector.arrived[0], connector.framing
         assert framing is not None, "the store knows this input as framed"
         # A close that is requested meanwhile comes after this increment, which has arrived.
-        segments, memo = self.increments.frame(
+        segments, memo = self.find_frames(
             record.folder, node.name, spec, increment, framing.memo, node.set_aside_max
         )
         with self.punctuations.lock(record.name):
@@ -251,11 +228,7 @@ class Framer:
         return True
 
     def _close_what_is_due(
-        self,
-        record: DataflowRecord,
-        node: StageNode,
-        spec: InputSpec,
-        wanted: Callable[[], bool],
+        self, record: DataflowRecord, node: StageNode, spec: InputSpec, wanted: Callable[[], bool]
     ) -> bool:
         """Apply the punctuations that come before everything that waits; return whether any did."""
         moved = False
@@ -280,9 +253,7 @@ class Framer:
 
     # idle time
 
-    def close_idle(
-        self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
-    ) -> bool:
+    def close_idle(self, record: DataflowRecord, node: StageNode, connectors: Connectors) -> bool:
         """Close the inputs of a stage that were idle too long; return whether there were any."""
         closed = False
         for spec in node.translator.framed:
@@ -308,7 +279,7 @@ class Framer:
         return closed
 
     def next_close(
-        self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
+        self, record: DataflowRecord, node: StageNode, connectors: Connectors
     ) -> datetime:
         """Return the time at which an idle frame of a stage will be closed, if nothing arrives."""
         ends = [

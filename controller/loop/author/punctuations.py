@@ -43,12 +43,7 @@ class PunctuationLog:
         self._folder, self._files = f"{folder}/_punctuations", files
 
     def put(self, punctuation: Punctuation, *, staged: str = "") -> None:
-        """Make a punctuation durable; succeeds again for the same one.
-
-        Raises:
-            LogConflictError: If another punctuation already has this number, or another
-                controller leads now.
-        """
+        """Make a punctuation durable; idempotent; raises `LogConflictError`."""
         path = self._path(punctuation.number)
         self._files.make_dirs(self._folder)
         data = digested(json.dumps(punctuation.to_json(), separators=(",", ":")).encode(), path)
@@ -108,17 +103,10 @@ class Punctuations:
     def close(
         self, record: DataflowRecord, flow: str, *, key: str, reason: Reason, input_: str = ""
     ) -> Punctuation:
-        """Close the open frames of a flow; durable once this returns.
+        """Close the open frames of a flow, as `Controller.close` says; durable once this returns.
 
         Args:
-            flow: `source` or `stage.output`.
-            key: Idempotency key; a request with a known key gets the first answer.
             input_: `stage.input`, the only input that is closed; `""` means all.
-
-        Raises:
-            NotFoundError: If there is no such flow.
-            FlowUnframedError: If no input frames it.
-            LogConflictError: If another controller wrote the entry.
         """
         self.require_framed(record, flow)
         with self.lock(record.name):

@@ -1,9 +1,5 @@
 """Runnables: calls authors' Runnables in threads beside the tick, and keeps their answers.
 
-A tick asks all Runnables at once and waits `GRACE_SECONDS` at most; most answer in microseconds.
-The tick does not wait for late ones: their stages say so, the other stages continue, and a late
-answer wakes the next tick. Built-in rules only look at lists and are called in place.
-
 An answer belongs to its question: version, generation and epoch of a dataflow, and the increments
 that waited then. By the time it comes more increments may wait, but none are gone: only the commit
 of an epoch takes from a queue. So a decision to read is as good as one of an earlier tick; a
@@ -20,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import structlog
@@ -29,7 +24,7 @@ from cbp.errors import AuthorCodeError, CbpError, text_of
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.schedule.runnable_call import call_runnable
 from cbp.model.schedule.scheduler import Answer, StageView
-from controller.loop.author.calls_outside_runs import TimedCall, TimedCalls
+from controller.loop.author.calls_outside_runs import TimedCall, TimedCalls, pause_late
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import Isolation
 from controller.store.base import Store
@@ -57,18 +52,14 @@ class _Asked:
 
 @dataclass(kw_only=True, eq=False)
 class RunnableAnswers:
-    """Calls Runnables; used by one thread at a time, except `forget` and `stop`.
-
-    Attributes:
-        seconds_max: Time limit of one answer; 0 means no limit.
-    """
+    """Calls Runnables; used by one thread at a time, except `forget` and `stop`."""
 
     store: Store
     clock: Callable[[], datetime]
     threads: Executor
     wake: Callable[[], None]
     isolation: Isolation
-    seconds_max: float = 0.0
+    runnable_seconds_max: float = 0.0
 
     def __post_init__(self) -> None:
         self._questions = TimedCalls(threads=self.threads, clock=self.clock)
@@ -79,11 +70,7 @@ class RunnableAnswers:
         late = self._questions.give_up_late()
         for question, _ in late:  # first, for all of them: the store may fail below
             self._asked.pop(question.key, None)
-        for question, error in late:
-            details = error.as_dict()
-            _log.warning("runnable.timed_out", dataflow=question.key[0], error=details)
-            stop = partial(self.store.pause_stage, *question.key, error.message, details)
-            self.isolation.attempt(question.key[0], "paused after a time-out", stop)
+        pause_late(late, "runnable.timed_out", self.store, self.isolation)
 
     def given(self, views: Iterable[tuple[StageView, Life]]) -> dict[StageId, StageView]:
         """Call the Runnables that may be called; return the views with their answers."""
@@ -123,7 +110,9 @@ class RunnableAnswers:
             return known, False
         self._questions.drop(lambda key: key == view.id)
         runnable, connectors, memo = view.runnable, view.connectors, view.memo
-        question = TimedCall(view.id, runnable.name, runnable.place, self.seconds_max, SETTING)
+        question = TimedCall(
+            view.id, runnable.name, runnable.place, self.runnable_seconds_max, SETTING
+        )
         answer = self._questions.ask(
             question, lambda: call_runnable(view.stage, runnable, connectors, memo)
         )
@@ -145,7 +134,6 @@ class RunnableAnswers:
 
 
 def _ended(view: StageView, error: BaseException) -> AuthorCodeError:
-    """Return the error for a Runnable that ended its thread."""
     return AuthorCodeError(
         stage=view.stage,
         function=view.runnable.name,

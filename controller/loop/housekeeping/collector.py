@@ -4,9 +4,7 @@ A collection is due every `every` epochs of a dataflow, at the first tick that s
 after twice as many epochs, at any tick. First the dataflow's position is put beside the records of
 its runs. Then its tables are collected (`cbp.engine.direct.table_collector`): a bounded part
 at a time, on the thread that ticks, beside the runs under way. Finally it removes the records that
-the position replaces, and inputs that were kept for long enough. Outputs beyond their retention,
-and messages that were read, are removed by runs of their stages
-(`controller.loop.runs.output_retention`).
+the position replaces, and inputs that were kept for long enough.
 
 Invariant: nothing is removed that a connector or an unfinished record still needs, wherever a crash
 happens (tests/controller/loop/housekeeping/test_housekeeping.py). Nothing is stored about
@@ -24,7 +22,6 @@ from typing import Literal
 
 import structlog
 
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.garbage_collector import GarbageCollector, Retention, TablePlan
 from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import StageNode
@@ -35,13 +32,13 @@ from controller.loop.housekeeping.input_retention import Inputs, files_of
 from controller.loop.housekeeping.scrubbing import Scrubbing
 from controller.loop.reading.reach import Reach, reach_of
 from controller.loop.reading.rebuild_backlog import Rebuilding
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.output_retention import OutputRetention
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.run_commit import ParkedRuns
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord
 
 BUSY_TICKS = 32
 """While every tick starts something, only one tick in this many looks whether much is due."""
@@ -80,21 +77,10 @@ class LastCollection:
 
 
 @dataclass(kw_only=True, eq=False)
-class Collector:
-    """Collects garbage; called by one thread.
+class Collector(DataflowPart):
+    """Collects garbage; called by one thread."""
 
-    Attributes:
-        exclusion: The locks of the dataflows; a locked dataflow is left to a later tick.
-        rebuilding: Finds rebuilds under way: the tables from before a rebuild also stay
-            readable, up to the retention's number of versions.
-        every: Number of epochs of a dataflow, over all stages, between two collections.
-        records_kept: Number of records of a stage that are kept, although a position replaces them.
-    """
-
-    store: Store
     garbage: GarbageCollector
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     publisher: Publisher
     parked: ParkedRuns
     keeping: OutputRetention
@@ -107,17 +93,13 @@ class Collector:
     inputs: Inputs
     every: int
     records_kept: int
-    clock: Callable[[], datetime]
-    make_scrubbing: Callable[[Callable[[DataflowRecord], Collection[str]]], Scrubbing]
+    scrubbing: Scrubbing
     epochs: Callable[[], Mapping[str, int]]
 
     def __post_init__(self) -> None:
         self._kept_at: dict[str, int] = {}
         self._last = dict[str, LastCollection]()
         self._ticks = 0
-        self.scrubbing = self.make_scrubbing(
-            lambda record: self._needed(record.name, self._past(record))
-        )
 
     def keep(self, *, calm: bool) -> None:
         """Collect dataflows that are due."""
@@ -164,7 +146,11 @@ class Collector:
 
     def reach(self, name: str) -> Reach:
         """Return how far back a replacement, a rebuild or a roll-back can go; reads only."""
-        return reach_of(self.store.dataflow(name), self.store, self.catalog, self.open_log)
+        return reach_of(self.store.dataflow(name), self)
+
+    def needed(self, record: DataflowRecord) -> set[str]:
+        """Return the files of a dataflow that must exist, beside those of its tables."""
+        return self._needed(record.name, self._past(record))
 
     def last(self, name: str) -> LastCollection | None:
         """Return the last collection since this instance leads; `None` if there was none."""
@@ -231,9 +217,6 @@ class Collector:
         """Return the files that unpublished records name, or that wait in connectors.
 
         Called again for each table, after the table was read.
-
-        Args:
-            past: Files that waited in connectors at kept positions; a roll-back needs them.
         """
         waiting = self.store.connectors(dataflow).values()
         return self.publisher.files_needed(dataflow) | files_of(waiting) | past

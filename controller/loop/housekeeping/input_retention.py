@@ -4,9 +4,7 @@
 
 The increment's entry in the source's log stays. It holds the fingerprint that identifies the same
 file when it comes again, and the number that the next increment follows. Rows of old runs and of
-old increments of stages are removed too; the tables hold what they said about tables. The same
-goes for rows of increments that their own retention has removed from a table
-(`cbp.engine.outputs.retention`).
+old increments of stages are removed too; the tables hold what they said about tables.
 
 Invariants (tests/controller/loop/housekeeping/test_retention.py): whatever a queue or a roll-back
 needs stays, wherever a crash happens; a flow is read from the oldest increment that exists.
@@ -14,23 +12,19 @@ needs stays, wherever a crash happens; a flow is read from the oldest increment 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.interface.readers import IncrementReader
-from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.position import Position
 from cbp.model.flow.retention import Expiry, FlowRetention, Held, expire
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.records.version_log import Descriptions
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.output_retention import SinkReads
-from controller.store.base import DataflowRecord, IncrementRecord, Store
+from controller.store.base import DataflowRecord, IncrementRecord
 
 INCREMENTS_MAX = 500
 """How many increments of a source are examined at a time."""
@@ -54,25 +48,14 @@ SEVEN_DAYS = Keep(FlowRetention(7 * 86_400.0), 10_000)
 """The default."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
-    """Decides which inputs are removed, and removes them.
+@dataclass(kw_only=True, eq=False)
+class Inputs(DataflowPart):
+    """Decides which inputs are removed, and removes them."""
 
-    Attributes:
-        building: Dataflows whose tables are built beside, from all retained inputs.
-        retention: How long the tables from before a swap stay.
-    """
-
-    store: Store
     increments: IncrementReader
-    files: Files
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
-    clock: Callable[[], datetime]
     keep: Keep
     sinks: SinkReads
     building: Collection[str]
-    descriptions: Descriptions
     retention: Retention
 
     def plan(self, record: DataflowRecord, needed: Collection[str]) -> dict[str, Expiry]:

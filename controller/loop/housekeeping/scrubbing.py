@@ -1,7 +1,6 @@
 """Scrubbing: reads everything on disk again, slowly, to find damage early.
 
-Damage in a file that is rarely read is found before the copy that could repair it is gone. A
-*round* reads the folders of all dataflows, file by file, at `RATE_BYTES` a second, or faster if
+A *round* reads the folders of all dataflows, file by file, at `RATE_BYTES` a second, or faster if
 needed to end within its time. The next round begins an hour later, or after the time of a round if
 that is shorter. A finding stays until a later round finds the file repaired. It is written beside
 the tables, so that a restart knows it, and it is a trouble of its dataflow: `status`, `ready` and
@@ -9,13 +8,11 @@ the metrics show it. No stage stops for it; a run stops only when it reads the d
 Damage that a read for a user meets first is a finding, too (`note`), until a round that begins
 later has read everything.
 
-A scrub that is requested (`Scrubs`) reads one dataflow at once, as fast as the disk allows. Both
-keep their findings in one place, so that `ready`, state and metrics agree.
+A scrub that is requested (`Scrubs`) reads one dataflow at once, as fast as the disk allows.
 
 Guaranteed: no tick waits for it; one step reads at most `STEP_BYTES` and one file; nothing is
 changed except the note. At most one requested scrub of a dataflow is under way; a second request
 returns that one (tests/controller/loop/housekeeping/test_scrubs.py).
-Absent on purpose: how a file is checked (`cbp.engine.read.scrub`).
 """
 
 import json
@@ -70,29 +67,23 @@ class Progress:
 
 @dataclass(kw_only=True, eq=False)
 class Scrubbing:
-    """Reads some files at each step; `step` is called by one thread, other methods by any.
-
-    Attributes:
-        round_seconds: Time within which a round ends; 0 means that nothing is read.
-        executor: Carries out the reading; a step begins when the previous one has ended.
-    """
+    """Reads some files at each step; `step` is called by one thread, other methods by any."""
 
     files: Files
-    root: str
+    tables_root: str
     clock: Callable[[], datetime]
     dataflows: Callable[[], Collection[DataflowRecord]]
     needed: Callable[[DataflowRecord], Collection[str]]
-    round_seconds: float
+    scrub_seconds: float
     executor: Executor
 
     def __post_init__(self) -> None:
-        self._round = timedelta(seconds=self.round_seconds)
-        self._looks: Iterator[tuple[str, ScrubbedFile | None]] | None = None
+        self._round = timedelta(seconds=self.scrub_seconds)
+        self._looks: Iterator[int] | None = None
         self._rate = float(RATE_BYTES)
         self._rest: Rest | None = None
         self._read_at: datetime | None = None
         self._progress: dict[str, Progress] = {}
-        self._damages: dict[str, Damage] = {}
         self._step: Future[None] | None = None
         self._taking = threading.Lock()
 
@@ -125,12 +116,8 @@ class Scrubbing:
             return
         self._read_at = now
         assert self._looks is not None
-        for name, looked in self._looks:
-            if looked is None:
-                self.take(name, self._damages, now, since=self.progress(name).began_at or now)
-                continue
-            self._take(name, looked)
-            left -= max(looked.bytes, 4096)
+        for bytes_ in self._looks:
+            left -= max(bytes_, 4096)
             if left <= 0:
                 return
         self._looks = None
@@ -170,32 +157,33 @@ class Scrubbing:
         self._rate = max(RATE_BYTES, 2 * sum(sizes) / self._round.total_seconds())
         self._looks, self._read_at = self._look(records), self._read_at or now
 
-    def _look(
-        self, records: Collection[DataflowRecord]
-    ) -> Iterator[tuple[str, ScrubbedFile | None]]:
+    def _look(self, records: Collection[DataflowRecord]) -> Iterator[int]:
+        """Check the files of all dataflows; yield the size of each."""
         for record in records:
             progress = self.progress(record.name)
-            progress.began_at, progress.files, progress.bytes = self.clock(), 0, 0
-            self._damages = {}
+            began_at, damages = self.clock(), dict[str, Damage]()
+            progress.began_at, progress.files, progress.bytes = began_at, 0, 0
             try:
                 for looked in self.looks(record):
-                    yield record.name, looked
+                    self._count(record.name, progress, looked, damages)
+                    yield looked.bytes
             except CbpError as error:
                 # Most likely the folder was removed; otherwise the next round reports it again.
                 _log.warning("scrub.failed", dataflow=record.name, error=error.as_dict())
                 continue
-            yield record.name, None
+            self.take(record.name, damages, self.clock(), since=began_at)
 
-    def _take(self, name: str, looked: ScrubbedFile) -> None:
-        progress = self.progress(name)
+    def _count(
+        self, name: str, progress: Progress, looked: ScrubbedFile, damages: dict[str, Damage]
+    ) -> None:
         progress.files += 1
         progress.bytes += looked.bytes
-        if looked.damage is None:
+        if (damage := looked.damage) is None:
             return
-        self._damages[looked.damage.path] = looked.damage
-        if looked.damage.path not in progress.damages:
-            progress.damages[looked.damage.path] = looked.damage
-            _log.error("damage.found_by_scrub", **looked.damage.to_json())
+        damages[damage.path] = damage
+        if damage.path not in progress.damages:
+            progress.damages[damage.path] = damage
+            _log.error("damage.found_by_scrub", **damage.to_json())
             self._remember(name, progress)
 
     def looks(self, record: DataflowRecord) -> Iterator[ScrubbedFile]:
@@ -232,7 +220,6 @@ class Scrubbing:
         """Replace the findings of a dataflow by the result of a complete reading.
 
         Args:
-            damages: The findings, by path.
             since: When it began; findings of reads after that stay.
         """
         with self._taking:
@@ -248,7 +235,7 @@ class Scrubbing:
             self._remember(name, progress)
 
     def _note(self, name: str) -> str:
-        return f"{self.root}/{_FOLDER}/{name}.json"
+        return f"{self.tables_root}/{_FOLDER}/{name}.json"
 
     def _remember(self, name: str, progress: Progress) -> None:
         value = {

@@ -45,7 +45,6 @@ class LeaseKeeper:
     """The part of one instance in the election; safe to use from several threads.
 
     Args:
-        on_change: Called when the role may have changed.
         on_retire: Called with the reason as soon as the lease is lost; must not block long.
         clock: Returns seconds that never go back; see `boot_seconds`.
     """
@@ -214,10 +213,6 @@ class Fence:
 
     In another process, such as a Spark worker, it does not check: tasks write files that no
     reader sees before the driver has recorded them.
-
-    Args:
-        faults: Called after the check.
-        check: Raises unless this instance leads; by default it always does.
     """
 
     def __init__(

@@ -18,8 +18,7 @@ until the next `begin` (tests/controller/loop/runs/test_retry_policy.py).
 Guaranteed (tests/controller/loop/leadership/test_terms.py): a put of a term that has ended raises,
 and leaves nothing. An instance that stalls in (1) to (3) cuts off no other: after (2) its folder's
 number is below that of any instance which took the lease later, and before (2) it removes only its
-own. Not guaranteed: anything about records of runs; the first one put counts
-(controller/loop/README.md, "A zombie's record counts if it was first").
+own.
 """
 
 from __future__ import annotations
@@ -71,12 +70,7 @@ class Terms:
         self.folder, self.epoch, self.address = "", 0, ""
 
     def begin(self, epoch: int) -> None:
-        """End the terms of all other instances; called before any log is read.
-
-        Raises:
-            LeaseLostError: If another instance has taken the lease meanwhile.
-            OperatingError: If a folder cannot be made or removed; retry.
-        """
+        """End the terms of all other instances, before any log is read; raises `LeaseLostError`."""
         self.folder = f"{self._root}/{_NONE}"
         number = max(map(_number_of, self._files.list_names(self._root)), default=0) + 1
         mine = f"{number:020d}-{self._random_hex(4)}"

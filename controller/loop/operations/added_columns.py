@@ -10,8 +10,8 @@ as where its code on disk is no longer the registered one, or that no version ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from cbp.errors import ChangeRefusedError, DefinitionError, Mistake
 from cbp.model.flow.schema import Schema
@@ -20,23 +20,13 @@ from controller.loop.operations.version_switch import Changed
 from controller.store.base import DataflowRecord
 
 
-class Changing(Protocol):
-    """The operation that changes dataflows; see `Controller.change`."""
-
-    def change(
-        self, document: Any, *, expected_version: int | None, dry_run: bool = False
-    ) -> Changed:
-        """Replace a dataflow by a new version, or return the effects of that."""
-        ...
-
-
 def add_columns(
-    changing: Changing, record: DataflowRecord, source: str, columns: Sequence[str]
+    change: Callable[..., Changed], record: DataflowRecord, source: str, columns: Sequence[str]
 ) -> int:
     """Declare columns of a source by a new version; return its number.
 
     Args:
-        record: The dataflow, as it was when the file was read.
+        change: `Controller.change`.
         columns: Declarations of new columns, such as `device STRING`.
 
     Raises:
@@ -45,7 +35,7 @@ def add_columns(
         OperatingError: The dataflow cannot be changed now; retry.
     """
     document = with_columns(record.document, source, columns)
-    planned = changing.change(document, expected_version=record.version, dry_run=True)
+    planned = change(document, expected_version=record.version, dry_run=True)
     planned.require_allowed()
     if others := [one for one in planned.plan.stages.values() if one.kind != "kept"]:
         message = (
@@ -55,7 +45,7 @@ def add_columns(
         )
         mistake = Mistake("columns_not_alone", f"stages.{others[0].name}", message)
         raise ChangeRefusedError(record.name, [mistake])
-    return changing.change(document, expected_version=record.version).version
+    return change(document, expected_version=record.version).version
 
 
 def with_columns(
@@ -68,12 +58,7 @@ def with_columns(
 
 
 def with_added_columns(registered: Mapping[str, Any], document: Any) -> Any:
-    """Return a new version's document with columns that were added to its sources before.
-
-    Args:
-        registered: The version that it replaces.
-        document: The document as sent, which may be wrong in any way.
-    """
+    """Return a new version's document with columns that were added to its sources before."""
     sources = document.get("sources") if isinstance(document, Mapping) else None
     if not isinstance(sources, Mapping):
         return document

@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.errors import DataflowBusyError, DefinitionError
 from cbp.model.flow.generation import Generation
 from cbp.model.run.correction import Correction, CorrectionNote
 from cbp.model.version.rollback_point import PointAfterRun
 from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.records.correction_log import Corrected
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.corrections import Corrections, GivenBack
 from controller.loop.recovery.past_position import Tell, untold
 from controller.loop.recovery.rollback import RollbackPlan, Rollbacks
@@ -32,37 +33,27 @@ from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.run_commit import RunCommit
 from controller.loop.tick.holds import Holds
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord
 
 HELD = "checked for an unfinished roll-back"
 
 UNFINISHED = "a roll-back or a correction may be unfinished; resume the dataflow with `cbp resume`"
 
 
-class Amendments:
+@dataclass(kw_only=True, eq=False)
+class Amendments(DataflowPart):
     """Amends dataflows; safe to use from several threads."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        open_log: Callable[[str], IntentionLog],
-        in_flight: InFlight,
-        run_commit: RunCommit,
-        term: CurrentTerm,
-        holds: Holds,
-        rollbacks: Rollbacks,
-        corrections: Corrections,
-        exclusion: DataflowLocks,
-        isolation: Isolation,
-        wake: Callable[[], None],
-        cancel_seconds: float,
-    ) -> None:
-        self._isolation, self._cancel_seconds = isolation, cancel_seconds
-        self._store, self._open_log, self._holds = store, open_log, holds
-        self._in_flight, self._finisher, self._term = in_flight, run_commit, term
-        self._rollbacks, self._corrections = rollbacks, corrections
-        self._exclusion, self._wake = exclusion, wake
+    in_flight: InFlight
+    run_commit: RunCommit
+    term: CurrentTerm
+    holds: Holds
+    rollback: Rollbacks
+    correction: Corrections
+    exclusion: DataflowLocks
+    isolation: Isolation
+    wake: Callable[[], None]
+    cancel_seconds: float
 
     def roll_back(
         self,
@@ -88,9 +79,6 @@ class Amendments:
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
 
-        Returns:
-            The generation that begins, with its position, person, reason and undone epochs.
-
         Raises:
             NotFoundError: If there is no such dataflow or stage.
             DefinitionError: Rule `rollback_target_invalid` or `rollback_file_invalid`.
@@ -103,7 +91,7 @@ class Amendments:
             if request and done.request == request:
                 return done
         look = partial(
-            self._rollbacks.plan,
+            self.rollback.plan,
             to=to,
             who=who,
             why=why,
@@ -112,35 +100,35 @@ class Amendments:
             request=request,
             tell=tell,
         )
-        self._holds.require_free(name)  # an unfinished amendment has no position yet
+        self.holds.require_free(name)  # an unfinished amendment has no position yet
         try:
-            look(self._store.dataflow(name))  # refuse before anything is cancelled
+            look(self.store.dataflow(name))  # refuse before anything is cancelled
         except DefinitionError:  # the position may be of a record that is redone next
-            for one in self._store.stages(name):
-                self._finisher.require_redone(name, one)
+            for one in self.store.stages(name):
+                self.run_commit.require_redone(name, one)
             raise
         tell("waits for runs to end", 0, 0, "")
         with self._quiet(name, "the dataflow is being rolled back", cancel=True) as record:
             if pause:
-                self._store.set_desired(name, "paused")
-            self._finisher.finish_all(record)
+                self.store.set_desired(name, "paused")
+            self.run_commit.finish_all(record)
             # Plan again: a run may have ended by itself meanwhile.
             plan = look(record)
-            with self._term.deposing():
-                self._rollbacks.carry_out(record, plan, tell)
+            with self.term.deposing():
+                self.rollback.carry_out(record, plan, tell)
         return plan.generation
 
     def require_free(self, name: str) -> None:
         """Raise `DataflowBusyError` if a dataflow is held, or has an unfinished amendment."""
-        self._store.dataflow(name)
-        self._holds.require_free(name)
+        self.store.dataflow(name)
+        self.holds.require_free(name)
 
     def plan_roll_back(
         self, name: str, to: str, *, drop_later: bool = False, without: Sequence[str] = ()
     ) -> RollbackPlan:
         """Return the plan of a roll-back; same errors as `roll_back`, changes nothing."""
-        record = self._store.dataflow(name)
-        return self._rollbacks.plan(
+        record = self.store.dataflow(name)
+        return self.rollback.plan(
             record, to, who="", why="", drop_later=drop_later, without=without
         )
 
@@ -160,14 +148,14 @@ class Amendments:
             below: Only positions with a smaller number, for the pages after the first.
             drop_later: As for `roll_back`: some moments can be reached only without it.
         """
-        record = self._store.dataflow(name)
-        return self._rollbacks.moments(
+        record = self.store.dataflow(name)
+        return self.rollback.moments(
             record, limit, since, until, below=below, drop_later=drop_later
         )
 
     def rollbacks(self, name: str) -> Sequence[Generation]:
         """Return the roll-backs of a dataflow with person, reason and positions, oldest first."""
-        return self._open_log(self._store.dataflow(name).folder).generations
+        return self.open_log(self.store.dataflow(name).folder).generations
 
     def correct(
         self,
@@ -185,7 +173,6 @@ class Amendments:
         Waits for runs under way. The stage may be paused; a correction does not start it.
 
         Args:
-            corrections: The new records of each corrected key.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
 
@@ -197,121 +184,109 @@ class Amendments:
             CorrectionUnfinishedError: If the correction is recorded, and is completed later.
             OperatingError: If the correction cannot be prepared; nothing changed.
         """
-        self._corrections.check(name, stage, state, corrections)
-        for made in self.corrections(name):
-            if request and made.note.request == request:
-                return made
+        self.correction.check(name, stage, state, corrections)
+        if (made := self._made(name, request)) is not None:
+            return made
         note = CorrectionNote(stage, state, len(corrections), "", who, why, request)
         with self._quiet(name, "the dataflow is being corrected", cancel=False):
             # Check again: the dataflow may have changed meanwhile.
-            record = self._corrections.check(name, stage, state, corrections)
-            self._finisher.publish(record)
-            return self._corrections.make(record, note, corrections)
+            record = self.correction.check(name, stage, state, corrections)
+            self.run_commit.publish(record)
+            return self.correction.make(record, note, corrections)
+
+    def _made(self, name: str, request: str) -> Corrected | None:
+        made = (one for one in self.corrections(name) if request and one.note.request == request)
+        return next(made, None)
 
     def check_give_back(self, name: str, stage: str) -> None:
         """Raise the error that `give_back` would raise at once; changes nothing."""
-        self._corrections.check_give_back(name, stage, published=True)
+        self.correction.check_give_back(name, stage, published=True)
 
     def give_back(
-        self,
-        name: str,
-        stage: str,
-        *,
-        who: str,
-        why: str,
-        request: str = "",
-        tell: Tell = untold,
+        self, name: str, stage: str, *, who: str, why: str, request: str = "", tell: Tell = untold
     ) -> GivenBack:
         """Give back the records that a stage set aside, in order, in a separate epoch.
 
         Records that fail again stay set aside. Waits for runs under way.
-
-        Args:
-            request: Idempotency key: a request that was carried out is not repeated; `""` if there
-                is none.
 
         Raises:
             NotFoundError: If there is no such dataflow or stage, or nothing is set aside.
             CodeDriftedError: If the loaded code is not the registered one.
             DataflowBusyError, CorrectionUnfinishedError, OperatingError: As in `correct`.
         """
-        for made in self.corrections(name):
-            if request and made.note.request == request:
-                return GivenBack.recorded(made)
+        if (made := self._made(name, request)) is not None:
+            return GivenBack.recorded(made)
         note = CorrectionNote(stage, "", 0, "", who, why, request)
         why = f"the records that stage {stage!r} set aside are being given back"
         with self._with_set_aside(name, stage, why, tell) as record:
-            return self._corrections.give_back(record, note, tell)
+            return self.correction.give_back(record, note, tell)
 
     def try_to_give_back(self, name: str, stage: str, *, tell: Tell = untold) -> GivenBack:
         """Return the effects of `give_back`; changes nothing, and raises the same errors."""
         with self._with_set_aside(
             name, stage, f"a dry run tries the records that stage {stage!r} set aside", tell
         ) as record:
-            return self._corrections.try_to_give_back(record, stage, tell)
+            return self.correction.try_to_give_back(record, stage, tell)
 
     @contextmanager
     def _with_set_aside(
         self, name: str, stage: str, reason: str, tell: Tell
     ) -> Iterator[DataflowRecord]:
         """Hold a dataflow without runs, after everything set aside was published."""
-        self._corrections.check_give_back(name, stage)
+        self.correction.check_give_back(name, stage)
         tell("waits for runs to end", 0, 0, "")
         with self._quiet(name, reason, cancel=False) as record:
             tell("publishes the runs that have ended", 0, 0, "")
-            self._finisher.publish(record)
-            yield self._corrections.check_give_back(name, stage, published=True)
+            self.run_commit.publish(record)
+            yield self.correction.check_give_back(name, stage, published=True)
 
     def check_corrections(
         self, name: str, stage: str, state: str, corrections: Sequence[Correction]
     ) -> None:
         """Raise the error that `correct` would raise at once; changes nothing."""
-        self._corrections.check(name, stage, state, corrections)
+        self.correction.check(name, stage, state, corrections)
 
     def corrections(self, name: str) -> Sequence[Corrected]:
         """Return the corrections of a dataflow, oldest first; raises `NotFoundError`."""
-        return self._corrections.of(self._store.dataflow(name))
+        return self.correction.of(self.store.dataflow(name))
 
     def finish(self, name: str) -> None:
         """Finish the unfinished roll-back of a dataflow, if there is one."""
-        with self._exclusion.hold(name, "is resumed"):
-            if self._holds.held.get(name) == UNFINISHED:
-                self._rollbacks.finish(self._store.dataflow(name))
-                self._holds.release(name)
+        with self.exclusion.hold(name, "is resumed"):
+            if self.holds.held.get(name) == UNFINISHED:
+                self.rollback.finish(self.store.dataflow(name))
+                self.holds.release(name)
 
     def hold_unfinished(self) -> None:
         """Hold the dataflows with roll-backs that recovery could not finish."""
-        for record in self._store.dataflows():
+        for record in self.store.dataflows():
             # A damaged record of a roll-back concerns its dataflow, which was not recovered then.
-            self._isolation.attempt(record.name, HELD, partial(self._hold_unfinished, record))
-
-    def _hold_unfinished(self, record: DataflowRecord) -> None:
-        if self._open(record):
-            self._holds.held.setdefault(record.name, UNFINISHED)
+            if self.isolation.attempt(record.name, HELD, partial(self._open, record)):
+                self.holds.held.setdefault(record.name, UNFINISHED)
 
     def cancel_all(self, name: str | None) -> None:
         """Ask the runs of one or all dataflows to stop; returns at once."""
-        for (dataflow, _), run in self._in_flight.busy().items():
+        for (dataflow, _), run in self.in_flight.busy().items():
             if run and name in (None, dataflow):
-                self._in_flight.cancel(run)
+                self.in_flight.cancel(run)
 
     @contextmanager
     def _quiet(self, name: str, reason: str, *, cancel: bool) -> Iterator[DataflowRecord]:
-        self._holds.hold(name, reason)
+        self.holds.hold(name, reason)
         try:
             if cancel:
                 self.cancel_all(name)
-            if not self._in_flight.wait(name, timeout=self._cancel_seconds):
-                why = f"a run has not ended within {self._cancel_seconds:.0f} s"
+            if not self.in_flight.wait(name, timeout=self.cancel_seconds):
+                why = f"a run has not ended within {self.cancel_seconds:.0f} s"
                 raise DataflowBusyError(name, why)
-            with self._exclusion.hold(name, reason):
-                yield self._store.dataflow(name)
+            with self.exclusion.hold(name, reason):
+                yield self.store.dataflow(name)
         finally:
             # If the store does not answer now, the dataflow stays held.
-            self._holds.held[name] = UNFINISHED
-            if not self._open(self._store.dataflow(name)):
-                self._holds.release(name)
-            self._wake()
+            self.holds.held[name] = UNFINISHED
+            if not self._open(self.store.dataflow(name)):
+                self.holds.release(name)
+            self.wake()
 
     def _open(self, record: DataflowRecord) -> bool:
-        return self._open_log(record.folder).generation > record.generation
+        return self.open_log(record.folder).generation > record.generation

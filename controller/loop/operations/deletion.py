@@ -17,37 +17,28 @@ import structlog
 
 from cbp.engine.interface.tables import TableAdministration
 from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
 from cbp.errors import OperatingError
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.operations.amendments import Amendments
-from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.dataflow_folder import remove_purged, set_aside
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import UNRECOVERED, Isolation
 from controller.loop.runs.run_commit import PUBLISHED, RunCommit
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.run_starts import RunIds
-from controller.store.base import Store
 
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deletion:
-    """Deletes dataflows; safe to use from several threads.
+@dataclass(kw_only=True, eq=False)
+class Deletion(DataflowPart):
+    """Deletes dataflows; safe to use from several threads."""
 
-    Attributes:
-        end_builds: Ends the builds beside of a dataflow.
-    """
-
-    store: Store
     tables: TableAdministration
-    files: Files
-    catalog: Catalog
     in_flight: InFlight
     run_commit: RunCommit
     holds: Holds
@@ -63,15 +54,7 @@ class Deletion:
     cancel_seconds: float
 
     def delete(self, name: str, *, purge: bool) -> None:
-        """Cancel the runs of a dataflow, wait for them, publish, and delete it.
-
-        Args:
-            purge: Also remove its folder, and publish nothing.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            OperatingError: If a run does not end, or the folder cannot be removed.
-        """
+        """Cancel the runs of a dataflow, wait for them, publish, and delete it."""
         folder = self.store.dataflow(name).folder
         with self.holds.lock:
             self.holds.deleting.add(name)

@@ -7,9 +7,6 @@
     give-back   waits for runs, publishes what is finished, calls the code, records the run; one
                 that only tries calls the code, reports what fails again, and changes nothing
 
-Nobody has to keep a connection open meanwhile. A job is forgotten with the process; what it did is
-not: its record has the job's request, so a job that was done is found again.
-
 Guaranteed: one job of a kind at a time per dataflow, and one per request, however often it is asked
 for (tests/controller/loop/operations/test_rollback_jobs.py, test_give_back_jobs.py).
 """
@@ -53,7 +50,6 @@ class Job(Generic[R]):
     Attributes:
         stage: The stage that it concerns; `""` if it concerns the whole dataflow.
         done, total: Progress of the step, and its size; 0 if unknown.
-        unit: What `done` and `total` count.
     """
 
     id: str
@@ -101,12 +97,7 @@ class Jobs(ABC, Generic[R]):
         """Return an earlier job from its records; raises `NotFoundError`."""
 
     def show(self, name: str, id_: str) -> Job[R]:
-        """Return one job.
-
-        Raises:
-            NotFoundError: If there is no such dataflow or job; also for an earlier process's
-                job that did not complete its work.
-        """
+        """Return one job; raises `NotFoundError`."""
         if (known := self._find(name, id_)) is not None:
             return known
         raise NotFoundError(kind=self.kind, name=id_)
@@ -143,6 +134,10 @@ class Jobs(ABC, Generic[R]):
     def _find(self, name: str, id_: str) -> Job[R] | None:
         job = self._table.get(id_)
         return job if job is not None and job.dataflow == name else self.recorded(name, id_)
+
+    def _done(self, name: str, id_: str, at_ms: int, result: R, stage: str = "") -> Job[R]:
+        began_at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        return Job(id_, name, began_at, stage, "done", "is done", result=result)
 
     def _guarded(self, id_: str, carry_out: Callable[[], R]) -> None:
         try:
@@ -188,11 +183,7 @@ class RollbackJobs(Jobs[Generation]):
         """Begin to roll a dataflow back; returns at once. Arguments: see `Amendments.roll_back`.
 
         Errors that only appear in old records make the job fail.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            DefinitionError: Rule `rollback_target_invalid`, if `to` does not name a point.
-            DataflowBusyError: If the dataflow is held, or is being rolled back.
+        Raises `NotFoundError`, `DefinitionError` or `DataflowBusyError`.
         """
         parse_point(to)
 
@@ -204,14 +195,7 @@ class RollbackJobs(Jobs[Generation]):
         """Return an earlier roll-back, from the record of its generation."""
         for one in self._amendments.rollbacks(name):
             if one.request and id_of(one.request) == id_:
-                return RollbackJob(
-                    id=id_,
-                    dataflow=name,
-                    began_at=datetime.fromtimestamp(one.prepared_ms / 1000, UTC),
-                    status="done",
-                    step="is done",
-                    result=one,
-                )
+                return self._done(name, id_, one.prepared_ms, one)
         return None
 
 
@@ -227,11 +211,7 @@ class GiveBackJobs(Jobs[GivenBack]):
         """Begin to give back the records that a stage set aside; returns at once.
 
         Arguments: see `Amendments.give_back`.
-
-        Raises:
-            NotFoundError: If there is no such dataflow or stage, or nothing is set aside.
-            CodeDriftedError: If the loaded code is not the registered one.
-            DataflowBusyError: If the dataflow is held, or another give-back is under way.
+        Raises `NotFoundError`, `CodeDriftedError` or `DataflowBusyError`.
         """
         if not request or self._find(name, id_of(request)) is None:
             self._amendments.check_give_back(name, stage)
@@ -251,13 +231,6 @@ class GiveBackJobs(Jobs[GivenBack]):
         """Return an earlier job, from the record of its run."""
         for one in self._amendments.corrections(name):
             if one.note.gives_back and one.note.request and id_of(one.note.request) == id_:
-                return GiveBackJob(
-                    id=id_,
-                    dataflow=name,
-                    began_at=datetime.fromtimestamp(one.at_ms / 1000, UTC),
-                    stage=one.note.stage,
-                    status="done",
-                    step="is done",
-                    result=GivenBack.recorded(one),
-                )
+                given = GivenBack.recorded(one)
+                return self._done(name, id_, one.at_ms, given, one.note.stage)
         return None

@@ -1,14 +1,11 @@
 """Priorities: sets the priority of a stage, and gives the store those that lie beside the tables.
 
-The file beside the tables is the truth, the store an index over it. It is written first. So a
-priority that was acknowledged is in both, and outlives a lost store; after a crash between the two
-the next recovery gives the store what the file says.
+The file beside the tables is the truth, and is written first; the store is an index over it.
 
     _description/priorities/stages.json     stage -> priority, of those that are not normal
 
 It names stages, not leaders of stages that run together, so a priority stays with a stage that
-leads itself in a later version. The names of removed stages stay too. No result depends on it: so
-one file is replaced, and a damaged one stops nothing.
+leads itself in a later version. The names of removed stages stay too.
 
 Guaranteed: both agree after `set_priority` and after `bring`, unless the file is damaged
 (tests/controller/loop/operations/test_priorities.py).
@@ -27,10 +24,10 @@ from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
 from cbp.errors import FileDamagedError, NotFoundError
 from cbp.model.schedule.priority import NORMAL, PRIORITIES, Priority
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.records.version_log import FOLDER
 from controller.loop.tick.holds import Holds
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord
 
 
 def path_of(folder: str) -> str:
@@ -65,13 +62,10 @@ def _priorities_of(value: Mapping[str, Any]) -> dict[str, Priority]:
 _log = structlog.get_logger(__name__)
 
 
-@dataclass
-class Priorities:
+@dataclass(kw_only=True, eq=False)
+class Priorities(DataflowPart):
     """Sets priorities; safe to use from several threads of the instance that leads."""
 
-    store: Store
-    files: Files
-    catalog: Catalog
     holds: Holds
 
     def set_priority(self, dataflow: str, stage: str, priority: Priority) -> None:

@@ -6,9 +6,7 @@
     (4) the description is put                                          <- the commit point
     (5) redo: tables altered, new ones made, drop folders made, the store brought over
 
-A crash before (4) leaves the old version, and files that no record names. A later crash lets
-recovery continue at (5), whose steps may all be repeated. If (5) fails, the dataflow starts nothing
-until (5) has succeeded: it never runs an outdated version.
+If (5) fails, the dataflow starts nothing until it has succeeded, by a tick or by recovery.
 
 Invariants (tests/controller/loop/operations/test_change_crashes.py): killed at any point, a restart
 leads to the old version or to the new one; kept stages lose and repeat no increment.
@@ -17,22 +15,18 @@ leads to the old version or to the new one; kept stages lose and repeat no incre
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
 import structlog
 
-from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.readers import IncrementReader
+from cbp.engine.interface.readers import IncrementReader, RecordReader
 from cbp.engine.interface.tables import TableAdministration
-from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, CodeDriftedError, Mistake
 from cbp.errors.counts import format_count
-from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.flow.generation import increments_dropped
+from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from cbp.model.flow.schema import Schema
@@ -47,11 +41,13 @@ from cbp.model.version.version_change import ChangePlan, Choice, compare_version
 from controller.loop.leadership.terms import Terms
 from controller.loop.operations.priorities import read_priorities
 from controller.loop.reading.flow_increments import FlowIncrements
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.records.version_log import Begin, Description, Descriptions
+from controller.loop.records.compiled_dataflows import wiring_of
+from controller.loop.records.dataflow_part import DataflowPart
+from controller.loop.records.version_log import Begin, Description
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.run_commit import RunCommit
-from controller.store.base import DataflowRecord, Store
+from controller.registry import Registry
+from controller.store.base import DataflowRecord
 
 _PAGE = 500
 
@@ -65,7 +61,6 @@ class Changed:
     Attributes:
         version: Its number; the old number if nothing changes.
         lives: The life of each flow and view before the change.
-        done: Whether the new version is in force.
         sinks: Sentences on sinks that are added, changed or removed.
     """
 
@@ -86,51 +81,33 @@ class Changed:
 
 
 class Swap(Protocol):
-    """Finds the table contents that a version shows.
-
-    Attributes:
-        back: Whether these are the contents from before an earlier swap.
-    """
+    """Finds the table contents that a version shows."""
 
     @property
-    def back(self) -> bool: ...  # noqa: D102 - see above
+    def back(self) -> bool:
+        """Whether these are the contents from before an earlier swap."""
+        ...
 
     def find(
         self, record: DataflowRecord, planned: Changed, run: str
     ) -> tuple[Position, Mapping[str, tuple[TableChange, ...]]]:
-        """Return where the version begins, and how the tables of each stage change.
-
-        Args:
-            record: The dataflow; none of its runs is under way.
-            run: Unique id, for names of files.
-
-        Raises:
-            ChangeRefusedError: If the version would not be right.
-        """
+        """Return where the version begins, and how tables change; raises `ChangeRefusedError`."""
         ...
 
 
 @dataclass(kw_only=True, eq=False)
-class VersionSwitch:
+class VersionSwitch(DataflowPart):
     """Plans, carries out and finishes changes; the caller keeps the dataflow idle."""
 
-    store: Store
     tables: TableAdministration
     increments: IncrementReader
-    files: Files
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     publisher: Publisher
     run_commit: RunCommit
     terms: Terms
-    clock: Callable[[], datetime]
-    compile_: Callable[[Any, Callable[[Dataflow], bool]], Dataflow]
+    registry: Registry
     prepare: Callable[[DataflowRecord, Dataflow], object]
     new_id: Callable[[], str]
-    set_aside: Callable[[DataflowRecord, StageNode], Sequence[Mapping[str, Any]]]
-
-    def __post_init__(self) -> None:
-        self._descriptions = Descriptions(self.files)
+    records: RecordReader
 
     def plan(
         self, record: DataflowRecord, document: Mapping[str, Any], after: Dataflow, choice: Choice
@@ -141,9 +118,9 @@ class VersionSwitch:
             DataflowInvalidError: If the shape of the old version was not recorded, and its document
                 does not compile with the installed code.
         """
-        description = self._descriptions.of(record)
+        description = self.descriptions.of(record)
         now, then = self._shape(record, description), shape_of(after)
-        lives = self._descriptions.lives(record)
+        lives = self.descriptions.lives(record)
         units = self.catalog.units(record)
         leaders = {name: leader for leader, unit in units.items() for name in unit.names}
         next_epochs = self.open_log(record.folder).next_epochs()
@@ -162,7 +139,7 @@ class VersionSwitch:
             after=after,
             next_epochs=next_epochs,
             retained=lambda flow: self.retained(record, flow),
-            dropped=self._dropped(record),
+            dropped=self.dropped(record),
             lives=lives,
         )
         changed = plan.changed or dict(description.document) != dict(document)
@@ -178,12 +155,7 @@ class VersionSwitch:
         after: Dataflow,
         known: Collection[str],
     ) -> Iterator[str]:
-        """Yield what happens to each sink that differs, and what an added one cannot publish.
-
-        Args:
-            documents: The present document, and the new one.
-            known: The flows of the present version; a new flow has lost no increment.
-        """
+        """Yield what happens to each sink that differs, and what an added one cannot publish."""
         was, now = (one.get("sinks") or {} for one in documents)
         for name in sorted(was.keys() - now.keys()):
             yield f"The sink {name} is removed. The data that it has published stays."
@@ -213,7 +185,9 @@ class VersionSwitch:
             if name in choice.rebuild or stages.get(name, {}).get("on_error") != "set_aside":
                 continue
             same_key = name not in known or known[name].key == node.translator.key
-            if (node.sets_aside and same_key) or not (waiting := self.set_aside(record, node)):
+            if (node.sets_aside and same_key) or not (
+                waiting := self.records.set_aside(record.folder, node)
+            ):
                 continue
             what = "has another key" if node.sets_aside else "no longer sets records aside"
             message = (
@@ -256,7 +230,7 @@ class VersionSwitch:
             position, tables = swap.find(record, planned, self.new_id())
         tried_again = planned.plan.tried_again
         begin = Begin(
-            self.publisher.next_ms(record.name, int(self.clock().timestamp() * 1000)),
+            self.publisher.next_ms(record.name),
             position,
             tables,
             tuple(sorted({leads[name] for name in after.stages if name in tried_again})),
@@ -272,7 +246,7 @@ class VersionSwitch:
         description = Description(
             planned.version, document, planned.succession.leaders, shape_of(after), begin
         )
-        self._descriptions.put(record.folder, description, staged=self.terms.folder)
+        self.descriptions.put(record.folder, description, staged=self.terms.folder)
         _log.info("dataflow.changed", dataflow=record.name, version=planned.version)
         self.finish(record)
         return replace(planned, done=True)
@@ -282,8 +256,7 @@ class VersionSwitch:
         return self._ahead(record) is not None
 
     def _ahead(self, record: DataflowRecord) -> Description | None:
-        """Return the newest version if it is ahead of the store."""
-        newest = self._descriptions.newest(record.folder)
+        newest = self.descriptions.newest(record.folder)
         return newest if newest is not None and newest.version > record.version else None
 
     def cut_short(self, record: DataflowRecord) -> bool:
@@ -306,7 +279,9 @@ class VersionSwitch:
         if newest is None or newest.begin is None:
             return record
         now = replace(record, version=newest.version, document=newest.document)
-        dataflow = self.compile_(newest.document, partial(is_code_of, newest.shape))
+        dataflow = self.registry.compile_registered(
+            newest.document, partial(is_code_of, newest.shape)
+        )
         require_planned(now, dataflow, newest)
         try:
             self.bring_tables(now, dataflow, newest)
@@ -371,12 +346,12 @@ class VersionSwitch:
         """
         increments: list[Increment] = []
         cursor: str | None = None
-        dropped = self._dropped(record).get(flow, ())
+        dropped = self.dropped(record).get(flow, ())
 
         def is_back(increment: Increment) -> bool:
             # A roll-back dropped some; nothing reads those again, whether they are there or not.
             gone = any(increment.index in part for part in dropped)
-            return gone or self._there(record, increment)
+            return gone or self.has_files(record, increment)
 
         while True:
             page = self.store.increments(record.name, flow, cursor=cursor, limit=_PAGE)
@@ -387,21 +362,15 @@ class VersionSwitch:
             if cursor is None or len(there) < len(readable):
                 return tuple(reversed(increments))
 
-    def _dropped(self, record: DataflowRecord) -> dict[str, list[range]]:
-        return increments_dropped(self.open_log(record.folder).generations)
-
     def _located(
         self, record: DataflowRecord, flow: str, increments: list[Increment]
     ) -> list[Increment]:
-        gone = [i for i in increments if not self._there(record, i)]
+        gone = [i for i in increments if not self.has_files(record, i)]
         if not gone or "." not in flow:  # a source has no table to find lost files in
             return increments
         known = {increment.index: increment for increment in increments}
         known |= {i.index: i for i in self.increments.locate(record.folder, flow, gone)}
         return list(known.values())
-
-    def _there(self, record: DataflowRecord, increment: Increment) -> bool:
-        return all(self.files.exists(f"{record.folder}/{file.path}") for file in increment.kept)
 
     def _shape(self, record: DataflowRecord, description: Description) -> DataflowShape:
         if description.shape is not None:
@@ -415,7 +384,7 @@ class VersionSwitch:
         """Return the last columns of new flows that earlier versions had."""
         new = flow_schemas(then).keys() - flow_schemas(now).keys()
         past: dict[str, Schema] = {}
-        for description in self._descriptions.before(record) if new else ():
+        for description in self.descriptions.before(record) if new else ():
             if description.shape is not None:
                 past |= flow_schemas(description.shape)
         return {flow: schema for flow, schema in past.items() if flow in new}
@@ -437,11 +406,7 @@ class VersionSwitch:
         return replace(plan, refused=(*plan.refused, *mistakes))
 
     def _rewritten(
-        self,
-        record: DataflowRecord,
-        after: Dataflow,
-        change: Changed,
-        leads: Mapping[str, str],
+        self, record: DataflowRecord, after: Dataflow, change: Changed, leads: Mapping[str, str]
     ) -> dict[str, tuple[TableChange, ...]]:
         run, changes = self.new_id(), {}
         for name, node in after.stages.items():
@@ -477,12 +442,7 @@ def stage_wiring(
     dataflow: Dataflow, leaders: tuple[str, ...] | None
 ) -> tuple[dict[str, dict[str, str]], set[tuple[str, str]]]:
     """Return the store's facts about leading stages: their wiring, and framed inputs."""
-    units = physical_stages(dataflow, leaders or tuple(dataflow.stages))
-    wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
-    framed = {
-        (name, spec.name) for name, unit in units.items() for spec in unit.leader.translator.framed
-    }
-    return wiring, framed
+    return wiring_of(physical_stages(dataflow, leaders or tuple(dataflow.stages)))
 
 
 def stage_leaders(dataflow: Dataflow, leaders: tuple[str, ...] | None) -> dict[str, str]:

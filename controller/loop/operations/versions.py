@@ -20,9 +20,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.commit.publication_check import require_generations
-from cbp.engine.storage.files import Files
 from cbp.errors import (
     AlreadyExistsError,
     CbpError,
@@ -50,15 +48,15 @@ from controller.loop.operations.version_switch import (
     require_planned,
     stage_wiring,
 )
-from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.dataflow_folder import claim_folder, described
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.records.version_log import Description
 from controller.loop.recovery.redo import Recovery, ignore
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import RECOVERED, UNRECOVERED, Isolation
 from controller.loop.tick.holds import Holds
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord
 
 ARRIVALS = "updated with the input that arrived"
 """Trouble of a dataflow whose drop folders could not be read at the start."""
@@ -83,19 +81,15 @@ class Arrivals(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Versions:
+@dataclass(kw_only=True, eq=False)
+class Versions(DataflowPart):
     """Registers dataflows and changes their versions; safe to use from several threads.
 
     Attributes:
         most: Largest number of registered dataflows; concurrent requests may exceed it slightly.
     """
 
-    store: Store
-    files: Files
-    catalog: Catalog
     changes: VersionSwitch
-    open_log: Callable[[str], IntentionLog]
     in_flight: InFlight
     term: CurrentTerm
     holds: Holds
@@ -109,6 +103,7 @@ class Versions:
     arrivals: Arrivals
     most: int
     change_seconds: float
+    tables_root: str
 
     def register(
         self,
@@ -120,9 +115,6 @@ class Versions:
         """Register a dataflow; take over its folder with the contents, if there is one.
 
         Raises:
-            AlreadyExistsError: If the name is taken.
-            DataflowsTooManyError: If there are `most` dataflows.
-            TableForeignError: If the dataflow's folder holds anything else.
             CodeDriftedError: If the folder holds tables that other code made.
         """
         with self.exclusion.hold(record.name, "is registered"):
@@ -133,8 +125,7 @@ class Versions:
                 raise DataflowsTooManyError(record.name, most=self.most)
             leaders, shape = choose_leaders(dataflow), shape_of(dataflow)
             first = Description(1, record.document, leaders, shape)
-            claimed = claim_folder(self.files, record.folder, first)
-            description = claimed.description
+            description, had_one = claim_folder(self.files, record.folder, first)
             generation = self.open_log(record.folder).generation_before(description.version)
             record = replace(record, version=description.version, generation=generation)
             require_planned(record, dataflow, description)
@@ -144,7 +135,7 @@ class Versions:
             early = replace(record, version=description.version - (description.begin is not None))
             with self.holds.lock:
                 self._record(early, dataflow, description)
-                if claimed.before:
+                if had_one:
                     try:
                         self._take_over(record, dataflow, description, on_redo)
                     except Exception:
@@ -152,7 +143,7 @@ class Versions:
                         with suppress(CbpError):
                             self.store.delete(record.name)
                         raise
-        _log.info("dataflow.registered", dataflow=record.name, taken_over=claimed.before)
+        _log.info("dataflow.registered", dataflow=record.name, taken_over=had_one)
         return record
 
     def _record(self, record: DataflowRecord, dataflow: Dataflow, description: Description) -> None:
@@ -160,15 +151,12 @@ class Versions:
         try:
             self.store.register(record, *stage_wiring(dataflow, description.leaders))
         except Exception:
-            if not self._is_recorded(record):
+            try:
+                known = self.store.dataflow(record.name).created_at == record.created_at
+            except CbpError:
+                known = False
+            if not known:
                 raise
-
-    def _is_recorded(self, record: DataflowRecord) -> bool:
-        try:
-            recorded = self.store.dataflow(record.name)
-        except CbpError:
-            return False
-        return recorded.created_at == record.created_at
 
     def change(
         self,
@@ -268,12 +256,7 @@ class Versions:
         self.recovery.forget_removed(record, None if begin is None else begin.position)
 
     def expected(self, name: str, version: int | None) -> DataflowRecord:
-        """Return a dataflow's record.
-
-        Raises:
-            NotFoundError: If no dataflow of this name is registered.
-            DataflowBusyError: If it is at another version than this one; `None` means any.
-        """
+        """Return a dataflow's record; raises `NotFoundError` or `DataflowBusyError`."""
         record = self.store.dataflow(name)
         if version is not None and record.version != version:
             raise DataflowBusyError(
@@ -308,39 +291,31 @@ class Versions:
         bring = partial(self._bring_arrivals, self.store.dataflow(name))
         self.isolation.attempt(name, ARRIVALS, bring)
 
-
-def rebuild_missing(
-    store: Store,
-    files: Files,
-    tables_root: str,
-    register: Callable[[Any], object],
-    *,
-    only: Collection[str],
-    on_dataflow: Callable[[str], None],
-) -> list[str]:
-    """Register every dataflow that a folder describes and the store does not know.
-
-    Raises:
-        NotFoundError: If no folder describes one of `only`.
-        RebuildIncompleteError: At the end, if some could not be restored.
-    """
-    known = {record.name for record in store.dataflows()}
-    descriptions_by_name = described(files, tables_root)
-    for name in sorted(set(only) - descriptions_by_name.keys()):
-        raise NotFoundError(
-            kind="folder with a description of the dataflow",
-            name=name,
-            hint=f"there are folders of: {listed(sorted(descriptions_by_name)) or 'none'}",
-        )
-    lost = [n for n in sorted(descriptions_by_name) if n not in known and (not only or n in only)]
-    failed: dict[str, CbpError] = {}
-    for name in lost:
-        on_dataflow(name)
-        try:
-            register(descriptions_by_name[name])
-        except CbpError as error:
-            failed[name] = error
-    rebuilt = [name for name in lost if name not in failed]
-    if failed:
-        raise RebuildIncompleteError(rebuilt, failed)
-    return rebuilt
+    def rebuild_missing(
+        self,
+        register: Callable[[Any], object],
+        *,
+        only: Collection[str],
+        on_dataflow: Callable[[str], None],
+    ) -> list[str]:
+        """Register described dataflows that the store lacks; raises `RebuildIncompleteError`."""
+        known = {record.name for record in self.store.dataflows()}
+        documents = described(self.files, self.tables_root)
+        for name in sorted(set(only) - documents.keys()):
+            raise NotFoundError(
+                kind="folder with a description of the dataflow",
+                name=name,
+                hint=f"there are folders of: {listed(sorted(documents)) or 'none'}",
+            )
+        lost = [n for n in sorted(documents) if n not in known and (not only or n in only)]
+        failed: dict[str, CbpError] = {}
+        for name in lost:
+            on_dataflow(name)
+            try:
+                register(documents[name])
+            except CbpError as error:
+                failed[name] = error
+        rebuilt = [name for name in lost if name not in failed]
+        if failed:
+            raise RebuildIncompleteError(rebuilt, failed)
+        return rebuilt

@@ -7,13 +7,12 @@ the log holds it, and the tables' logs. Reads only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice, takewhile
-from typing import Any, TypedDict
+from typing import Any
 
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.readers import TableHistory
 from cbp.engine.interface.runs import RunPreparer
 from cbp.errors import NotFoundError
@@ -28,10 +27,10 @@ from cbp.model.run.account import Account, changes_of, consumed, looked_up, reas
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.left_to_do import left_to_do
 from cbp.model.schedule.waiting import Wait
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.records.version_log import Description, Descriptions
 from controller.loop.runs.in_flight import InFlight
-from controller.store.base import DataflowRecord, IncrementRecord, RunRecord, Store
+from controller.store.base import DataflowRecord, IncrementRecord, RunRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +43,13 @@ class Explanation:
     dot: str
 
 
-class _Ran(TypedDict):
-    version: int
-    codes: Mapping[str, str]
-
-
 @dataclass(kw_only=True, eq=False)
-class Explaining:
+class Explaining(DataflowPart):
     """Explains dataflows and runs; safe to use from several threads."""
 
-    store: Store
     preparer: RunPreparer
     history: TableHistory
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     in_flight: InFlight
-    descriptions: Descriptions
 
     def plan(self, name: str) -> Explanation:
         """Explain a dataflow; raises `NotFoundError` or `DataflowInvalidError`."""
@@ -112,7 +102,7 @@ class Explaining:
         intention = self.open_log(record.folder).read(run.stage, run.epoch)
         if intention is not None and intention.run != run.id:
             intention = None  # the record is of another attempt
-        node = unit.leader
+        node, (version, codes) = unit.leader, self._code(record, run, unit, intention)
         read = {(one.increment.flow, one.increment.index): one for one in self._read(run, unit)}
         known = {place: one.increment for place, one in read.items()}
         files = {place: one.file_names for place, one in read.items()}
@@ -133,7 +123,8 @@ class Explaining:
             changes=() if intention is None else tuple(changes_of(intention)),
             versions=self._versions(record, run, unit),
             recorded=intention is not None,
-            **self._code(record, run, unit, intention),
+            version=version,
+            codes=codes,
         )
 
     def _code(
@@ -142,14 +133,14 @@ class Explaining:
         run: RunRecord,
         unit: PhysicalStage,
         intention: Intention | None,
-    ) -> _Ran:
+    ) -> tuple[int, Mapping[str, str]]:
         """Return the code of a run: from its record, or from the version in force when it began."""
         if intention is not None:
-            return {"version": intention.dataflow_version, "codes": intention.codes}
+            return intention.dataflow_version, intention.codes
         description = self.descriptions.at(record, int(run.started_at.timestamp() * 1000))
         stages = {} if description.shape is None else description.shape.stages
         codes = {n: stages[n].code.text for n in unit.names if n in stages and stages[n].code}
-        return {"version": description.version, "codes": codes}
+        return description.version, codes
 
     def _frames(
         self,
@@ -180,7 +171,6 @@ class Explaining:
         return max((at_ms, *rolled_back_ms)) >= run.started_at.timestamp() * 1000
 
     def _read(self, run: RunRecord, unit: PhysicalStage) -> Iterator[IncrementRecord]:
-        """Yield the increments that a run read or removed, as far as they are known."""
         for spec in unit.leader.translator.inputs:
             if spec.frame_by is not None:
                 continue  # a frame's number names no increment

@@ -36,11 +36,7 @@ class FlowIncrements:
         self._store, self._increments = store, increments
 
     def bounds(self, record: DataflowRecord, compiled: Dataflow, flow: str) -> range:
-        """Return the range of a flow's increments that retention has left.
-
-        Raises:
-            NotFoundError: If there is no such flow.
-        """
+        """Return the increments of a flow that retention has left; raises `NotFoundError`."""
         if flow not in compiled.flows():
             raise NotFoundError(kind="flow", name=f"{record.name}/{flow}")
         if flow not in compiled.sources:
@@ -58,18 +54,9 @@ class FlowIncrements:
             return self._increments.recall(record.folder, flow, index)
 
     def page(
-        self,
-        record: DataflowRecord,
-        flow: str,
-        indexes: Iterable[int],
-        offset: int,
-        limit: int,
+        self, record: DataflowRecord, flow: str, indexes: Iterable[int], offset: int, limit: int
     ) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
         """Return at most `limit` records of increments, and the place of the next record.
-
-        Args:
-            indexes: The increments, in the order in which they are read.
-            offset: Number of records to skip in the first increment.
 
         Returns:
             The records; and the next increment and offset, `None` if no record is left.
@@ -144,12 +131,7 @@ class Results:
     ) -> tuple[list[dict[str, Any]], str | None]:
         """Return at most `limit` records, newest increment first, and the next page's cursor.
 
-        Records of one increment keep their order.
-
-        Raises:
-            NotFoundError: If there is no such dataflow or flow.
-            IncrementCollectedError: If retention removed the increment that the cursor names.
-            DefinitionError: Rule `cursor_invalid`.
+        Records of one increment keep their order. Raises as `Reader.read_flow`.
         """
         record, compiled = self._catalog.find(dataflow)
         bounds = self._increments.bounds(record, compiled, flow)
@@ -174,9 +156,7 @@ class Results:
         Args:
             column: A numeric column; `None` means sizes only, and no record is read.
 
-        Raises:
-            NotFoundError: If there is no such dataflow, flow or column.
-            DefinitionError: Rule `column_not_numeric`.
+        Raises `NotFoundError` or `DefinitionError`.
         """
         record, compiled = self._catalog.find(dataflow)
         bounds = self._increments.bounds(record, compiled, flow)

@@ -5,8 +5,6 @@
 Reads only the store. Not guaranteed: completeness. Increments and runs that retention removed are
 no longer known, a frame names no increment, and a run that read an output long after it was
 written is not searched for (`RUNS_SEARCHED`).
-
-What is sent to an OpenLineage service is made by `controller.run_exports.lineage`.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import RunStatus
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.compiled_dataflows import Catalog, Units
 from controller.store.base import RunRecord, Store
 
 CAUSES_MAX = 200
@@ -47,11 +45,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The progress of one reader on an output of a run.
-
-    Attributes:
-        waits: Whether it waits in the reader's queue.
-    """
+    """The progress of one reader on an output of a run."""
 
     flow: str
     index: int
@@ -104,9 +98,7 @@ class Lineages:
         except NotFoundError:
             return {}
 
-    def _effects(
-        self, run: RunRecord, unit: PhysicalStage, units: Mapping[str, PhysicalStage]
-    ) -> Iterator[Effect]:
+    def _effects(self, run: RunRecord, unit: PhysicalStage, units: Units) -> Iterator[Effect]:
         outputs = {
             f"{member.name}.{output.name}"
             for member in unit.members
@@ -115,7 +107,11 @@ class Lineages:
         connectors = self._store.connectors(run.dataflow)
         for leader, reader in units.items():
             inputs = {n: flow for n, flow in reader.leader.wiring.items() if flow in outputs}
-            later = self._runs_after(run, leader) if inputs else []
+            if not inputs:
+                continue
+            later = self._store.committed_runs(
+                run.dataflow, leader, since=run.started_at, limit=RUNS_SEARCHED
+            )
             for name, flow in inputs.items():
                 connector = connectors.get(leader, {}).get(name)
                 queue = () if connector is None else (*connector.unread, *connector.arrived)
@@ -126,11 +122,6 @@ class Lineages:
                     read = (one.id for one in later if run.epoch in one.read.get(name, ()))
                     first = next(read, None)
                 yield Effect(flow, run.epoch, leader, name, first, waits)
-
-    def _runs_after(self, run: RunRecord, stage: str) -> list[RunRecord]:
-        return self._store.committed_runs(
-            run.dataflow, stage, since=run.started_at, limit=RUNS_SEARCHED
-        )
 
 
 def _run_of(origin: Mapping[str, Any]) -> str | None:

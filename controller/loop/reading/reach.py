@@ -8,13 +8,12 @@ it is found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from cbp.engine.commit.intention_log import IntentionLog
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.store.base import DataflowRecord, Store
+from controller.loop.records.dataflow_part import DataflowPart
+from controller.store.base import DataflowRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +54,14 @@ class Reach:
         return [one for one in self.sources if not one.complete]
 
 
-def reach_of(
-    record: DataflowRecord,
-    store: Store,
-    catalog: Catalog,
-    open_log: Callable[[str], IntentionLog],
-) -> Reach:
+def reach_of(record: DataflowRecord, parts: DataflowPart) -> Reach:
     """Return how far back operations can go; reads two rows of each source."""
     sources = []
-    for source in catalog.compiled(record).sources:
-        oldest = store.oldest_increments(record.name, source, limit=1)
-        end = store.next_index(record.name, source)
+    for source in parts.catalog.compiled(record).sources:
+        oldest = parts.store.oldest_increments(record.name, source, limit=1)
+        end = parts.store.next_index(record.name, source)
         first = oldest[0].increment.index if oldest else end
         sources.append(SourceReach(source, first, oldest[0].created_at if oldest else None, end))
-    position = open_log(record.folder).oldest_position()
-    number = max(catalog.first_position(record), 0 if position is None else position.number)
+    position = parts.open_log(record.folder).oldest_position()
+    number = max(parts.catalog.first_position(record), 0 if position is None else position.number)
     return Reach(tuple(sources), number or None)

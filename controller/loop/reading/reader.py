@@ -35,8 +35,8 @@ from controller.loop.reading.flow_increments import (
     cursor_numbers,
 )
 from controller.loop.reading.snapshots import Snapshots
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.store.base import DataflowRecord, Store
+from controller.loop.records.dataflow_part import DataflowPart
+from controller.store.base import DataflowRecord
 
 _CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})\Z")
 _BEHIND = re.compile(r"h([0-9]{1,18})\Z")
@@ -47,34 +47,24 @@ _Page = tuple[list[dict[str, Any]], str | None]
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """Which snapshot to read; without a value, the newest. Fields as in `Snapshots.take`.
-
-    Attributes:
-        epoch: The first snapshot that shows this epoch of `stage`, or of every stage.
-        stage: The stage of `epoch`; only together with it.
-        at_ms: The newest snapshot as of this time, in milliseconds since 1970.
-    """
+    """Which snapshot to read; without a value, the newest. Fields as in `Snapshots.take`."""
 
     epoch: int | None = None
     stage: str | None = None
     at_ms: int | None = None
 
 
-class Reader:
+@dataclass(kw_only=True, eq=False)
+class Reader(DataflowPart):
     """Reads tables through the engine; sees published epochs only."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        records: RecordReader,
-        increments: IncrementReader,
-        catalog: Catalog,
-        snapshots: Snapshots,
-    ) -> None:
-        self._records, self._catalog, self._snapshots = records, catalog, snapshots
-        self._increments = FlowIncrements(store, increments)
-        self.results = Results(catalog, self._increments)
+    records: RecordReader
+    increments: IncrementReader
+    snapshots: Snapshots
+
+    def __post_init__(self) -> None:
+        self._flows = FlowIncrements(self.store, self.increments)
+        self.results = Results(self.catalog, self._flows)
 
     def read_flow(
         self, dataflow: str, flow: str, cursor: str | None, limit: int, as_of: AsOf | None = None
@@ -83,7 +73,6 @@ class Reader:
 
         Args:
             flow: `source` or `stage.output`.
-            limit: Maximal number of records of the page (> 0).
             as_of: Read the flow of a stage as a snapshot shows it; `None` means to follow the flow.
 
         Raises:
@@ -93,7 +82,7 @@ class Reader:
                 kept.
             DefinitionError: Rule `cursor_invalid`, or `source_unversioned`.
         """
-        record, compiled = self._catalog.find(dataflow)
+        record, compiled = self.catalog.find(dataflow)
         if flow not in compiled.flows():
             raise NotFoundError(kind="flow", name=f"{dataflow}/{flow}")
         if as_of is not None or (cursor is not None and _PLACE.match(cursor)):
@@ -102,15 +91,15 @@ class Reader:
                 raise DefinitionError(Mistake("source_unversioned", flow, message))
             stage, _, output = flow.partition(".")
             version, place = self._begin(dataflow, flow_table(stage, output), cursor, as_of)
-            reader = self._records.versions(record.folder, compiled.stages[stage])
+            reader = self.records.versions(record.folder, compiled.stages[stage])
             return _paged(version, *reader.output_page(output, version, place, limit))
-        bounds = self._increments.bounds(record, compiled, flow)
+        bounds = self._flows.bounds(record, compiled, flow)
         first, offset = (bounds.start, 0) if cursor is None else cursor_numbers(_CURSOR, cursor)
         if first < bounds.start:
             raise IncrementCollectedError(flow, first, bounds.start)
         last = min(bounds.stop, first + INCREMENTS_MAX)
         indexes = range(first, last)
-        page, behind = self._increments.page(record, flow, indexes, offset, limit)
+        page, behind = self._flows.page(record, flow, indexes, offset, limit)
         if behind is None and last < bounds.stop:
             behind = last, 0
         return page, None if behind is None else "{}.{}".format(*behind)
@@ -118,19 +107,14 @@ class Reader:
     def read_increment(
         self, dataflow: str, flow: str, index: int, offset: int, limit: int
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """Return at most `limit` records of one increment, and the offset of the next page.
-
-        Raises:
-            NotFoundError: If there is no such flow or increment.
-            IncrementCollectedError: If retention removed it.
-        """
-        record, compiled = self._catalog.find(dataflow)
-        bounds = self._increments.bounds(record, compiled, flow)
+        """Return a page of one increment, and the next offset; raises `IncrementCollectedError`."""
+        record, compiled = self.catalog.find(dataflow)
+        bounds = self._flows.bounds(record, compiled, flow)
         if index < bounds.start:
             raise IncrementCollectedError(flow, index, bounds.start)
         if index >= bounds.stop:
             raise NotFoundError(kind="increment", name=f"{flow}/{index}")
-        page, behind = self._increments.page(record, flow, [index], offset, limit)
+        page, behind = self._flows.page(record, flow, [index], offset, limit)
         return page, None if behind is None else behind[1]
 
     def look_up(
@@ -153,12 +137,11 @@ class Reader:
             CodeDriftedError: If the installed code has other key columns for it.
             DefinitionError: Rule `key_invalid`, naming the key's columns.
         """
-        record, node = self._state(dataflow, stage, state)
-        _require_key(node, state, key)
+        record, node = self._state(dataflow, stage, state, key)
         if as_of is None:
-            return self._records.look_up(record.folder, node, state, key)
+            return self.records.look_up(record.folder, node, state, key)
         version, _ = self._begin(dataflow, state_table(stage, state), None, as_of)
-        return self._records.versions(record.folder, node).look_up(state, key, version)
+        return self.records.versions(record.folder, node).look_up(state, key, version)
 
     def page_key(
         self,
@@ -176,20 +159,17 @@ class Reader:
         All pages are of one version of the table. Each page reads all records of the key.
 
         Args:
-            dataflow, stage, state, key, as_of: As for `look_up`.
             among: Values of further columns; only records of the key with these values count.
 
-        Raises:
-            As `look_up`; also DefinitionError of rule `cursor_invalid`.
+        Raises as `look_up`, and `DefinitionError` of rule `cursor_invalid`.
         """
         if cursor is None and as_of is None:
             records = having(self.look_up(dataflow, stage, state, key), among)
             if len(records) <= limit:
                 return records, None
-        record, node = self._state(dataflow, stage, state)
-        _require_key(node, state, key)
+        record, node = self._state(dataflow, stage, state, key)
         version, place = self._begin(dataflow, state_table(stage, state), cursor, as_of)
-        every = self._records.versions(record.folder, node).look_up(state, key, version)
+        every = self.records.versions(record.folder, node).look_up(state, key, version)
         records, stop = having(every, among), place[1] + limit
         return _paged(version, records[place[1] : stop], (0, stop) if stop < len(records) else None)
 
@@ -208,13 +188,11 @@ class Reader:
         Reaches back as far as versions of the table are kept. With `among`, only records with
         these values in further columns count.
 
-        Raises:
-            As `look_up`; also DefinitionError of rule `cursor_invalid`.
+        Raises as `look_up`, and `DefinitionError` of rule `cursor_invalid`.
         """
-        record, node = self._state(dataflow, stage, state)
-        _require_key(node, state, key)
+        record, node = self._state(dataflow, stage, state, key)
         behind = None if cursor is None else cursor_numbers(_BEHIND, cursor)[0]
-        reader = self._records.versions(record.folder, node)
+        reader = self.records.versions(record.folder, node)
         made = reader.key_changes(state, key, behind=behind, limit=limit, among=among)
         return made, f"h{made.behind}" if made.ends == "more" else None
 
@@ -229,12 +207,11 @@ class Reader:
     ) -> _Page:
         """Return at most `limit` records of a state and the cursor of the next page.
 
-        Raises:
-            As `look_up`; also DefinitionError of rule `cursor_invalid`.
+        Raises as `look_up`, and `DefinitionError` of rule `cursor_invalid`.
         """
         record, node = self._state(dataflow, stage, state)
         version, place = self._begin(dataflow, state_table(stage, state), cursor, as_of)
-        reader = self._records.versions(record.folder, node)
+        reader = self.records.versions(record.folder, node)
         return _paged(version, *reader.state_page(state, version, place, limit))
 
     def _begin(
@@ -245,26 +222,30 @@ class Reader:
             version, *place = cursor_numbers(_PLACE, cursor)
             return version, (place[0], place[1])
         asked = as_of or AsOf()
-        snapshot = self._snapshots.take(
+        snapshot = self.snapshots.take(
             dataflow, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms
         )
         return snapshot.tables[table].version, (0, 0)
 
     def set_aside(self, dataflow: str, stage: str) -> list[dict[str, Any]]:
         """Return the records that a stage has set aside; see `RecordReader.set_aside`."""
-        record, node = self._catalog.stage(dataflow, stage)
-        return self._records.set_aside(record.folder, node) if node.sets_aside else []
+        record, node = self.catalog.stage(dataflow, stage)
+        return self.records.set_aside(record.folder, node) if node.sets_aside else []
 
     def read_state(self, dataflow: str, stage: str, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published state record, bucket by bucket; raises as `look_up`."""
         record, node = self._state(dataflow, stage, state)
-        return self._records.read_state(record.folder, node, state)
+        return self.records.read_state(record.folder, node, state)
 
-    def _state(self, dataflow: str, stage: str, state: str) -> tuple[DataflowRecord, StageNode]:
-        record, node = self._catalog.stage(dataflow, stage)
-        self._catalog.require_same_tables(record)
+    def _state(
+        self, dataflow: str, stage: str, state: str, key: Mapping[str, Any] | None = None
+    ) -> tuple[DataflowRecord, StageNode]:
+        record, node = self.catalog.stage(dataflow, stage)
+        self.catalog.require_same_tables(record)
         if all(spec.name != state for spec in node.translator.states):
             raise NotFoundError(kind="state", name=f"{dataflow}/{stage}.{state}")
+        if key is not None:
+            _require_key(node, state, key)
         return record, node
 
 

@@ -12,16 +12,19 @@ another rebuilt one has no count of its own; it is named as long as that one has
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from cbp.errors import CbpError
 from cbp.model.flow.connector import Connector
-from cbp.model.plan.fusion import PhysicalStage
 from controller.loop.reading.snapshots import Snapshots
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.records.version_log import Begin, Descriptions
+from controller.loop.records.compiled_dataflows import Units
+from controller.loop.records.dataflow_part import DataflowPart
+from controller.loop.records.version_log import Begin
 from controller.store.base import DataflowRecord
+
+Queues = Mapping[str, Mapping[str, Connector]]
+"""Stage -> input -> its queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,46 +62,34 @@ class _Begun:
     queued: frozenset[str]
 
 
-class Rebuilding:
+@dataclass(kw_only=True, eq=False)
+class Rebuilding(DataflowPart):
     """Finds rebuilds under way; safe to use from several threads."""
 
-    def __init__(self, catalog: Catalog, descriptions: Descriptions, snapshots: Snapshots) -> None:
-        self._catalog, self._descriptions, self._snapshots = catalog, descriptions, snapshots
+    snapshots: Snapshots
+
+    def __post_init__(self) -> None:
         self._begun: dict[str, tuple[tuple[int, datetime], Mapping[str, _Begun]]] = {}
 
-    def of(
-        self, record: DataflowRecord, connectors: Mapping[str, Mapping[str, Connector]]
-    ) -> dict[str, Rebuild]:
-        """Return the rebuilds of a dataflow that are under way, by stage.
-
-        Raises:
-            DataflowInvalidError: If the document names a translator that is not installed.
-            FileLostError: If the description of a version is missing.
-        """
+    def of(self, record: DataflowRecord, connectors: Queues) -> dict[str, Rebuild]:
+        """Return the rebuilds of a dataflow that are under way; raises `FileLostError`."""
         rebuilds = self._under_way(record, connectors)
         return {name: self._with_past(record, one) for name, one in rebuilds.items()}
 
-    def since_ms(
-        self, record: DataflowRecord, connectors: Mapping[str, Mapping[str, Connector]]
-    ) -> int | None:
-        """Return when the oldest rebuild under way began; `None` if there is none.
-
-        Raises as `of`.
-        """
+    def since_ms(self, record: DataflowRecord, connectors: Queues) -> int | None:
+        """Return when the oldest rebuild under way began, if there is one; raises as `of`."""
         rebuilds = self._under_way(record, connectors).values()
         return min((one.since_ms for one in rebuilds), default=None)
 
     def swapped_ms(self, record: DataflowRecord) -> int | None:
         """Return when the present version was swapped in; `None` if it was not."""
-        begin = self._descriptions.of(record).begin
+        begin = self.descriptions.of(record).begin
         return None if begin is None or begin.swapped is None else begin.at_ms
 
-    def _under_way(
-        self, record: DataflowRecord, connectors: Mapping[str, Mapping[str, Connector]]
-    ) -> dict[str, Rebuild]:
+    def _under_way(self, record: DataflowRecord, connectors: Queues) -> dict[str, Rebuild]:
         if record.version == 1:
             return {}
-        units = self._catalog.units(record)
+        units = self.catalog.units(record)
         begun, rebuilds = self._last_begun(record, units), dict[str, Rebuild]()
         for leader, unit in units.items():
             for name in unit.names:
@@ -109,13 +100,10 @@ class Rebuilding:
         return rebuilds
 
     def _add_behind(
-        self,
-        record: DataflowRecord,
-        begun: Mapping[str, _Begun],
-        rebuilds: dict[str, Rebuild],
+        self, record: DataflowRecord, begun: Mapping[str, _Begun], rebuilds: dict[str, Rebuild]
     ) -> None:
         """Add downstream stages of rebuilt ones that were emptied by the same versions."""
-        nodes = self._catalog.compiled(record).stages
+        nodes = self.catalog.compiled(record).stages
         found = True
         while found:
             found = False
@@ -135,14 +123,12 @@ class Rebuilding:
     def _with_past(self, record: DataflowRecord, rebuild: Rebuild) -> Rebuild:
         at_ms = rebuild.since_ms - 1
         try:
-            self._snapshots.take(record.name, at_ms=at_ms)
+            self.snapshots.take(record.name, at_ms=at_ms)
         except CbpError:  # collected, or a table is new: there is no whole snapshot
             return rebuild
-        return Rebuild(rebuild.since_ms, rebuild.queued, rebuild.left, rebuild.behind, at_ms)
+        return replace(rebuild, as_it_was_ms=at_ms)
 
-    def _last_begun(
-        self, record: DataflowRecord, units: Mapping[str, PhysicalStage]
-    ) -> Mapping[str, _Begun]:
+    def _last_begun(self, record: DataflowRecord, units: Units) -> Mapping[str, _Begun]:
         """Return, by stage, the last version that let it begin with nothing."""
         key = record.version, record.created_at
         cached = self._begun.get(record.folder)
@@ -151,7 +137,7 @@ class Rebuilding:
         leaders = {name: leader for leader, unit in units.items() for name in unit.names}
         begun: dict[str, _Begun] = {}
         for version in range(2, record.version + 1):
-            begin = self._descriptions.version(record, version).begin
+            begin = self.descriptions.version(record, version).begin
             for name in () if begin is None else begin.emptied:
                 assert begin is not None
                 if begin.swapped is not None:  # its tables are whole

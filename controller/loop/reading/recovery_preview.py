@@ -8,17 +8,12 @@
 
 Guaranteed: reads only, and lists names of files instead of reading them where that suffices.
 Not guaranteed: that the result still holds a moment later, if a service is at work.
-
-`open_intentions` lists committed runs that are not yet published. A run is committed once its
-record is put. Its tables show it with the next publication, which the dataflow's policy may put off
-(`publish:`), or after a failure, once finishing it has succeeded. Only the instance that leads
-knows which records its tables lack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from cbp.engine.commit.intention_log import IntentionLog
@@ -79,9 +74,7 @@ class StagePreview:
     """The open work of one leading stage.
 
     Attributes:
-        epoch: Its next epoch according to the store.
         recorded: The epoch after its newest record.
-        redo: Number of records that will be committed to the store again.
     """
 
     stage: str
@@ -96,7 +89,6 @@ class RecoveryPreview:
     """The open work of one dataflow.
 
     Attributes:
-        known: Whether the store has the dataflow.
         position: Number of the position that will be restored; `None` if there is none.
         arrivals: Source -> number of its increments that the store does not know.
         problem: Why its state cannot be determined, in words; `""` if it can.
@@ -132,18 +124,24 @@ def preview_recovery(store: Store, files: Files, tables_root: str) -> list[Recov
     outlooks = []
     for name, folder in sorted(names.items()):
         document = store.dataflow(name).document if name in folders else documents[name]
-        sources = tuple(document.get("sources") or ())
+        sources = document.get("sources") or ()
         try:
             outlooks.append(
-                _outlook(store, files, folder, name, known=name in folders, sources=sources)
+                _outlook(store, files, folder, name, name in folders, sources, interrupted)
             )
         except (CbpError, ValueError, KeyError, TypeError) as error:
             outlooks.append(RecoveryPreview(name, name in folders, problem=str(error)))
-    return [_with_runs(outlook, interrupted) for outlook in outlooks]
+    return outlooks
 
 
 def _outlook(
-    store: Store, files: Files, folder: str, name: str, *, known: bool, sources: tuple[str, ...]
+    store: Store,
+    files: Files,
+    folder: str,
+    name: str,
+    known: bool,
+    sources: Iterable[str],
+    runs: Mapping[tuple[str, str], list[str]],
 ) -> RecoveryPreview:
     log = IntentionLog(folder, files)
     epochs = {stage.stage: stage.epoch for stage in store.stages(name)}
@@ -156,27 +154,15 @@ def _outlook(
         start = epoch
         if behind and position is not None and stage in position.stages:
             start = max(epoch, position.stages[stage].epoch)
-        stages.append(StagePreview(stage, epoch, end, max(0, end - start)))
+        redo = max(0, end - start)
+        # If a run's record exists, its redo settles the run.
+        interrupted = () if redo else tuple(runs.get((name, stage), ()))
+        stages.append(StagePreview(stage, epoch, end, redo, interrupted))
     arrivals = {}
     for source in sources:
-        end = _next_number(files, f"{folder}/{source_folder(source)}/_log")
-        missing = end - store.next_index(name, source)
+        names = files.list_names(f"{folder}/{source_folder(source)}/_log")
+        missing = max(record_numbers(names), default=-1) + 1 - store.next_index(name, source)
         if missing > 0:
             arrivals[source] = missing
     number = position.number if behind and position is not None else None
     return RecoveryPreview(name, known, tuple(stages), arrivals, number)
-
-
-def _next_number(files: Files, folder: str) -> int:
-    return max(record_numbers(files.list_names(folder)), default=-1) + 1
-
-
-def _with_runs(
-    outlook: RecoveryPreview, runs: Mapping[tuple[str, str], list[str]]
-) -> RecoveryPreview:
-    stages = []
-    for one in outlook.stages:
-        # If a run's record exists, its redo settles the run.
-        interrupted = () if one.redo else tuple(runs.get((outlook.dataflow, one.stage), ()))
-        stages.append(replace(one, interrupted=interrupted))
-    return replace(outlook, stages=tuple(stages))

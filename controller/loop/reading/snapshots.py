@@ -11,9 +11,8 @@ however publications die (tests/controller/loop/reading/test_snapshots.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.garbage_collector import Retention
@@ -24,7 +23,8 @@ from cbp.model.flow.generation import home_of
 from cbp.model.flow.snapshot import Snapshot, TableVersion, earlier
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.compiled_dataflows import Units
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.store.base import DataflowRecord
 
 READINGS_MAX = 1000
@@ -34,14 +34,11 @@ _Tables = Mapping[str, TableVersion]
 
 
 @dataclass(kw_only=True, eq=False)
-class Snapshots:
+class Snapshots(DataflowPart):
     """Finds snapshots; safe to use from several threads."""
 
     history: TableHistory
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     retention: Retention
-    clock: Callable[[], datetime]
 
     def take(
         self,
@@ -68,14 +65,10 @@ class Snapshots:
             leaders = list(units) if stage is None else [self.catalog.leader(name, stage)]
             shown = [self._published_ms(record, units[leader], epoch) for leader in leaders]
             at_ms = min([max(shown), *(() if at_ms is None else (at_ms,))])
-        return self._whole(record, units, at_ms, int(self.clock().timestamp() * 1000))
+        return self._whole(record, units, at_ms, self.now_ms())
 
     def _whole(
-        self,
-        record: DataflowRecord,
-        units: Mapping[str, PhysicalStage],
-        at_ms: int | None,
-        now_ms: int,
+        self, record: DataflowRecord, units: Units, at_ms: int | None, now_ms: int
     ) -> Snapshot:
         newest, log = at_ms is None, self.open_log(record.folder)
         tables = self._shown(record, units, at_ms)
@@ -100,7 +93,7 @@ class Snapshots:
     def _snapshot(
         self,
         record: DataflowRecord,
-        units: Mapping[str, PhysicalStage],
+        units: Units,
         tables: _Tables,
         records: Mapping[str, tuple[Intention, ...]],
         newest: bool,
@@ -120,11 +113,7 @@ class Snapshots:
         return Snapshot(record.name, record.folder, stamp, epochs, dict(tables), newest, readable)
 
     def _put_by(
-        self,
-        record: DataflowRecord,
-        leader: str,
-        records: tuple[Intention, ...],
-        at_ms: int | None,
+        self, record: DataflowRecord, leader: str, records: tuple[Intention, ...], at_ms: int | None
     ) -> int:
         """Return the last epoch of a stage whose record was put by that time; -1 if none."""
         for one in reversed(records):
@@ -139,7 +128,7 @@ class Snapshots:
         return epoch
 
     def _shown(
-        self, record: DataflowRecord, units: Mapping[str, PhysicalStage], at_ms: int | None
+        self, record: DataflowRecord, units: Units, at_ms: int | None
     ) -> dict[str, TableVersion]:
         versions: dict[str, TableVersion] = {}
         for unit in units.values():

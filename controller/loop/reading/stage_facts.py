@@ -3,17 +3,15 @@
 The size comes from the log of the table, so that it costs as much as the table has files; no
 record is read. Reads only.
 
-`SetAsideCounts` counts the records that each stage has set aside now. They are read from the logs
-of the tables, so a restart, a rebuilt store and an instance that only reads give the same figure.
-They are kept until the dataflow changes: an idle dataflow costs nothing, nor does a stage without
-the option. A table is published after the run that changed it was committed. Counts are kept once
-they are those that the newest run of the stage has in its figures; until then they are read again.
+`SetAsideCounts` counts the records that each stage has set aside now, from the logs of the tables.
+Counts are kept until the dataflow changes. A table is published after the run that changed it was
+committed; so they are kept once they are those in the figures of the newest run of the stage.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -29,8 +27,7 @@ from cbp.model.flow.skew import Spread, spread
 from cbp.model.run.account import LookedUpTable, looked_up
 from cbp.model.run.compactions import Compaction, last_compactions
 from cbp.model.run.intention import Intention, RunStatus
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.records.version_log import Descriptions
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.store.base import DataflowRecord, StageRecord, Store
 
 RECORDS_EXAMINED = 10
@@ -42,9 +39,7 @@ class StageCode:
 
     Attributes:
         registered: Fingerprint with which this version was registered; empty if unknown.
-        loaded: Fingerprint of the code that this process has loaded.
         drift: How the loaded code differs, in words; empty if it may run.
-        place: `file.py:line` of the translator.
         newer_files: Files of the code that have changed on disk since this process loaded them.
             Runs continue with the loaded code.
     """
@@ -58,13 +53,10 @@ class StageCode:
 
 
 @dataclass(kw_only=True, eq=False)
-class StageFacts:
+class StageFacts(DataflowPart):
     """Answers questions about one stage; safe to use from several threads."""
 
-    catalog: Catalog
     records: RecordReader
-    descriptions: Descriptions
-    open_log: Callable[[str], IntentionLog]
 
     def states(self, dataflow: str, stage: str) -> dict[str, Spread]:
         """Return the size of each state of a stage, and its skew, as published."""
@@ -134,6 +126,17 @@ class StageFacts:
                 return {one.lookup: one for one in tables}
         return {}
 
+    def compactions(self, dataflow: str) -> list[Compaction]:
+        """Return the newest compaction of each table, by table; raises `NotFoundError`.
+
+        Tables without a compaction in the examined records are left out. Damaged records are
+        skipped; the part that needs them reports the damage.
+        """
+        log = self.open_log(self.store.dataflow(dataflow).folder)
+        stages = self.store.stages(dataflow)
+        each = max(RECORDS_LEAST, RECORDS_MOST // max(len(stages), 1))
+        return last_compactions(one for stage in stages for one in _newest(log, stage, each))
+
     def limits(self, dataflow: str, stage: str) -> Mapping[str, FlowLimit]:
         """Return, by input, how much can wait there before the stage that writes it must wait.
 
@@ -156,18 +159,6 @@ RECORDS_MOST = 256
 
 RECORDS_LEAST = 16
 """Records of a stage that are read, however many stages there are."""
-
-
-def read_compactions(log: IntentionLog, stages: Sequence[StageRecord]) -> list[Compaction]:
-    """Return the newest compaction of each table of a dataflow, by table.
-
-    Tables without a compaction in the examined records are left out. Damaged records are
-    skipped; the part that needs them reports the damage.
-    """
-    if not stages:
-        return []
-    each = max(RECORDS_LEAST, RECORDS_MOST // len(stages))
-    return last_compactions(one for stage in stages for one in _newest(log, stage, each))
 
 
 def _newest(log: IntentionLog, stage: StageRecord, most: int) -> Iterator[Intention]:
@@ -245,7 +236,6 @@ def _able(record: DataflowRecord) -> Iterator[str]:
 
 
 def _count(record: DataflowRecord, stage: str) -> int | None:
-    """Return how many records a stage has set aside; `None` if its table cannot be read."""
     path = f"{local_path(record.folder)}/{set_aside_table(stage)}"
     try:
         live = open_table(path, files_for(path)).snapshot.live.values()

@@ -6,24 +6,18 @@
     put       the description of the new version                      <- the commit point
     redo      each table shows its new files, by one entry; all entries have one time
 
-The last two are those of any change (`version_switch.py`), so a crash before the description leaves
-the old version and files that no record names; after it, recovery continues. The old version runs
-and is read until the commit point. Its tables stay readable as long as versions do, and
-`Return` shows them again in the same way, with what arrived since in the queues.
+The last two are those of any change (`version_switch.py`). `Return` shows the earlier tables again
+in the same way, with what arrived since in the queues. Files that were replaced or taken back
+before it began are read as they count now (`valid_inputs.py`): so it is right also for stages that
+cannot apply a replacement. A build keeps how far it has come (`checkpoint.py`).
 
-Files that were replaced or taken back before it began are read as they count now, where they first
-came (`valid_inputs.py`): so it is right also for stages that cannot apply a replacement.
+Where all results are views, and nothing depends on when they are published, a run reads many
+increments of a source whose ends no stage notices (`sources_rebuilt_together`), up to `unit_bytes`.
+So such a build also catches up with small updates that follow each other without a pause. Elsewhere
+each increment is a run: an output that is no view would have other records.
 
 Guaranteed (tests/controller/loop/rebuild/test_build_beside.py): readers see the old tables or
 the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
-Where all results are views, and nothing depends on when they are published, a run reads many
-increments of a source whose ends no stage notices (`sources_rebuilt_together`), up to `unit_bytes`.
-So such a build also catches up with small updates that follow each other without a pause. The
-changes of its views are then those of its runs, fewer than before. Elsewhere each increment is a
-run: an output that is no view would have other records.
-
-A build keeps how far it has come (`checkpoint.py`), and the next leader continues from there.
-Increments of outputs keep their numbers, so built records are in none: they have epochs below 0.
 """
 
 from __future__ import annotations
@@ -35,15 +29,13 @@ from datetime import datetime
 from functools import partial
 
 from cbp.clock import MACHINE, Clock
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.runs import Origins
 from cbp.engine.read.compare import count_differences
 from cbp.engine.read.recomputed_epochs import RecomputedEpochs
 from cbp.engine.read.replay import Replay
 from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
-from cbp.errors import ChangeRefusedError, DataflowBusyError, Mistake, NotFoundError
+from cbp.errors import ChangeRefusedError, DataflowBusyError, Mistake
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.nodes import FileBatch
 from cbp.model.dataflow.reading_together import sources_rebuilt_together
@@ -52,7 +44,7 @@ from cbp.model.dataflow.set_aside import SET_ASIDE
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
-from cbp.model.flow.generation import closes_dropped, increments_dropped
+from cbp.model.flow.generation import closes_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
@@ -64,11 +56,17 @@ from cbp.model.verification import Comparison, comparisons
 from controller.loop.operations.version_switch import Changed, stage_leaders
 from controller.loop.rebuild.checkpoint import Checkpoint, write_checkpoint
 from controller.loop.rebuild.seeds import Seeds
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.dropped_files import DroppedFiles
-from controller.loop.verification.errors import InputNotRetainedError
 from controller.loop.verification.recomputation import Watched, above, below, punctuations_since
-from controller.loop.verification.valid_inputs import Read, ValidInputs, is_rewritten
-from controller.store.base import DataflowRecord, IncrementRecord, Store
+from controller.loop.verification.valid_inputs import (
+    Read,
+    ValidInputs,
+    find_increment,
+    is_rewritten,
+    require_files,
+)
+from controller.store.base import DataflowRecord, IncrementRecord
 
 Tables = Mapping[str, tuple[TableChange, ...]]
 
@@ -81,7 +79,6 @@ class TableDifference:
     """The changes that a swap would make to one table, in records.
 
     Attributes:
-        table: Folder relative to the dataflow's.
         before, after: Number of records in the present table, and in the new one.
         added, gone, changed: Number of such records; `None` if the tables are not compared.
         because: Why the tables are not compared; `""` if they are.
@@ -116,23 +113,27 @@ def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
                 )
 
 
+@dataclass(kw_only=True, eq=False)
+class BuildParts(DataflowPart):
+    """What builds work on; `checkpoint_seconds` and `unit_bytes` as in `LoopLimits`."""
+
+    engine: Engine
+    faults: Faults
+    dropped_files: DroppedFiles
+    checkpoint_seconds: float
+    unit_bytes: int
+
+
 @dataclass
 class Build:
     """One build; used by one thread at a time. The constructor creates its tables, or continues.
 
     Attributes:
         id: Prefix of the ids of its runs, `[a-z0-9]+`; each attempt has another one.
-        record: The dataflow as it was when the build began.
-        dataflow: The next version, compiled.
-        leaders: The leaders of its physical stages.
         folder: The folder of its tables, two levels below that of all dataflows.
-        watched: The observer.
-        seeds: The files that are read instead of removed increments.
         firsts: Maps each source with a seed to its oldest kept increment.
         slots_max: Largest number of engine slots of its runs; `None` means all.
         begins: The progress of an earlier attempt, whose tables are in the folder.
-        checkpoint_seconds: Longest time between two checkpoints, by `clock`.
-        unit_bytes: The most bytes of Parquet that a run reads if it can read several increments.
     """
 
     id: str
@@ -141,34 +142,22 @@ class Build:
     leaders: tuple[str, ...]
     folder: str
     watched: Watched
-    store: Store
-    engine: Engine
-    files: Files
-    open_log: Callable[[str], IntentionLog]
-    dropped_files: DroppedFiles
+    parts: BuildParts
     seeds: Seeds
     firsts: Mapping[str, int]
-    faults: Faults
     slots_max: int | None = None
     begins: Checkpoint | None = None
-    checkpoint_seconds: float = 0.0
-    unit_bytes: int = UNIT_BYTES
     clock: Clock = MACHINE
     back: bool = field(init=False, default=False)
-    _beside: Engine = field(init=False)
-    _replay: Replay = field(init=False)
-    _fed: dict[str, int] = field(init=False)
     _closed: int = field(init=False, default=0)
     _closes: list[Punctuation] = field(init=False, default_factory=list)
     _seeds: tuple[Increment, ...] = field(init=False, default=())
     _valid_to: Mapping[str, int] = field(init=False)
     _valid: dict[str, Read] = field(init=False, default_factory=dict)
-    _together: frozenset[str] = field(init=False)
-    _kept_at: float = field(init=False)
 
     def __post_init__(self) -> None:
         self._kept_at = self.clock.seconds()
-        self._beside = self.engine.beside()
+        self._beside = self.parts.engine.beside()
         self._together = sources_rebuilt_together(self.dataflow.sources, self.dataflow.stages)
         sources = self.dataflow.sources
         batched = {name: replace(sources[name], batch=FileBatch()) for name in self._together}
@@ -192,7 +181,7 @@ class Build:
         if self.begins is not None:
             self._go_on(self.begins)
             return
-        self._fed = dict.fromkeys(self.dataflow.sources, 0)
+        self._fed: dict[str, int] = dict.fromkeys(self.dataflow.sources, 0)
         self._valid_to = self.ends
         for source in self.seeds.paths:
             first = self._fed[source] = self.firsts[source]
@@ -201,7 +190,7 @@ class Build:
                 source,
                 self.folder,
                 first=first,
-                faults=self.faults,
+                faults=self.parts.faults,
                 each=partial(self.watched.tell, f"reads the seed of {source}"),
             )
             self._seeds += (seed,)
@@ -210,12 +199,12 @@ class Build:
     def _go_on(self, checkpoint: Checkpoint) -> None:
         self._fed, self._closed = dict(checkpoint.fed), checkpoint.closed
         self._seeds, self._valid_to = checkpoint.seeds, checkpoint.valid_to
-        made = punctuations_since(self.store, self.record.name, 0)
+        made = punctuations_since(self.parts.store, self.record.name, 0)
         self._closes = [one for one in made if one.number in checkpoint.closes]
 
     def _keep(self, publishes: bool) -> None:
         """Keep how far it has come: before anything is shown, and else from time to time."""
-        if not publishes and self.clock.seconds() < self._kept_at + self.checkpoint_seconds:
+        if not publishes and self.clock.seconds() < self._kept_at + self.parts.checkpoint_seconds:
             return
         checkpoint = Checkpoint(
             fed=self._fed,
@@ -225,13 +214,13 @@ class Build:
             valid_to=self._valid_to,
             replay=self._replay.state,
         )
-        write_checkpoint(self.files, self.folder.rpartition("/")[0], checkpoint)
+        write_checkpoint(self.parts.files, self.folder.rpartition("/")[0], checkpoint)
         self._kept_at = self.clock.seconds()
 
     @property
     def ends(self) -> dict[str, int]:
         """Source -> number of its increments that have arrived."""
-        return {s: self.store.next_index(self.record.name, s) for s in self._fed}
+        return {s: self.parts.store.next_index(self.record.name, s) for s in self._fed}
 
     @property
     def behind(self) -> int:
@@ -267,7 +256,9 @@ class Build:
             increment = None if gone else self._read(one)
             alone = increment is None or bool(increment.gone) or source not in self._together
             more = 0 if increment is None else increment.bytes
-            if waiting and (alone or waiting == UNIT_INCREMENTS or size + more > self.unit_bytes):
+            if waiting and (
+                alone or waiting == UNIT_INCREMENTS or size + more > self.parts.unit_bytes
+            ):
                 self._run(done, total)
                 waiting, size = 0, 0
             # Before it is offered: a run's increment is kept by both tables, or by neither.
@@ -290,9 +281,8 @@ class Build:
         self.watched.tell("builds", done, total, "increments")
 
     def _take_closes(self) -> None:
-        """Note the closes of sources that came since the last one that was seen."""
-        dropped = closes_dropped(self.open_log(self.record.folder).generations)
-        made = list(punctuations_since(self.store, self.record.name, self._closed))
+        dropped = closes_dropped(self.parts.open_log(self.record.folder).generations)
+        made = list(punctuations_since(self.parts.store, self.record.name, self._closed))
         if made:
             self._closed = made[-1].number + 1
         self._closes += (n for n in made if n.number not in dropped and n.flow in self._fed)
@@ -305,20 +295,14 @@ class Build:
             self._replay.run_until_idle()
 
     def _origins(self, increments: Iterable[Increment]) -> Origins:
-        """Return the dropped files of increments that this build reads."""
         depth = self._depth
         stored = [above(depth, one) for one in increments if not is_rewritten(one, "")]
-        origins = self.dropped_files.origins(self.record.name, stored)
+        origins = self.parts.dropped_files.origins(self.record.name, stored)
         before = {f"{depth}/{path}": count for path, count in origins.before.items()}
         return replace(origins, before=before)
 
     def compare(self, before: Dataflow, snapshot: Snapshot) -> list[TableDifference]:
-        """Return how each table differs from a snapshot of the present tables.
-
-        Args:
-            before: The version that readers see.
-            snapshot: The present tables.
-        """
+        """Return how each table differs from a snapshot of the present tables."""
         wanted = [
             one
             for one in comparisons(self.dataflow, "increments")
@@ -341,18 +325,14 @@ class Build:
         if old is None or one.table not in snapshot.tables:
             return TableDifference(one.table, 0, after.rows, because="it is new")
         version = snapshot.tables[one.table].version
-        now = self.engine.verification.contents(self.record.folder, old, one, version=version)
+        now = self.parts.engine.verification.contents(self.record.folder, old, one, version=version)
         specs = (old.translator, node.translator)
         columns = [_columns(one, spec) for spec in specs]
         if columns[0] != columns[1]:
             because = "its columns differ"
             return TableDifference(one.table, now.rows, after.rows, because=because)
         counts = count_differences(
-            one,
-            node.translator,
-            before=now,
-            after=after,
-            counting=lambda rows: again(),
+            one, node.translator, before=now, after=after, counting=lambda rows: again()
         )
         return TableDifference(
             one.table, counts.before, counts.after, counts.added, counts.gone, counts.changed
@@ -378,7 +358,7 @@ class Build:
             self.watched.tell("copies", number, len(self.dataflow.stages), "stages")
             epoch = stages[leads[name]].epoch
             tables[name] = tuple(
-                self.engine.tables.show_built(
+                self.parts.engine.tables.show_built(
                     record.folder, record.name, node, built=self.folder, epoch=epoch, run=run
                 )
             )
@@ -386,7 +366,7 @@ class Build:
 
     def close(self) -> None:
         """Forget its tables; the caller removes them."""
-        self.engine.tables.forget(self.folder)
+        self.parts.engine.tables.forget(self.folder)
         self._beside.tables.forget(self.folder)
 
     def _stage(self, name: str, stage: StagePosition) -> StagePosition:
@@ -405,10 +385,7 @@ class Build:
             connectors[input_] = _shifted(connector, self._depth, framed=framed)
         timers = any(node.translator.timers for node in unit.members)
         return replace(
-            stage,
-            memo=self._replay.memo(name),
-            connectors=connectors,
-            due_ms=0 if timers else None,
+            stage, memo=self._replay.memo(name), connectors=connectors, due_ms=0 if timers else None
         )
 
     def _applied(self, source: str) -> Iterator[Increment]:
@@ -420,17 +397,24 @@ class Build:
                 yield self._read(self._increment(source, index))
 
     def _read(self, one: IncrementRecord) -> Increment:
-        """Return an increment as it is read."""
         source, index = one.increment.flow, one.increment.index
         if source not in self._valid:
-            valid = ValidInputs(self.store, self.files, self.folder, "", self.faults, f"{self.id}-")
+            valid = ValidInputs(
+                self.parts.store,
+                self.parts.files,
+                self.folder,
+                "",
+                self.parts.faults,
+                f"{self.id}-",
+            )
             node, dropped = self.dataflow.sources[source], self._dropped().get(source, ())
             self._valid[source] = valid.of(self.record, node, self._valid_to[source], dropped)
         if (valid_one := self._valid[source].get(index)) is not None:
             return valid_one
         if one.increment.gone:
             self._require_followed(source, index)
-        return below(self._depth, self._there(one).increment)
+        require_files(self.parts.files, self.record, one.increment)
+        return below(self._depth, one.increment)
 
     def _require_followed(self, source: str, index: int) -> None:
         """Refuse an increment that takes records back if a stage of the build cannot apply it."""
@@ -453,20 +437,10 @@ class Build:
             yield one.created_at, source, index, one
 
     def _increment(self, source: str, index: int) -> IncrementRecord:
-        try:
-            return self.store.increment(self.record.name, source, index)
-        except NotFoundError as error:
-            raise InputNotRetainedError(self.record.name, source, index) from error
-
-    def _there(self, one: IncrementRecord) -> IncrementRecord:
-        for file in one.increment.kept:
-            if not self.files.exists(f"{self.record.folder}/{file.path}"):
-                increment = one.increment
-                raise InputNotRetainedError(self.record.name, increment.flow, increment.index)
-        return one
+        return find_increment(self.parts.store, self.record, source, index)
 
     def _dropped(self) -> Mapping[str, list[range]]:
-        return increments_dropped(self.open_log(self.record.folder).generations)
+        return self.parts.dropped(self.record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -476,18 +450,14 @@ class Return:
     Attributes:
         stood: The position of the old version at the swap.
         at_ms: Time of the swap, in milliseconds since 1970.
-        dataflow: The old version, compiled.
-        number: The number of the version that the swap began.
     """
 
     stood: Position
     at_ms: int
     dataflow: Dataflow
     number: int
-    store: Store
+    parts: DataflowPart
     engine: Engine
-    files: Files
-    open_log: Callable[[str], IntentionLog]
     back: bool = True
 
     def find(self, record: DataflowRecord, planned: Changed, run: str) -> tuple[Position, Tables]:
@@ -503,9 +473,7 @@ class Return:
         before, leads = planned.succession.position, stage_leaders(self.dataflow, leaders)
         stages = {
             name: replace(
-                self.stood.stages[name],
-                epoch=stage.epoch,
-                connectors=self._queues(record, name),
+                self.stood.stages[name], epoch=stage.epoch, connectors=self._queues(record, name)
             )
             for name, stage in before.stages.items()
         }
@@ -524,17 +492,18 @@ class Return:
     def _queues(self, record: DataflowRecord, stage: str) -> dict[str, Connector]:
         """Return what waited at a stage's inputs, and what its sources brought since."""
         read = {one.flow: one.index + 1 for one in self.stood.newest}
-        closed = punctuations_since(self.store, record.name, self.stood.punctuations)
-        closes = [one for one in closed if one.number not in self._closes_dropped(record)]
-        dropped = increments_dropped(self.open_log(record.folder).generations)
+        closed = punctuations_since(self.parts.store, record.name, self.stood.punctuations)
+        no_longer = closes_dropped(self.parts.open_log(record.folder).generations)
+        closes = [one for one in closed if one.number not in no_longer]
+        dropped = self.parts.dropped(record)
         queues = {}
         for input_, connector in self.stood.stages[stage].connectors.items():
             flow = self.dataflow.stages[stage].wiring[input_]
             if flow in self.dataflow.sources:
                 gone = dropped.get(flow, ())
-                come = range(read.get(flow, 0), self.store.next_index(record.name, flow))
+                come = range(read.get(flow, 0), self.parts.store.next_index(record.name, flow))
                 later = [
-                    self.store.increment(record.name, flow, n).increment
+                    self.parts.store.increment(record.name, flow, n).increment
                     for n in come
                     if not any(n in part for part in gone)
                 ]
@@ -543,21 +512,12 @@ class Return:
                 at = [one.at for one in closes if one.meant_for(stage, input_, flow)]
                 connector = replace(connector, closes=tuple(sorted((*connector.closes, *at))))
             for increment in connector.held:
-                self._require(record, increment)
+                require_files(self.parts.files, record, increment)
             queues[input_] = connector
         return queues
 
-    def _closes_dropped(self, record: DataflowRecord) -> frozenset[int]:
-        return closes_dropped(self.open_log(record.folder).generations)
-
-    def _require(self, record: DataflowRecord, increment: Increment) -> None:
-        for file in increment.kept:
-            if not self.files.exists(f"{record.folder}/{file.path}"):
-                raise InputNotRetainedError(record.name, increment.flow, increment.index)
-
 
 def _columns(one: Comparison, spec: TranslatorSpec) -> Schema:
-    """Return the columns of a table that is compared."""
     if one.kind == "set_aside":
         return SET_ASIDE
     return (spec.state(one.name) if one.kind == "state" else spec.output(one.name)).schema

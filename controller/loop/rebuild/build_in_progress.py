@@ -11,18 +11,12 @@
     works for t seconds -> rests for t * (1 - share) / share, and then until no run of its dataflow
                            was under way for a moment, four times as long at most
 
-Between the runs of updates that follow each other a file is read, or a result published. A build
-that began a unit there would be in the way of the next run, and of every other one at a share of
-one half. So it waits for a pause of `QUIET_SECONDS`.
-
 A build is worked off in small units (a run, a batch that is compared), and rests between two of
 them. So an update waits for the rest of one unit at most, and a build beside a dataflow
 that never rests continues: at a share of one half it works a sixth of the time at least.
 
 Guaranteed: the shares and the limit above, and that a rest ends as soon as `check` raises
 (tests/controller/loop/rebuild/test_pace.py).
-Not guaranteed: anything within a unit. A run of a large increment takes what it takes, on its share
-of the engine's slots.
 """
 
 from __future__ import annotations
@@ -44,6 +38,7 @@ from cbp.model.version.version_change import Choice
 from controller.loop.rebuild.build_beside import Build, TableDifference
 from controller.loop.rebuild.build_order import BuildOrder, Outcome
 from controller.loop.runs.retry_policy import lasts, operating
+from controller.loop.verification.recomputation import Watched
 
 GIVES_WAY_MAX = 4
 """The longest that a build gives way, in rests."""
@@ -64,8 +59,6 @@ class Pace:
 
     Attributes:
         share: The share of time in which it works, above 0; 1 means that it never pauses.
-        busy: Returns whether a run to which it gives way is under way.
-        rested: Seconds of its pauses so far.
     """
 
     share: float = 1.0
@@ -128,21 +121,14 @@ class RebuildJob:
     """One rebuild, under way or ended.
 
     Attributes:
-        version: Number of the version after the swap.
-        step: The current step, in words.
         done, total, unit: Progress of the step, its size, and what is counted.
         behind: Number of arrived increments that are not in the new tables; a swap applies them
             first.
-        tables: How the new tables differ from the present ones; empty until it is ready.
         exact: Whether both were compared after the same input. Otherwise the dataflow did not
             become idle, and some differences are increments that only one side has applied.
         share: The share of time in which it works, and of the engine's slots that it takes.
-        rested: Seconds of its pauses so far.
-        error: Why it or its last swap failed, or why it waits.
         again_at: Time of the next attempt, after a fault of the environment.
-        by: The person who asked for it.
         ended_by: The person who asked for the swap, or cancelled the rebuild.
-        ended_at: When it ended.
         anew: Why it started over after a restart or a fault; `""` if it did not.
     """
 
@@ -214,58 +200,41 @@ class Planned:
     leaders: tuple[str, ...]
 
 
-class JobCancelledError(Exception):
-    """The job was cancelled."""
-
-
-@dataclass
-class Job:
+@dataclass(eq=False)
+class Job(Watched):
     """One job; its public view is replaced as a whole.
 
     Attributes:
-        order: The order; kept in the dataflow's folder until the job has ended.
-        settle_seconds: How long it waits before it checks again whether the dataflow is idle.
-        pace: Divides time between work and pauses.
-        planned: The version to build, once it is checked.
-        stop: Set when the job is to end.
         kept: Whether its order stays, because the service stops and the next leader continues.
         busy: Held by the thread that builds or swaps.
         scratch: The folder of its tables and of its other files before a swap; it may come from
             an earlier process.
-        tries: Number of the attempt that works in it.
-        run: The run under way.
-        failures: Number of faults of the environment in a row.
-        rest: The pause after the last fault; `None` if there was none.
     """
 
+    waits = "waits until the dataflow has applied its new input"
     shown: RebuildJob
     order: BuildOrder
     folder: str
     clock: Callable[[], datetime]
-    settle_seconds: float
     pace: Pace
     planned: Planned | None = None
     kept: bool = False
-    stop: threading.Event = field(default_factory=threading.Event)
     busy: threading.Lock = field(default_factory=threading.Lock)
     build: Build | None = None
     scratch: str = ""
     tries: int = 1
-    run: str = ""
     failures: int = 0
     rest: Rest | None = None
 
     def tell(self, step: str, done: int = 0, total: int = 0, unit: str = "") -> None:
-        """Show the progress, and pause; see `Watched`."""
-        self.show(step=step, done=done, total=total, unit=unit)
-        self.check()
+        """Show the progress, and pause."""
+        super().tell(step, done, total, unit)
         self.pace.rest(self.check)
 
     def began(self, run: str) -> None:
-        """Pause, and note the run that starts next; see `Watched`."""
+        """Pause, and note the run that starts next."""
         self.pace.rest(self.check)
-        self.run = run  # first: whatever cancels the job either sees the run, or is seen below
-        self.check()
+        super().began(run)
 
     def wait_after(self, error: CbpError, rest: Rest) -> None:
         """Note a fault of the environment and the pause after it; built tables stay on disk."""
@@ -286,17 +255,9 @@ class Job:
         """Return whether its pause is over, or whether it is to end."""
         return self.rest is None or not self.rest.lasts(now) or self.stop.is_set()
 
-    def check(self) -> None:
-        """Raise `JobCancelledError` if the job is to end."""
-        if self.stop.is_set():
-            raise JobCancelledError
-
     def wait(self, busy: Mapping[str, str]) -> None:
         """Wait a moment for the dataflow to become idle."""
-        step = "waits until the dataflow has applied its new input"
-        self.show(step=step, done=0, total=0, unit="")
-        if self.stop.wait(self.settle_seconds):
-            raise JobCancelledError
+        super().wait(busy)
         self.pace.begin()
 
     def show(self, **changed: Any) -> None:

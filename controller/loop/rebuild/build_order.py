@@ -2,10 +2,8 @@
 
     _description/rebuild/order.json     which version to build, whether to swap it in; how it ended
 
-It makes a build outlive the process. The leader that starts next reads it and continues with what
-was built so far (`checkpoint.py`). The swap is not part of the order, but a version like any other:
-once the version is put, its order is done, wherever a crash happened. The last order stays when it
-has ended, with its outcome, until there is another one.
+It makes a build outlive the process. The swap is not part of the order, but a version like any
+other: once the version is put, its order is done, wherever a crash happened.
 
 One file is replaced, not put once out of the folder of the term: an order that a former leader
 writes late names the version and the generation that it was for, and is refused if another one took
@@ -42,12 +40,9 @@ class Outcome:
     """The outcome of a build.
 
     Attributes:
-        status: `swapped`, `cancelled` or `failed`.
         seconds: Time since it was requested.
         by: The person who asked for the swap, or cancelled the build; `""` if there is none.
-        tables: How the tables differed, as plain values.
         exact: As in `RebuildJob`.
-        error: Why it failed.
     """
 
     status: Literal["swapped", "cancelled", "failed"]
@@ -85,17 +80,9 @@ class BuildOrder:
     """The order to build a version beside, which lets a build continue after a restart.
 
     Attributes:
-        id: Id of the job.
         version: The number that the version will have once it is swapped in.
-        generation: The dataflow's generation when the build began.
-        document: The document of the version.
-        shape: The compiled document, with the fingerprints of its code.
-        began_at: When the build was requested.
         seeds: Source to the operator's own files that are read instead of removed input.
         swaps: Whether it is swapped in as soon as it is ready, as an operator has requested.
-        by: The person who asked for it.
-        swap_by: The person who asked for the swap.
-        outcome: Its outcome; `None` while it has not ended.
     """
 
     id: str

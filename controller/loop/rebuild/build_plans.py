@@ -6,13 +6,12 @@ Guaranteed: whatever a build needs and cannot have is refused before anything is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, Mistake
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.code_drift import drift, is_code_of
@@ -25,28 +24,20 @@ from controller.loop.rebuild.build_beside import hindrances_of_build
 from controller.loop.rebuild.build_in_progress import Planned
 from controller.loop.rebuild.build_order import BuildOrder
 from controller.loop.rebuild.seeds import Seeds
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.store.base import DataflowRecord, Store
+from controller.loop.records.dataflow_part import DataflowPart
+from controller.registry import Registry
+from controller.store.base import DataflowRecord
 
 _ABOUT_CHOICE = frozenset({"choice_unknown", "choice_twice", "state_undecided"})
 """Codes of what is wrong with a choice, whatever way it is carried out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildPlans:
-    """Plans builds.
+@dataclass(kw_only=True, eq=False)
+class BuildPlans(DataflowPart):
+    """Plans builds."""
 
-    Attributes:
-        compile_: Compiles a registered document; its second argument returns whether the loaded
-            code is the right one.
-        seed_folders: Folders of an operator's own files.
-    """
-
-    store: Store
-    files: Files
-    catalog: Catalog
     versions: Versions
-    compile_: Callable[[Any, Callable[[Dataflow], bool]], Dataflow]
+    registry: Registry
     seed_folders: AllowedFolders
 
     def plan(
@@ -59,14 +50,10 @@ class BuildPlans:
         """Return the beginning of a version after a swap, and why it is refused; reads only.
 
         Args:
-            document: The document of the version.
-            dataflow: The dataflow of the document, checked and compiled.
             choice: The author's choices for single stages. Replaced stages must be named,
                 although all tables are built; `None` means that none has to be.
-            seeds: Source to files that are read instead of removed input.
 
-        Raises:
-            NotFoundError: If there is no such dataflow.
+        Raises `NotFoundError`.
         """
         record = self.store.dataflow(dataflow.name)
         planned = self.everything(record, document, dataflow)
@@ -148,7 +135,9 @@ class BuildPlans:
             message = "the version changed, or the dataflow was rolled back, before the swap"
             mistake = Mistake("beside_outdated", "rebuild", f"{message}; start the rebuild again")
             raise ChangeRefusedError(name, [mistake])
-        dataflow = self.compile_(order.document, partial(is_code_of, order.shape))
+        dataflow = self.registry.compile_registered(
+            order.document, partial(is_code_of, order.shape)
+        )
         if mistakes := tuple(drift(order.shape, shape_of(dataflow), code=True)):
             raise ChangeRefusedError(name, mistakes)
         planned = self.plan(order.document, dataflow, seeds=order.seeds)

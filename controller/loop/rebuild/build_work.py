@@ -11,27 +11,20 @@ Guaranteed: what is gone on with is what was built from the same input by the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 
-from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.engine import Engine
-from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
 from cbp.errors import FileDamagedError, NotFoundError
 from cbp.model.flow.snapshot import Snapshot
 from cbp.model.schedule.left_to_do import left_to_do
 from controller.loop.reading.snapshots import Snapshots
-from controller.loop.rebuild.build_beside import Build, CorrectedMeanwhileError
+from controller.loop.rebuild.build_beside import Build, BuildParts, CorrectedMeanwhileError
 from controller.loop.rebuild.build_in_progress import Job, Planned
 from controller.loop.rebuild.build_plans import BuildPlans
 from controller.loop.rebuild.checkpoint import Checkpoint, folder_of, read_checkpoint, take_over
-from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch
-from controller.loop.runs.dropped_files import DroppedFiles
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord
 
 READINGS_MAX = 25
 """How often a comparison waits for the dataflow to have applied what the build has."""
@@ -42,36 +35,17 @@ _BEHIND_MIN = 10
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildWork:
-    """Carries out builds, each in the caller's thread.
+@dataclass(kw_only=True, eq=False)
+class BuildWork(BuildParts):
+    """Carries out builds, each in the caller's thread."""
 
-    Attributes:
-        checkpoint_seconds, unit_bytes: As in `Build`.
-        readings_max: How often a comparison waits for the dataflow to become idle.
-    """
-
-    store: Store
-    engine: Engine
-    catalog: Catalog
     snapshots: Snapshots
-    open_log: Callable[[str], IntentionLog]
-    files: Files
     tables_root: str
-    faults: Faults
-    dropped_files: DroppedFiles
     build_plans: BuildPlans
-    checkpoint_seconds: float
-    unit_bytes: int
     readings_max: int = READINGS_MAX
 
     def build(self, job: Job, planned: Planned) -> None:
-        """Build the tables of a job, and compare them with the present tables.
-
-        Raises:
-            JobCancelledError: The job is to end.
-            CbpError: As in `Build.feed`.
-        """
+        """Build the tables of a job, and compare them with the present ones; see `Build.feed`."""
         record = self.store.dataflow(job.shown.dataflow)
         job.check()
         if job.rest is not None:
@@ -122,18 +96,11 @@ class BuildWork:
             planned.leaders,
             f"{job.scratch}/1",
             job,
-            self.store,
-            self.engine,
-            self.files,
-            self.open_log,
-            self.dropped_files,
+            self,
             self.build_plans.seeds(job.order.seeds),
             self.build_plans.firsts(record, job.order.seeds),
-            self.faults,
             slots_max=job.pace.slots_of(self.engine.preparer.limits().slots),
             begins=begins,
-            checkpoint_seconds=self.checkpoint_seconds,
-            unit_bytes=self.unit_bytes,
         )
         present, before = self.catalog.compiled(record), 0
         for left in reversed(range(self.readings_max)):

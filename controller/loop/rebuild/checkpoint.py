@@ -7,9 +7,6 @@ As for the tables that are served, a record is put first, and what it says is sh
 (`cbp.engine.read.replay`): so the tables never hold more than the checkpoint says, and what they
 lack of it is published again. What was prepared since is prepared again.
 
-The folder's name says which try of the build works in it. A leader renames it before it continues:
-a former one, which stalls in the middle of a write, finds no folder of that name.
-
 Guaranteed: a checkpoint that is damaged, or that another release wrote, is not read
 (tests/controller/loop/rebuild/test_build_after_restart.py).
 Not guaranteed: that a former leader which stalls right before it renames the folder does no harm: a
@@ -57,7 +54,6 @@ class Checkpoint:
         seeds: The increments that it read instead of removed ones.
         valid_to: Source to the first increment that it reads unchanged; of earlier ones it
             reads only the records that still count.
-        replay: The stages.
     """
 
     fed: Mapping[str, int]
@@ -66,11 +62,6 @@ class Checkpoint:
     seeds: tuple[Increment, ...]
     valid_to: Mapping[str, int]
     replay: ReplayState
-
-    @property
-    def done(self) -> int:
-        """Number of applied increments."""
-        return sum(self.fed.values())
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, with the release that writes them."""
@@ -87,11 +78,7 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Checkpoint:
-        """Read what `to_json` wrote.
-
-        Raises:
-            InvariantError: Another release wrote it.
-        """
+        """Read what `to_json` wrote; raises `InvariantError`."""
         if (written := (value.get("format"), value.get("release"))) != (FORMAT, _release()):
             message = f"release {written[1]!r} wrote the checkpoint, in format {written[0]}"
             raise InvariantError(message)

@@ -4,14 +4,6 @@
 executor of verifications, and only one build is under way in the service; so runs of dataflows keep
 their places. It keeps all retained inputs of its dataflow while it is under way.
 
-What was asked for is kept in the dataflow's folder (`build_order.py`), and how far a build has come
-beside its tables (`checkpoint.py`). So the next leader continues with what a killed one had begun,
-under the same id, and swaps it in if that was asked for. A build starts over if what is left of it
-cannot be believed, and says so. How the last one of a dataflow ended is kept.
-
-A fault of the environment, such as a full disk, ends no job. It waits, without a thread, and then
-continues in the same way as after a restart; pauses grow as those of runs do.
-
 Guaranteed: one build at a time; a cancelled or failed one has changed nothing; one that was
 accepted ends, however often the service is killed
 (tests/controller/loop/rebuild/test_build_beside.py, test_build_after_restart.py).
@@ -23,7 +15,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -50,7 +42,6 @@ from controller.loop.rebuild.build_in_progress import (
     STEPS,
     Ended,
     Job,
-    JobCancelledError,
     Pace,
     Planned,
     RebuildJob,
@@ -67,15 +58,14 @@ from controller.loop.rebuild.build_order import (
 from controller.loop.rebuild.build_plans import BuildPlans, everything_of
 from controller.loop.rebuild.build_work import BuildWork
 from controller.loop.rebuild.checkpoint import folder_of, take_over
-from controller.loop.rebuild.failed_rebuilds import FailedRebuilds
 from controller.loop.rebuild.swap import Swaps
-from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch
-from controller.loop.records.version_log import Descriptions
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.retry_policy import RetryPolicy
 from controller.loop.tick.holds import Holds
-from controller.store.base import DataflowRecord, Store
+from controller.loop.verification.recomputation import JobEndedError
+from controller.store.base import DataflowRecord
 
 KEPT_MAX = 20
 """Jobs that this process remembers."""
@@ -83,64 +73,38 @@ KEPT_MAX = 20
 _log = structlog.get_logger(__name__)
 
 
-class RebuildJobs:
-    """Builds, compares and swaps; safe to use from several threads.
+@dataclass(kw_only=True, eq=False)
+class RebuildJobs(DataflowPart):
+    """Builds, compares and swaps; safe to use from several threads."""
 
-    Args:
-        building: Receives the dataflows that are built beside, whose inputs are kept.
-        holds: The dataflows that start nothing; no build of theirs begins or continues.
-        build_plans: Plans builds.
-        build_work: Carries out builds.
-        swaps: Swaps new tables in.
-        settle_seconds: How long a job waits before it checks again whether the dataflow is idle.
-        rebuild_share: The share of time in which a build works; see `Pace`.
-        in_flight: The runs under way, to which a build gives way.
-        retry, draw: How long a job waits after a fault of the environment.
-    """
+    engine: Engine
+    versions: Versions
+    tables_root: str
+    random_hex: Callable[[int], str]
+    faults: Faults
+    executor: Executor
+    building: set[str]
+    holds: Holds
+    build_plans: BuildPlans
+    build_work: BuildWork
+    swaps: Swaps
+    settle_seconds: float
+    rebuild_share: float
+    in_flight: InFlight
+    retry: RetryPolicy
+    draw: Callable[[], float]
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        engine: Engine,
-        catalog: Catalog,
-        versions: Versions,
-        files: Files,
-        tables_root: str,
-        random_hex: Callable[[int], str],
-        faults: Faults,
-        executor: Executor,
-        building: set[str],
-        holds: Holds,
-        build_plans: BuildPlans,
-        build_work: BuildWork,
-        swaps: Swaps,
-        clock: Callable[[], datetime],
-        settle_seconds: float,
-        rebuild_share: float,
-        in_flight: InFlight,
-        retry: RetryPolicy,
-        draw: Callable[[], float],
-    ) -> None:
-        self._store, self._engine, self._catalog = store, engine, catalog
-        self._versions, self.swaps = versions, swaps
-        self._files, self._root, self._fault = files, tables_root, faults
-        self._random_hex, self._executor, self._building = random_hex, executor, building
-        self._clock = clock
-        self._holds, self._plans, self._work = holds, build_plans, build_work
-        self._descriptions = Descriptions(files)
+    def __post_init__(self) -> None:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._left: list[Job] = []
         self._lock = threading.Lock()
-        self._settle_seconds, self._share = settle_seconds, rebuild_share
-        self._in_flight, self._retry, self._draw = in_flight, retry, draw
-        self._failed = FailedRebuilds(files)
+        self._failed = FailedRebuilds(self.files)
 
     def plan(
         self, document: Mapping[str, Any], dataflow: Dataflow, choice: Choice | None = None
     ) -> Changed:
         """Return the plan of a version, and why it is refused; see `BuildPlans.plan`."""
-        return self._plans.plan(document, dataflow, choice)
+        return self.build_plans.plan(document, dataflow, choice)
 
     def start(
         self,
@@ -155,30 +119,22 @@ class RebuildJobs:
     ) -> RebuildJob:
         """Begin to build all tables of a version beside the current ones; durable; returns at once.
 
-        Args:
-            document: The document of the version; may be the present one.
-            dataflow: The dataflow of the document, checked and compiled.
-            choice, seeds: As in `plan`.
-            expected_version: Refuse unless the dataflow is at this version now.
-            swaps: Swap the tables in as soon as they are ready.
-            by: Name of the person who asks for it.
-
         Raises:
             NotFoundError: If there is no such dataflow.
             ChangeRefusedError: With every reason why it cannot be built.
             DataflowBusyError: If a build is under way, of any dataflow, or the version differs.
         """
         name = dataflow.name
-        record = self._versions.expected(name, expected_version)
-        planned = self._plans.plan(document, dataflow, choice, seeds)
+        record = self.versions.expected(name, expected_version)
+        planned = self.build_plans.plan(document, dataflow, choice, seeds)
         planned.require_allowed()
         order = BuildOrder(
-            id=f"n{self._random_hex(6)}",
+            id=f"n{self.random_hex(6)}",
             version=planned.version,
             generation=record.generation,
             document=document,
             shape=shape_of(dataflow),
-            began_at=self._clock(),
+            began_at=self.clock(),
             seeds=seeds,
             swaps=swaps,
             by=by,
@@ -193,14 +149,14 @@ class RebuildJobs:
         job.planned = Planned(dataflow, everything_of(planned), planned.succession.leaders)
         try:
             with self._failed.writing:
-                write_order(self._files, record.folder, order)
+                write_order(self.files, record.folder, order)
         except CbpError:  # an earlier failure still needs a person
             self._end(job, "cancelled")
             with self._lock:
                 self._jobs.pop(order.id, None)
             self._failed.put_back(name, failed)
             raise
-        self._executor.submit(self._carry_out, job)
+        self.executor.submit(self._carry_out, job)
         return job.shown
 
     def start_present(
@@ -212,10 +168,10 @@ class RebuildJobs:
             CodeDriftedError: If that code is not loaded; register the code on disk first.
                 Otherwise as `start`.
         """
-        record = self._store.dataflow(name)
-        self._catalog.require_same(record)
-        dataflow = self._catalog.compiled(record)
-        waits_for = self._engine.control.waits_for()
+        record = self.store.dataflow(name)
+        self.catalog.require_same(record)
+        dataflow = self.catalog.compiled(record)
+        waits_for = self.engine.control.waits_for()
         if waits_for and needs_spark(dataflow.stages.values()):
             raise EngineStartingError(waits_for)
         return self.start(record.document, dataflow, seeds=seeds, by=by)
@@ -231,16 +187,16 @@ class RebuildJobs:
         """
         self.stop()
         taken = []
-        for record in self._store.dataflows():
-            order = open_order(self._files, record.folder)
+        for record in self.store.dataflows():
+            order = open_order(self.files, record.folder)
             if order is None:
                 self._failed.read(record)
                 continue
-            was, number = take_over(self._files, self._root, order.id, faults=self._fault)
+            was, number = take_over(self.files, self.tables_root, order.id, faults=self.faults)
             with self._lock:
                 job, _ = self._add(record.name, record.folder, order)
                 self._left.append(job)
-            job.scratch, job.tries = folder_of(self._root, order.id, number), number
+            job.scratch, job.tries = folder_of(self.tables_root, order.id, number), number
             taken += [was] if was else []
             job.show(step="continues after a restart of the service")
             _log.info("rebuild.continued", dataflow=record.name, rebuild=order.id, tries=number)
@@ -248,15 +204,15 @@ class RebuildJobs:
 
     def go_on(self) -> None:
         """Continue builds that `begin` found, and waiting ones; returns at once."""
-        if not self._left or self._engine.control.waits_for():
+        if not self._left or self.engine.control.waits_for():
             return
-        held, now = self._holds.all(), self._clock()
+        held, now = self.holds.all(), self.clock()
         with self._lock:
             due = [job for job in self._left if job.shown.dataflow not in held and job.is_due(now)]
             self._left = [job for job in self._left if job not in due]
         for job in due:
             if not job.shown.ended:
-                self._executor.submit(self._carry_out, job)
+                self.executor.submit(self._carry_out, job)
 
     def _add(self, name: str, folder: str, order: BuildOrder) -> tuple[Job, BuildOrder | None]:
         """Add a job; return it and the order of the failed one that it replaces, if any."""
@@ -265,15 +221,17 @@ class RebuildJobs:
             dataflow=name,
             version=order.version,
             began_at=order.began_at,
-            share=self._share,
+            share=self.rebuild_share,
             by=order.by,
         )
-        pace = Pace(self._share, lambda: any(name == one for one, _ in self._in_flight.busy()))
-        job = Job(shown, order, folder, self._clock, self._settle_seconds, pace)
-        job.scratch = folder_of(self._root, order.id, job.tries)
+        pace = Pace(
+            self.rebuild_share, lambda: any(name == one for one, _ in self.in_flight.busy())
+        )
+        job = Job(shown, order, folder, self.clock, pace, settle_seconds=self.settle_seconds)
+        job.scratch = folder_of(self.tables_root, order.id, job.tries)
         self._jobs[order.id] = job
         failed = self._failed.forget(name)
-        self._building.add(name)
+        self.building.add(name)
         while len(self._jobs) > KEPT_MAX:
             self._jobs.popitem(last=False)
         return job, failed
@@ -290,11 +248,11 @@ class RebuildJobs:
 
         These are the jobs of this process, and the last one that another process ended.
         """
-        record = self._store.dataflow(name)
+        record = self.store.dataflow(name)
         with self._lock:
             mine = [job for job in self._jobs.values() if job.shown.dataflow == name]
         jobs = {job.shown.id: job.shown for job in reversed(mine)}
-        order = read_order(self._files, record.folder)
+        order = read_order(self.files, record.folder)
         if order is not None and order.outcome is not None:
             left = {job.shown.id for job in mine if job.kept}
             if order.id not in jobs or order.id in left:  # another leader ended it
@@ -311,13 +269,10 @@ class RebuildJobs:
         """End a job unless it has ended, or is being swapped in; durable, and returns at once.
 
         One that failed counts as cancelled from then on: a person (`by`) has dealt with it.
-
-        Raises:
-            NotFoundError: If there is no such job.
-            DataflowBusyError: If it is being swapped in.
+        Raises `NotFoundError` or `DataflowBusyError`.
         """
         job = self._jobs.get(id_)
-        order = self._failed.cancel(self._store.dataflow(name), id_, by=by)
+        order = self._failed.cancel(self.store.dataflow(name), id_, by=by)
         if job is None or job.shown.dataflow != name or (job.kept and job.shown.ended):
             if order is not None and order.outcome is not None:  # the next order may replace it now
                 return RebuildJob.recorded(name, order, order.outcome)
@@ -346,8 +301,8 @@ class RebuildJobs:
     def _record(self, job: Job, status: Ended, by: str) -> None:
         """Write how a job ends, unless that is written."""
         if job.order.outcome is None:
-            outcome = job.shown.outcome(status, self._clock(), by)
-            end_order(self._files, job.folder, job.order, outcome)
+            outcome = job.shown.outcome(status, self.clock(), by)
+            end_order(self.files, job.folder, job.order, outcome)
             job.order = replace(job.order, outcome=outcome)
 
     def stop(self) -> None:
@@ -365,7 +320,7 @@ class RebuildJobs:
     def _cancel(self, job: Job) -> None:
         job.stop.set()
         if job.run:
-            self._engine.control.cancel(job.run)
+            self.engine.control.cancel(job.run)
         if job.busy.acquire(blocking=False):  # else the thread that builds sees it
             try:
                 self._end(job, "cancelled")
@@ -379,11 +334,7 @@ class RebuildJobs:
         last of it is applied, and while the new tables are copied beside the old files. The job
         fails if the version changed or the dataflow was rolled back. It is ready again, with an
         error, if runs did not end in time. Durable once this returns: the next leader swaps if
-        this one is killed.
-
-        Raises:
-            NotFoundError: If there is no such job.
-            DataflowBusyError: If it is not ready.
+        this one is killed. Raises `NotFoundError` or `DataflowBusyError`.
         """
         job = self._job(name, id_)
         if job.shown.status != "ready" or not job.busy.acquire(blocking=False):
@@ -394,7 +345,7 @@ class RebuildJobs:
             job.busy.release()
             raise
         job.show(status="swapping", step="applies new input", error=None)
-        self._executor.submit(self._swap, job)
+        self.executor.submit(self._swap, job)
         return job.shown
 
     def _swap(self, job: Job) -> None:
@@ -408,7 +359,7 @@ class RebuildJobs:
         if status == "building":  # its order has that it is to be swapped in
             if job.rest is None:
                 job.show(status=status)
-                self._executor.submit(self._carry_out, job)
+                self.executor.submit(self._carry_out, job)
             return
         if status != "ready":
             self._end(job, status)
@@ -432,13 +383,14 @@ class RebuildJobs:
         """Build, and swap if that was asked for; in a thread of its own."""
         with job.busy:
             try:
-                if self._is_done(job):
+                record = self.store.dataflow(job.shown.dataflow)
+                if job.order.is_done(record, self.descriptions):
                     self._end(job, "swapped")
                     return
-                job.planned = job.planned or self._plans.again(job.shown.dataflow, job.order)
-                self._work.build(job, job.planned)
+                job.planned = job.planned or self.build_plans.again(job.shown.dataflow, job.order)
+                self.build_work.build(job, job.planned)
                 job.check()
-            except JobCancelledError:
+            except JobEndedError:
                 self._end(job, "cancelled")
             except Exception as cause:  # author's code and engines may raise anything
                 if job.stop.is_set():  # also if its dataflow was deleted beneath it
@@ -464,15 +416,12 @@ class RebuildJobs:
 
     def _wait(self, job: Job, error: CbpError) -> None:
         """Let a job wait for a fault of the environment to pass; `go_on` carries it out again."""
-        rest = self._retry.lasting(job.failures + 1, self._clock(), self._draw())
+        rest = self.retry.lasting(job.failures + 1, self.clock(), self.draw())
         job.wait_after(error, rest)
         name, again = job.shown.dataflow, rest.words(job.failures)
         _log.warning("rebuild.waits", dataflow=name, again=again, error=error.as_dict())
         with self._lock:
             self._left.append(job)
-
-    def _is_done(self, job: Job) -> bool:
-        return job.order.is_done(self._store.dataflow(job.shown.dataflow), self._descriptions)
 
     def _end(self, job: Job, status: Ended) -> None:
         """End a job, and remove its tables as far as possible; the next start removes the rest.
@@ -488,7 +437,7 @@ class RebuildJobs:
         except CbpError as error:  # after a restart it is found to be outdated, or continues
             _log.warning("rebuild.end_not_recorded", job=job.shown.id, error=error.as_dict())
         if status == "failed" and not job.stop.is_set():
-            self._failed.note(job, self._clock())
+            self._failed.note(job, self.clock())
         outcome = job.order.outcome
         job.show(
             status=status,
@@ -497,18 +446,83 @@ class RebuildJobs:
             total=0,
             unit="",
             behind=0,
-            ended_at=self._clock() if outcome is None else outcome.ended_at,
+            ended_at=self.clock() if outcome is None else outcome.ended_at,
             ended_by="" if outcome is None else outcome.by,
         )
         with self._lock:
             if all(one.shown.ended for one in self._jobs.values() if one.shown.dataflow == name):
-                self._building.discard(name)
+                self.building.discard(name)
         if job.build is not None:
             build, job.build = job.build, None
             build.close()
         if not job.kept:
             try:
-                remove_scratch(self._files, job.scratch, faults=self._fault)
+                remove_scratch(self.files, job.scratch, faults=self.faults)
             except (CbpError, OSError) as error:
                 _log.warning("rebuild.scratch_not_removed", job=job.shown.id, error=str(error))
         _log.info("rebuild.ended", dataflow=job.shown.dataflow, status=status)
+
+
+class FailedRebuilds:
+    """The newest rebuild of each dataflow, if it failed; safe to use from several threads.
+
+    A failure is kept with the order, so it is known after a restart too. It is dealt with by
+    another rebuild, a new version, a roll-back, the deletion of the dataflow, or a cancel of the
+    failed rebuild, which then counts as cancelled.
+
+    Attributes:
+        writing: Held while an order is written whose dataflow may have a failed one: the orders of
+            a dataflow share a file.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self.writing = threading.Lock()
+        self._files, self._lock = files, threading.Lock()
+        self._orders: dict[str, BuildOrder] = {}
+
+    def read(self, record: DataflowRecord) -> None:
+        """Take over what the folder of a dataflow says of its last rebuild."""
+        order = read_order(self._files, record.folder)
+        self.forget(record.name)
+        if order is not None and order.outcome is not None and order.outcome.status == "failed":
+            with self._lock:
+                self._orders[record.name] = order
+
+    def note(self, job: Job, at: datetime) -> None:
+        """Note a job that has just failed, also if that could not be recorded."""
+        outcome = job.order.outcome or job.shown.outcome("failed", at, "")
+        with self._lock:
+            self._orders[job.shown.dataflow] = replace(job.order, outcome=outcome)
+
+    def forget(self, name: str) -> BuildOrder | None:
+        """Forget the failure of a dataflow; return its order if there was one."""
+        with self._lock:
+            return self._orders.pop(name, None)
+
+    def put_back(self, name: str, order: BuildOrder | None) -> None:
+        """Undo `forget`, given what it returned."""
+        if order is not None:
+            with self._lock:
+                self._orders[name] = order
+
+    def of(self, record: DataflowRecord) -> RebuildJob | None:
+        """Return the rebuild of a dataflow that failed, unless that is dealt with."""
+        with self._lock:
+            order = self._orders.get(record.name)
+        if order is None or order.outcome is None or not order.is_for(record):
+            return None
+        if order.began_at < record.created_at:  # the folder was taken over by a registration
+            return None
+        return RebuildJob.recorded(record.name, order, order.outcome)
+
+    def cancel(self, record: DataflowRecord, id_: str, *, by: str) -> BuildOrder | None:
+        """Let a rebuild that failed count as cancelled, durably; `None` if none of this id did."""
+        with self.writing:
+            with self._lock:
+                order = self._orders.get(record.name)
+            if order is None or order.outcome is None or order.id != id_:
+                return None
+            outcome = replace(order.outcome, status="cancelled", by=by)
+            end_order(self._files, record.folder, order, outcome)
+            self.forget(record.name)
+        return replace(order, outcome=outcome)

@@ -38,25 +38,14 @@ _LOG = "_delta_log"
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """The seeds of one build.
-
-    Attributes:
-        paths: Source to the path given by the operator.
-        allowed: Folders below which the paths must be.
-        files: Access to them.
-    """
+    """The seeds of one build."""
 
     paths: Mapping[str, str]
     allowed: AllowedFolders
     files: Files
 
     def mistakes(self, dataflow: Dataflow, firsts: Mapping[str, int]) -> Iterator[Mistake]:
-        """Yield the mistakes in the seeds; reads no records.
-
-        Args:
-            dataflow: The version that is built.
-            firsts: Source to its oldest kept increment.
-        """
+        """Yield the mistakes in the seeds; reads no records."""
         for source, path in self.paths.items():
             if source not in dataflow.sources:
                 known = ", ".join(dataflow.sources)
@@ -95,13 +84,9 @@ class Seeds:
         """Write the records of a seed as an increment, into the folder of a build.
 
         Args:
-            dataflow: The version that is built.
-            folder: The folder of the build.
             first: The oldest kept increment; the seed comes before it.
-            each: Called after each batch of records; may raise.
 
-        Raises:
-            ChangeRefusedError: If the records do not fit the source.
+        Raises `ChangeRefusedError`.
         """
         schema, path = dataflow.sources[source].schema, self.paths[source]
         name = f"seeds/{source}.parquet"

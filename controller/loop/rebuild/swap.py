@@ -2,27 +2,19 @@
 
 The step itself is a version switch (`controller.loop.operations.version_switch`), whose tables are
 those that were built beside (`build_beside.py`). When to swap: `rebuild_jobs.py`.
-
-Until the new version is put, readers see the old tables. Once it is put, every tick finishes it.
-To go back is a version switch, too, to the tables from before (`Return`): they stay as long as
-versions do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 import structlog
 
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
-from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, ChangeRefusedError, Mistake
-from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.code_drift import drift
 from cbp.model.version.dataflow_shape import shape_of
 from controller.loop.operations.version_switch import Changed
@@ -36,8 +28,9 @@ from controller.loop.rebuild.build_in_progress import Ended, Job, error_of, pass
 from controller.loop.rebuild.build_order import write_order
 from controller.loop.rebuild.build_plans import BuildPlans, everything_of
 from controller.loop.rebuild.build_work import BuildWork
-from controller.loop.records.version_log import Descriptions
-from controller.store.base import DataflowRecord, Store
+from controller.loop.records.dataflow_part import DataflowPart
+from controller.registry import Registry
+from controller.store.base import DataflowRecord
 
 SwapStatus = Ended | Literal["ready", "building"]
 """The status of a job after a swap was tried."""
@@ -47,25 +40,16 @@ _log = structlog.get_logger(__name__)
 _OTHER_CODE = "the loaded code is not that of version {}: restore the code of that version first"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swaps:
-    """Swaps tables in, and goes back.
+@dataclass(kw_only=True, eq=False)
+class Swaps(DataflowPart):
+    """Swaps tables in, and goes back."""
 
-    Attributes:
-        retention: How long the tables from before a swap stay.
-        compile_: Compiles a document with the code that is on disk now.
-    """
-
-    store: Store
     engine: Engine
     versions: Versions
-    descriptions: Descriptions
-    open_log: Callable[[str], IntentionLog]
-    files: Files
     retention: Retention
     build_plans: BuildPlans
     build_work: BuildWork
-    compile_: Callable[[Any], Dataflow]
+    registry: Registry
 
     def ask(self, job: Job, *, swaps: bool, by: str = "") -> None:
         """Record whether a job is to be swapped in; durable once this returns."""
@@ -128,7 +112,7 @@ class Swaps:
             message = f"version {record.version} did not begin with a swap: it has no old tables"
             raise ChangeRefusedError(name, [Mistake("swap_absent", "rebuild", message)])
         old = self.descriptions.version(record, record.version - 1)
-        dataflow = self.compile_(old.document)
+        dataflow = self.registry.compile(old.document)
         mistakes = list(hindrances_of_build(dataflow))
         if old.shape is not None:
             mistakes += (
@@ -149,10 +133,8 @@ class Swaps:
                 at_ms=begin.at_ms,
                 dataflow=dataflow,
                 number=record.version,
-                store=self.store,
+                parts=self,
                 engine=self.engine,
-                files=self.files,
-                open_log=self.open_log,
             ),
         )
 

@@ -31,6 +31,9 @@ from controller.loop.records.version_log import Descriptions
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
 
+Units = Mapping[str, PhysicalStage]
+"""The leading stages, each with those that run with it."""
+
 _UNKNOWN = -1
 
 _log = structlog.get_logger(__name__)
@@ -41,7 +44,6 @@ class _Compared:
     """How the loaded code differs from the registered code.
 
     Attributes:
-        adopted: Whether the registered code is known.
         loads: How often translator files had been loaded by then; `_UNKNOWN` for a dataflow that
             may have been compiled earlier.
     """
@@ -86,7 +88,7 @@ class Catalog:
         self._lock = Lock()
         self._compiled: dict[str, tuple[tuple[int, datetime], Dataflow]] = {}
         self._never_run: dict[str, Mapping[str, Mistake]] = {}
-        self._units: dict[str, tuple[Dataflow, Mapping[str, PhysicalStage]]] = {}
+        self._units: dict[str, tuple[Dataflow, Units]] = {}
         self._compared: dict[str, _Compared] = {}
 
     def compiled(self, record: DataflowRecord) -> Dataflow:
@@ -117,7 +119,7 @@ class Catalog:
         with self._lock:
             return self._never_run.get(record.name, {})
 
-    def units(self, record: DataflowRecord) -> Mapping[str, PhysicalStage]:
+    def units(self, record: DataflowRecord) -> Units:
         """Return the physical stages of a dataflow by their leading stages."""
         dataflow = self.compiled(record)
         with self._lock:
@@ -131,13 +133,7 @@ class Catalog:
         return units
 
     def require_same(self, record: DataflowRecord) -> None:
-        """Raise an error if the loaded code differs from that of the dataflow's version.
-
-        Raises:
-            CodeDriftedError: With every difference.
-            DataflowInvalidError: See `compiled`.
-            InvariantError: If the description of the version cannot be read.
-        """
+        """Raise `CodeDriftedError` if the loaded code differs from that of the version."""
         if (error := self._compare(record).drifted) is not None:
             raise error
 
@@ -149,8 +145,6 @@ class Catalog:
         Raises:
             CodeDriftedError: If tables, keys or inputs differ. Then all stages stop, since the
                 layout of a stage's output depends on its readers.
-            DataflowInvalidError: See `compiled`.
-            InvariantError: As in `require_same`.
         """
         compared = self._compare(record)
         if compared.drifted is None:
@@ -272,3 +266,10 @@ class Catalog:
             self._compiled.pop(name, None)
             self._units.pop(name, None)
             self._compared.pop(name, None)
+
+
+def wiring_of(units: Units) -> tuple[dict[str, dict[str, str]], set[tuple[str, str]]]:
+    """Return the store's facts about leading stages: their wiring, and framed inputs."""
+    wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
+    framed = {(n, one.name) for n, u in units.items() for one in u.leader.translator.framed}
+    return wiring, framed

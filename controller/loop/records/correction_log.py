@@ -10,25 +10,22 @@ the record is removed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from cbp.engine.run.corrections import FOLDER
 from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
+from cbp.model.flow.generation import Generation, home_of
 from cbp.model.run.correction import CorrectionNote
 from cbp.model.run.intention import Intention
+from controller.loop.records.version_log import TakenBack
 
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """A recorded correction.
-
-    Attributes:
-        at_ms: Milliseconds since 1970.
-        undone: Whether a roll-back has undone it.
-    """
+    """A recorded correction."""
 
     run: str
     leader: str
@@ -46,19 +43,22 @@ def read_notes(files: Files, folder: str) -> Iterator[Corrected]:
             yield read_record(files, f"{folder}/{FOLDER}/{name}", _from_json)
 
 
+def is_undone(
+    one: Corrected, generations: Sequence[Generation], taken_back: Mapping[str, Sequence[TakenBack]]
+) -> bool:
+    """Return whether a roll-back undid a correction, or a swap before it was taken back."""
+    swaps = taken_back.get(one.leader, ())
+    home = home_of(generations, one.leader, one.epoch)
+    return home != one.generation or any(one.epoch in swap.epochs for swap in swaps)
+
+
 def put_note(files: Files, folder: str, intention: Intention) -> None:
     """Make the note of a correction durable, as a part of redo; ignores other runs."""
     if intention.correction is None:
         return
     one = corrected_by(intention)
-    value = {
-        "run": one.run,
-        "leader": one.leader,
-        "epoch": one.epoch,
-        "generation": one.generation,
-        "at_ms": one.at_ms,
-        "note": one.note.to_json(),
-    }
+    value = {**asdict(one), "note": one.note.to_json()}
+    del value["undone"]  # found, not recorded
     path = f"{folder}/{FOLDER}/{one.run}.json"
     data = digested(json.dumps(value, indent=1).encode(), path)
     files.put_if_absent(path, data, what="correction")

@@ -16,7 +16,6 @@ import os
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -40,29 +39,16 @@ _PURGED = ".purged-"
 _SCRATCH = ".scratch-"
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A folder that belongs to a dataflow.
-
-    Attributes:
-        before: Whether it had a description already, so that it may hold earlier tables.
-    """
-
-    before: bool
-    description: Description
-
-
-def claim_folder(files: Files, folder: str, first: Description) -> Claimed:
+def claim_folder(files: Files, folder: str, first: Description) -> tuple[Description, bool]:
     """Claim a folder for a dataflow; succeeds again for the same document.
+
+    Returns its description, and whether it had one already, so that it may hold earlier tables.
 
     Args:
         first: Description for a folder without one. An existing description is kept, since
             epochs and intentions depend on it.
 
-    Raises:
-        TableForeignError: If the folder holds anything else.
-        DataflowInvalidError: If the document holds values that JSON cannot hold.
-        InvariantError: If the folder's description cannot be read.
+    Raises `TableForeignError`, `DataflowInvalidError` or `InvariantError`.
     """
     document = first.document
     try:
@@ -79,10 +65,10 @@ def claim_folder(files: Files, folder: str, first: Description) -> Claimed:
     description = descriptions.newest(folder)
     if description is None:
         descriptions.put(folder, first)
-        return Claimed(False, first)
+        return first, False
     if description.document != plain:
         raise TableForeignError(folder, "the tables of a dataflow with another document")
-    return Claimed(True, description)
+    return description, True
 
 
 def described(files: Files, tables_root: str) -> dict[str, Any]:

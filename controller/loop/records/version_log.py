@@ -42,13 +42,10 @@ class Begin:
 
     Attributes:
         at_ms: Milliseconds since 1970; later than every earlier record.
-        tables: Stage -> how its tables change.
         fresh: Leading stages whose code, input or settings changed; their failures are forgotten.
         anew: All stages that changed, or that rebuild their state.
-        emptied: The stages that begin with nothing, since they are added or rebuilt.
         swapped: The position of the previous version, if this one replaces all tables: by
             tables that were built beside, or by those from before such a swap.
-        back: Whether it shows the tables from before a swap.
     """
 
     at_ms: int
@@ -134,14 +131,11 @@ class Description:
             "format": FORMAT,
             "version": self.version,
             "document": self.document,
+            "leaders": None if self.leaders is None else list(self.leaders),
+            "shape": None if self.shape is None else self.shape.to_json(),
+            "begin": None if self.begin is None else self.begin.to_json(),
         }
-        if self.leaders is not None:
-            value["leaders"] = list(self.leaders)
-        if self.shape is not None:
-            value["shape"] = self.shape.to_json()
-        if self.begin is not None:
-            value["begin"] = self.begin.to_json()
-        return value
+        return {name: one for name, one in value.items() if one is not None}
 
     @classmethod
     def from_json(cls, value: Any) -> Description:
@@ -173,11 +167,7 @@ class Descriptions:
     _cache: dict[str, tuple[tuple[int, datetime], Description]] = field(default_factory=dict)
 
     def newest(self, folder: str) -> Description | None:
-        """Return the newest description of a folder, or `None` if there is none.
-
-        Raises:
-            InvariantError: If it cannot be read.
-        """
+        """Return the newest description of a folder, or `None`; raises `InvariantError`."""
         names = [n for n in self.files.list_names(f"{folder}/{FOLDER}") if n.endswith(".json")]
         return self._read(f"{folder}/{FOLDER}/{names[-1]}") if names else None
 
@@ -257,7 +247,6 @@ class Descriptions:
         """Return the stages that later versions changed or started over.
 
         Args:
-            record: The dataflow.
             every: Whether to include undone swaps.
         """
         versions = (one.begin for one in [*self.before(record), self.of(record)][1:])

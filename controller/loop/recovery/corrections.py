@@ -8,27 +8,23 @@ Everything after it is redo, as for any run (`controller.loop.runs.run_commit`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
 
-from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.interface.readers import RecordReader
 from cbp.engine.interface.runs import PreparedRun, RunPlan, RunPreparer, looked_up_tables
-from cbp.engine.storage.files import Files
 from cbp.errors import CorrectionUnfinishedError, DataflowBusyError, NotFoundError
-from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.generation import home_of
 from cbp.model.run.correction import Correction, CorrectionNote, check_corrections
 from cbp.model.run.intention import Intention, RunStatus
 from controller.loop.leadership.terms import CurrentTerm
-from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.correction_log import Corrected, corrected_by, read_notes
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.past_position import Tell, untold
 from controller.loop.runs.planned_run import RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.run_commit import ParkedRuns, RunCommit
-from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
+from controller.store.base import DataflowRecord, RunRecord, StageRecord
 
 _STEPS = {
     "plan": "reads the records that are set aside",
@@ -44,7 +40,6 @@ class GivenBack:
     """The outcome for the records that a stage had set aside.
 
     Attributes:
-        records: Number of records that were applied.
         left: Number of records that failed again, and stay set aside.
         made: The recorded run; `None` for a trial.
     """
@@ -65,38 +60,22 @@ class GivenBack:
         return cls(int(figures.get("given_back", 0)), int(figures.get("set_aside_now", 0)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Corrections:
-    """Makes corrections; the caller makes sure that no run of the dataflow is active.
+@dataclass(kw_only=True, eq=False)
+class Corrections(DataflowPart):
+    """Makes corrections; the caller makes sure that no run of the dataflow is active."""
 
-    Attributes:
-        set_aside: Returns the published records that a stage has set aside.
-        new_id: Returns unique, ascending ids.
-    """
-
-    store: Store
-    set_aside: Callable[[DataflowRecord, StageNode], Sequence[Mapping[str, Any]]]
+    records: RecordReader
     preparer: RunPreparer
-    files: Files
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     parked: ParkedRuns
     publisher: Publisher
     run_commit: RunCommit
     term: CurrentTerm
-    clock: Callable[[], datetime]
     new_id: Callable[[], str]
 
     def check(
         self, name: str, stage: str, state: str, corrections: Sequence[Correction]
     ) -> DataflowRecord:
-        """Raise an error if these corrections are not possible.
-
-        Raises:
-            NotFoundError: If there is no such dataflow, stage or state.
-            CodeDriftedError: If the installed code would write other columns.
-            DefinitionError: Rule `correction_invalid`.
-        """
+        """Raise an error if these corrections are not possible, as `Amendments.correct` says."""
         record, node = self.catalog.stage(name, stage)
         self.catalog.require_same_tables(record)
         spec = next((one for one in node.translator.states if one.name == state), None)
@@ -111,21 +90,16 @@ class Corrections:
         Args:
             published: Whether its table shows all recorded runs.
 
-        Raises:
-            NotFoundError: If there is no such dataflow or stage, or nothing is set aside.
-            CodeDriftedError: If the loaded code is not the registered one.
+        Raises `NotFoundError` or `CodeDriftedError`.
         """
         record, node = self.catalog.stage(name, stage)
         self.catalog.require_same(record)
-        if not node.sets_aside or (published and not self.set_aside(record, node)):
+        if not node.sets_aside or (published and not self.records.set_aside(record.folder, node)):
             raise NotFoundError(kind="set-aside record of stage", name=f"{name}/{stage}")
         return record
 
     def make(
-        self,
-        record: DataflowRecord,
-        note: CorrectionNote,
-        corrections: Sequence[Correction],
+        self, record: DataflowRecord, note: CorrectionNote, corrections: Sequence[Correction]
     ) -> Corrected:
         """Run a correction as the next epoch of its stage; it is published at once.
 
@@ -141,11 +115,7 @@ class Corrections:
     def give_back(
         self, record: DataflowRecord, note: CorrectionNote, tell: Tell = untold
     ) -> GivenBack:
-        """Give back the records that a stage set aside, in its next epoch; published at once.
-
-        Raises:
-            As `make`.
-        """
+        """Give back what a stage set aside, as its next epoch, published at once; see `make`."""
         plan, stage = self._next_epoch(record, note.stage)
         prepared = self._given_back(plan, record, note.stage, tell)
         given = GivenBack.of(prepared)
@@ -164,7 +134,9 @@ class Corrections:
         self, plan: RunPlan, record: DataflowRecord, stage: str, tell: Tell
     ) -> PreparedRun:
         """Prepare the run that reads set-aside records; each call of the code is reported."""
-        records = len(self.set_aside(record, self.catalog.stage(record.name, stage)[1]))
+        records = len(
+            self.records.set_aside(record.folder, self.catalog.stage(record.name, stage)[1])
+        )
 
         def enter(phase: str) -> None:
             if phase in _STEPS:
@@ -173,18 +145,13 @@ class Corrections:
         return self.preparer.give_back(plan, enter)
 
     def _next_epoch(self, record: DataflowRecord, name: str) -> tuple[RunPlan, StageRecord]:
-        """Return the plan of a stage's next epoch, without inputs, and the stage that leads it.
-
-        Raises:
-            DataflowBusyError: If an earlier epoch cannot be finished now.
-        """
+        """Return the plan of a stage's next epoch, without inputs, and the stage that leads it."""
         unit = self.catalog.units(record)[self.catalog.leader(record.name, name)]
         leader, *fused = unit.members
         stage = next(s for s in self.store.stages(record.name) if s.stage == leader.name)
         if (parked := self.parked.all().get((record.name, stage.stage))) is not None:
             raise DataflowBusyError(record.name, f"its stage {stage.stage!r} {parked.reason}")
         self.run_commit.require_redone(record.name, stage)
-        now_ms = int(self.clock().timestamp() * 1000)
         dataflow = self.catalog.compiled(record)
         plan = RunPlan(
             record.folder,
@@ -196,7 +163,7 @@ class Corrections:
             tuple(fused),
             self.publisher.before(record, stage.stage, stage.epoch),
             own_messages=dataflow.own_messages(),
-            time_ms=self.publisher.next_ms(record.name, now_ms),
+            time_ms=self.publisher.next_ms(record.name),
             due_ms=stage.due_ms,
             lookups=looked_up_tables(
                 dataflow, record.folder, unit.members, unpublished=lambda writer: ()
@@ -212,15 +179,24 @@ class Corrections:
         prepared: PreparedRun,
         note: CorrectionNote,
     ) -> Corrected:
-        """Record a prepared run as the next epoch of its stage, and publish it."""
-        run = self._intended(record, stage, plan)
-        now_ms = int(self.clock().timestamp() * 1000)
+        run = RunRecord(
+            id=plan.run,
+            dataflow=record.name,
+            stage=stage.stage,
+            epoch=stage.epoch,
+            attempt=1,
+            status=RunStatus.INTENDED,
+            read={},
+            remove={},
+            started_at=self.clock(),
+        )
+        self.store.intend(run)
         intention = Intention(
             dataflow=record.name,
             stage=stage.stage,
             epoch=stage.epoch,
             run=run.id,
-            prepared_ms=self.publisher.next_ms(record.name, now_ms),
+            prepared_ms=self.publisher.next_ms(record.name),
             read={},
             remove={},
             outputs=prepared.outputs,
@@ -248,18 +224,3 @@ class Corrections:
             replace(one, undone=home_of(generations, one.leader, one.epoch) != one.generation)
             for one in read_notes(self.files, record.folder)
         ]
-
-    def _intended(self, record: DataflowRecord, stage: StageRecord, plan: RunPlan) -> RunRecord:
-        run = RunRecord(
-            id=plan.run,
-            dataflow=record.name,
-            stage=stage.stage,
-            epoch=stage.epoch,
-            attempt=1,
-            status=RunStatus.INTENDED,
-            read={},
-            remove={},
-            started_at=self.clock(),
-        )
-        self.store.intend(run)
-        return run

@@ -50,7 +50,6 @@ class DataflowRecovered:
     """The effects of a recovery on one dataflow.
 
     Attributes:
-        redone: By stage.
         interrupted: Runs without a record, as `stage/epoch`; they run again.
         position: Number of the position that was restored; `None` if there is none.
         generation: Number of the roll-back that was finished; `None` if there is none.
@@ -95,11 +94,7 @@ _NOTES = TypeAdapter(list[RecoveryNote])
 
 
 class Journal:
-    """Takes notes while a controller recovers; safe to use from several threads.
-
-    Args:
-        root: Folder of all dataflows.
-    """
+    """Takes notes while a controller recovers; safe to use from several threads."""
 
     def __init__(self, *, files: Files, root: str, clock: Callable[[], datetime]) -> None:
         self._files, self._clock = files, clock

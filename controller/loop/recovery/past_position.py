@@ -8,9 +8,7 @@
 All this happens in a scratch store, which no other code sees. So there is only one definition of
 what a record does to the queues. What no record up to the point can have read does not pass through
 the scratch store: it waits behind everything else. So the cost follows the records that are redone,
-and not how many increments wait. Frames are a function of the flow and its closes: they are made
-again, as far as the records read them. What no record up to the point read is left as it arrived;
-it is framed when the dataflow runs on.
+and not how many increments wait.
 
 Guaranteed (tests/controller/loop/recovery/test_rollback.py, test_rollback_framed.py): the service's
 own store and files are only read. Not guaranteed: that the past is still kept;
@@ -23,12 +21,12 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from typing import Any
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.readers import IncrementReader
-from cbp.engine.storage.files import Files
 from cbp.engine.storage.scratch_folders import scratch_folder
 from cbp.errors import NotFoundError, RollbackImpossibleError
 from cbp.model.dataflow.stage import InputSpec
@@ -44,8 +42,9 @@ from cbp.model.schedule.parallel_runs import Places
 from cbp.model.version.rollback_point import RollbackPoint
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.records.version_log import Descriptions
+from controller.loop.records.compiled_dataflows import Units, wiring_of
+from controller.loop.records.dataflow_part import DataflowPart
+from controller.loop.recovery.undone_inputs import with_connectors
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
@@ -82,14 +81,12 @@ class _Kept:
     """Data from which positions of the past are reconstructed; read once for any number of points.
 
     Attributes:
-        origin: The start of the newest version.
         positions: The log's positions, descending; `None`: each is read when it is needed.
-        number: The number of the next close.
         logged: Number -> close, of all closes in the log; empty if no input is framed.
-        wiring: Stage -> input -> its flow.
-        framed: Stages and inputs with frames.
     """
 
+    record: DataflowRecord
+    log: IntentionLog
     origin: Position
     positions: Sequence[Position] | None
     number: int
@@ -98,32 +95,12 @@ class _Kept:
     framed: Set[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """Where the way to a roll-back point starts.
-
-    Attributes:
-        base: The position from which records are redone.
-        closes: Closes that are made again on the way, oldest first.
-        later: Numbers of the closes that were made after the point.
-    """
-
-    base: Position
-    closes: Sequence[Punctuation]
-    later: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
+@dataclass(kw_only=True, eq=False)
+class Past(DataflowPart):
     """Reconstructs positions of the past; reads only."""
 
-    store: Store
     increments: IncrementReader
-    files: Files
-    catalog: Catalog
     punctuations: Punctuations
-    descriptions: Descriptions
-    clock: Callable[[], datetime]
 
     def position_at(
         self,
@@ -137,19 +114,14 @@ class Past:
         """Return the position of a dataflow at a point.
 
         Args:
-            log: The log of its records.
-            point: A point of its newest version.
             everything: Also queue later arrivals, and repeat later closes.
 
-        Raises:
-            RollbackImpossibleError: If needed data is no longer kept.
-            CbpError: If an author's FrameBy fails.
+        Raises `RollbackImpossibleError` or `CbpError`.
         """
         units = self.catalog.units(record)
-        kept = self._kept(record, units)
+        kept = self._kept(record, log, units)
         wiring, framed = kept.wiring, kept.framed
-        start = self._start(record, log, point, kept, everything=everything)
-        base, closes, later = start.base, start.closes, start.later
+        base, closes, later = self._start(kept, point, everything=everything)
         redo = [
             intention
             for stage, epoch in point.epochs.items()
@@ -197,63 +169,57 @@ class Past:
         Where no position is before a point, none is before an earlier one.
         """
         units = self.catalog.units(record)
-        kept = self._kept(record, units, list(log.newest_positions()))
+        kept = self._kept(record, log, units, list(log.newest_positions()))
 
         def begins(point: RollbackPoint) -> bool:
             with suppress(RollbackImpossibleError):
-                self._start(record, log, point, kept, everything=everything)
+                self._start(kept, point, everything=everything)
                 return True
             return False
 
-        return lambda point: _base(kept, log, point) is not None, begins
+        return lambda point: _base(kept, point) is not None, begins
 
     def _kept(
         self,
         record: DataflowRecord,
-        units: Mapping[str, PhysicalStage],
+        log: IntentionLog,
+        units: Units,
         positions: Sequence[Position] | None = None,
     ) -> _Kept:
-        wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
-        framed = {(n, one.name) for n, u in units.items() for one in u.leader.translator.framed}
+        wiring, framed = wiring_of(units)
         number = self.store.next_punctuation(record.name)
         closes = self.punctuations.log(record.folder).before(number) if framed else ()
         logged = {one.number: one for one in closes}
         origin = self._origin(record, wiring, framed)
-        return _Kept(origin, positions, number, logged, wiring, framed)
+        return _Kept(record, log, origin, positions, number, logged, wiring, framed)
 
     def _start(
-        self,
-        record: DataflowRecord,
-        log: IntentionLog,
-        point: RollbackPoint,
-        kept: _Kept,
-        *,
-        everything: bool,
-    ) -> _Start:
-        """Return the position from which a point is reached; raises like `position_at`."""
-        made_later = {} if everything or not kept.framed else self._made_later(record, point, kept)
-        nothing_later = self._holds_nothing_later(record, point, made_later)
-        base = None
-        if not everything:
-            base = _base(kept, log, point, nothing_later)
-        base = base or _base(kept, log, point)
+        self, kept: _Kept, point: RollbackPoint, *, everything: bool
+    ) -> tuple[Position, list[Punctuation], tuple[int, ...]]:
+        """Return where the way to a point starts; raises like `position_at`.
+
+        These are the position from which records are redone; the closes that are made again on the
+        way, oldest first; and the numbers of the closes that were made after the point.
+        """
+        made_later = {} if everything or not kept.framed else self._made_later(kept, point)
+        nothing_later = self._holds_nothing_later(kept.record, point, made_later)
+        base = None if everything else _base(kept, point, nothing_later)
+        base = base or _base(kept, point)
         if base is None:
             why = "no position of its stages from before that point is kept"
-            raise RollbackImpossibleError(record.name, why)
-        gone = closes_dropped(log.generations)
+            raise RollbackImpossibleError(kept.record.name, why)
+        gone = closes_dropped(kept.log.generations)
         held = [one for n, one in made_later.items() if n < base.punctuations and n not in gone]
         base = _without_closes(base, held, kept.wiring)
         if not everything and not nothing_later(base):
-            self._require_framed_before(record, base, kept.wiring, point)
-        closes = _closes(record, base, kept) if kept.framed else []
+            self._require_framed_before(kept, base, point)
+        closes = _closes(kept, base) if kept.framed else []
         later = tuple(one.number for one in (*held, *closes) if one.closed_ms > point.at_ms)
         if not everything:
             closes = [one for one in closes if one.number not in later]
-        return _Start(base, closes, later)
+        return base, closes, later
 
-    def _made_later(
-        self, record: DataflowRecord, point: RollbackPoint, kept: _Kept
-    ) -> dict[int, Punctuation]:
+    def _made_later(self, kept: _Kept, point: RollbackPoint) -> dict[int, Punctuation]:
         """Return number -> close, of all closes that are known and were made after a point.
 
         The log has them as far back as positions are kept, and the store has those before, unless
@@ -261,11 +227,12 @@ class Past:
         """
         made = dict(kept.logged)
         since = datetime.fromtimestamp(point.at_ms / 1000, UTC)
-        page = self.store.punctuations(record.name, since=since)
-        made |= {one.number: one for one in page.items}
-        while page.cursor is not None:
-            page = self.store.punctuations(record.name, since=since, cursor=page.cursor)
+        cursor, name = None, kept.record.name
+        while True:
+            page = self.store.punctuations(name, since=since, cursor=cursor)
             made |= {one.number: one for one in page.items}
+            if (cursor := page.cursor) is None:
+                break
         return {n: one for n, one in sorted(made.items()) if one.closed_ms > point.at_ms}
 
     def _holds_nothing_later(
@@ -283,24 +250,17 @@ class Past:
                 return True  # forgotten, so it is old
             return recorded.created_at <= at
 
-        def closed_before(number: int) -> bool:
-            return all(number <= later for later in made_later)
-
         return lambda position: (
-            all(map(came_before, position.newest)) and closed_before(position.punctuations)
+            all(map(came_before, position.newest))
+            and all(position.punctuations <= later for later in made_later)
         )
 
-    def _require_framed_before(
-        self,
-        record: DataflowRecord,
-        base: Position,
-        wiring: Mapping[str, Mapping[str, str]],
-        point: RollbackPoint,
-    ) -> None:
+    def _require_framed_before(self, kept: _Kept, base: Position, point: RollbackPoint) -> None:
         """Raise `RollbackImpossibleError` if frames of a position have later input than a point."""
+        record = kept.record
         for name, stage in base.stages.items():
             for input_, connector in stage.connectors.items():
-                flow, framing = wiring[name][input_], connector.framing
+                flow, framing = kept.wiring[name][input_], connector.framing
                 if framing is None or "." in flow:
                     continue
                 try:
@@ -340,7 +300,7 @@ class Past:
     def _framer(self, scratch: Store) -> Framer:
         return Framer(
             store=scratch,
-            increments=_Located(self.increments, self.files),
+            find_frames=self._frames_of_old,
             punctuations=_GivenPunctuations(
                 store=scratch,
                 files=self.files,
@@ -354,6 +314,15 @@ class Past:
             places=Places(1),
             isolation=Isolation(clock=self.clock, on_conflict=lambda reason: None),
         )
+
+    def _frames_of_old(
+        self, folder: str, stage: str, spec: InputSpec, increment: Increment, *how: Any
+    ) -> tuple[list[Segment], Any]:
+        """Frame an old increment; if its own files are gone, from those of the stage's table."""
+        own = all(self.files.exists(f"{folder}/{file.path}") for file in increment.files)
+        if not own and "." in increment.flow:  # `stage.output`; a source has a plain name
+            (increment,) = self.increments.locate(folder, increment.flow, [increment])
+        return self.increments.frame(folder, stage, spec, increment, *how)
 
     def _arrivals(
         self,
@@ -370,8 +339,7 @@ class Past:
             point: Leave out what arrived after it; `None` means to leave out nothing.
             read: Source -> the newest increment that records up to the point read.
 
-        Raises:
-            RollbackImpossibleError: If the store has forgotten one of them.
+        Raises `RollbackImpossibleError`.
         """
         arrivals: dict[str, list[IncrementRecord]] = {}
         first_indexes = {increment.flow: increment.index + 1 for increment in base.newest}
@@ -399,7 +367,6 @@ class Past:
         wiring: Mapping[str, Mapping[str, str]],
         framed: Set[tuple[str, str]],
     ) -> Position:
-        """Return the position at which the record's version began."""
         begin = self.descriptions.of(record).begin
         if begin is not None:
             return begin.position
@@ -417,29 +384,6 @@ class Past:
         return Position(record.name, stages, ())
 
 
-@dataclass(frozen=True, slots=True)
-class _Located:
-    """Frames old increments; if their own files are gone, from the files of the stage's table."""
-
-    increments: IncrementReader
-    files: Files
-
-    def frame(
-        self,
-        folder: str,
-        stage: str,
-        spec: InputSpec,
-        increment: Increment,
-        memo: Any,
-        set_aside_max: int | None = None,
-    ) -> tuple[list[Segment], Any]:
-        """See `IncrementReader.frame`."""
-        own = all(self.files.exists(f"{folder}/{file.path}") for file in increment.files)
-        if not own and "." in increment.flow:  # `stage.output`; a source has a plain name
-            (increment,) = self.increments.locate(folder, increment.flow, [increment])
-        return self.increments.frame(folder, stage, spec, increment, memo, set_aside_max)
-
-
 class _GivenPunctuations(Punctuations):
     """Punctuations of a scratch store; it is given the closes that it needs and reads no log."""
 
@@ -448,11 +392,7 @@ class _GivenPunctuations(Punctuations):
 
 
 def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Intention]:
-    """Return the records of these epochs.
-
-    Raises:
-        RollbackImpossibleError: If a record no longer exists.
-    """
+    """Return the records of these epochs; raises `RollbackImpossibleError`."""
     intentions = []
     for epoch in range(start, stop):
         intention = log.read(stage, epoch)
@@ -463,27 +403,19 @@ def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Int
     return intentions
 
 
-def _closes(record: DataflowRecord, base: Position, kept: _Kept) -> list[Punctuation]:
-    """Return the closes since a position, oldest first."""
+def _closes(kept: _Kept, base: Position) -> list[Punctuation]:
     numbers = range(base.punctuations, kept.number)
     if any(number not in kept.logged for number in numbers):
         why = f"some closes of its flows, from close {base.punctuations} on, are no longer kept"
-        raise RollbackImpossibleError(record.name, why)
+        raise RollbackImpossibleError(kept.record.name, why)
     return [kept.logged[number] for number in numbers]
 
 
 def _base(
-    kept: _Kept,
-    log: IntentionLog,
-    point: RollbackPoint,
-    fits: Callable[[Position], bool] = lambda position: True,
+    kept: _Kept, point: RollbackPoint, fits: Callable[[Position], bool] = lambda position: True
 ) -> Position | None:
-    """Return the newest position before a point from which every record is there.
-
-    Args:
-        log: The log of the dataflow's records.
-        fits: A further condition on the position.
-    """
+    """Return the newest position before a point from which every record is there."""
+    log = kept.log
     newest = log.newest_positions() if kept.positions is None else kept.positions
     for position in chain(newest, [kept.origin]):
         if (
@@ -501,35 +433,24 @@ def _base(
 
 
 def _without_closes(
-    position: Position,
-    later: Sequence[Punctuation],
-    wiring: Mapping[str, Mapping[str, str]],
+    position: Position, later: Sequence[Punctuation], wiring: Mapping[str, Mapping[str, str]]
 ) -> Position:
     """Return a position as if closes that it holds had not been made.
 
     The beginning of a version, and the oldest position that is kept, can be the only one from which
     a point is reached, although closes were made between the two. One that waits is taken out. One
     that came before the first frame has changed nothing. Any other one has ended a frame, which
-    nothing begins again.
-
-    Args:
-        later: The closes, ascending.
-        wiring: Maps each stage and input to its flow.
-
-    Raises:
-        RollbackImpossibleError: One of them has ended a frame.
+    nothing begins again. Raises `RollbackImpossibleError`.
     """
-    stages = dict(position.stages)
+
+    def without(close: Punctuation, name: str, connector: Connector) -> Connector:
+        flow = wiring[name][connector.input]
+        meant = connector.framing is not None and close.meant_for(name, connector.input, flow)
+        return _without_close(position, connector, close) if meant else connector
+
     for close in reversed(later):
-        for name, stage in stages.items():
-            connectors = dict(stage.connectors)
-            for input_, connector in connectors.items():
-                if connector.framing is not None and close.meant_for(
-                    name, input_, wiring[name][input_]
-                ):
-                    connectors[input_] = _without_close(position, connector, close)
-            stages[name] = replace(stage, connectors=connectors)
-    return replace(position, stages=stages)
+        position = with_connectors(position, partial(without, close))
+    return position
 
 
 def _without_close(position: Position, connector: Connector, close: Punctuation) -> Connector:
@@ -546,7 +467,7 @@ def _without_close(position: Position, connector: Connector, close: Punctuation)
     return replace(connector, framing=replace(framing, closed=False))
 
 
-def _last_read(records: Sequence[Intention], units: Mapping[str, PhysicalStage]) -> dict[str, int]:
+def _last_read(records: Sequence[Intention], units: Units) -> dict[str, int]:
     """Return flow -> the newest increment that records read of it, at inputs without frames."""
     last_read: dict[str, int] = {}
     for one in records:
@@ -569,19 +490,14 @@ def _with_arrivals(
         s: tuple(one.increment for one in arrived) for s, arrived in arrivals.items() if arrived
     }
 
-    def waiting(connector: Connector, flow: str) -> Connector:
-        more = tuple(map(Queued, came.get(flow, ())))
+    def waiting(name: str, connector: Connector) -> Connector:
+        more = tuple(map(Queued, came.get(wiring[name][connector.input], ())))
         return replace(connector, queue=(*connector.queue, *more)) if more else connector
 
     newest = {one.flow: one for one in position.newest}
     newest |= {source: increments[-1] for source, increments in came.items()}
-    stages = {
-        name: replace(
-            stage, connectors={i: waiting(c, wiring[name][i]) for i, c in stage.connectors.items()}
-        )
-        for name, stage in position.stages.items()
-    }
-    return replace(position, stages=stages, newest=tuple(newest[flow] for flow in sorted(newest)))
+    ordered = tuple(newest[flow] for flow in sorted(newest))
+    return replace(with_connectors(position, waiting), newest=ordered)
 
 
 def _claim(dataflow: str, arrived: IncrementRecord) -> ClaimRecord:

@@ -20,22 +20,19 @@ finished yet; its stage then says so (tests/controller/loop/recovery/test_recove
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from dataclasses import dataclass
 from functools import partial
 
 import structlog
 
-from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import source_folder
 from cbp.errors import FileDamagedError, FileLostError, InvariantError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.flow.generation import increments_dropped
 from cbp.model.flow.position import Position
 from cbp.model.run.intention import Intention
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.journal import Journal
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.in_flight import InFlight
@@ -44,7 +41,7 @@ from controller.loop.runs.planned_run import RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retry_policy import Failures
 from controller.loop.runs.run_commit import ParkedRuns, RunCommit
-from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
+from controller.store.base import DataflowRecord, RunRecord, StageRecord
 
 SETTLED = "updated after an interrupted run"
 
@@ -55,65 +52,45 @@ def ignore(intention: Intention) -> None:
     """Do nothing; the default of `on_redo`."""
 
 
-class Recovery:
+@dataclass(kw_only=True, eq=False)
+class Recovery(DataflowPart):
     """Redoes recorded runs, and settles all other runs; idempotent, one call at a time."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        files: Files,
-        catalog: Catalog,
-        open_log: Callable[[str], IntentionLog],
-        in_flight: InFlight,
-        parked: ParkedRuns,
-        failures: Failures,
-        publisher: Publisher,
-        run_commit: RunCommit,
-        framer: Framer,
-        punctuations: Punctuations,
-        rollbacks: Rollbacks,
-        isolation: Isolation,
-        journal: Journal,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._rollbacks, self._isolation, self._files = rollbacks, isolation, files
-        self._journal = journal
-        self._store, self._catalog = store, catalog
-        self._open_log, self._in_flight, self._parked = open_log, in_flight, parked
-        self._failures, self._publisher, self._finisher = failures, publisher, run_commit
-        self._framer, self._punctuations, self._clock = framer, punctuations, clock
+    in_flight: InFlight
+    parked: ParkedRuns
+    failures: Failures
+    publisher: Publisher
+    run_commit: RunCommit
+    framer: Framer
+    punctuations: Punctuations
+    rollback: Rollbacks
+    isolation: Isolation
+    journal: Journal
 
     def recover_dataflow(
         self, record: DataflowRecord, *, on_redo: Callable[[Intention], object] = ignore
     ) -> None:
-        """Redo the records of one dataflow that the store lacks.
-
-        Args:
-            on_redo: Called with each record before it is redone; shows progress.
-
-        Raises:
-            FileDamagedError: If a record that affects the whole dataflow is damaged or missing.
-        """
-        dataflow = self._catalog.compiled(record)
+        """Redo the records of one dataflow that the store lacks; raises `FileDamagedError`."""
+        dataflow = self.catalog.compiled(record)
         nodes = dataflow.stages
-        if self._rollbacks.finish(record):
-            record = self._store.dataflow(record.name)
-            self._journal.rolled_back(record.name, record.generation)
-        self._tell_dropped(record)
+        if self.rollback.finish(record):
+            record = self.store.dataflow(record.name)
+            self.journal.rolled_back(record.name, record.generation)
+        if dropped := self.dropped(record):  # marks claims, also in a store that was lost
+            self.store.withdraw(record.name, dropped)
         self._bring_forward(record)
-        self._punctuations.recover(record)  # before anything is framed
-        for stage in self._store.stages(record.name):
+        self.punctuations.recover(record)  # before anything is framed
+        for stage in self.store.stages(record.name):
             self._keep(record, stage)
         # A record may read what another stage's record brings: repeat until nothing moves.
         moved = True
         while moved:
-            stages = self._store.stages(record.name)
+            stages = self.store.stages(record.name)
             moved = any([self._redo(record, nodes[one.stage], one, on_redo) for one in stages])
-        for stage in self._store.stages(record.name):
+        for stage in self.store.stages(record.name):
             self._require_arrived(record, dataflow, stage)
         # Completes a publication that died; it does no harm to one that was not due yet.
-        self._finisher.publish(record)
+        self.run_commit.publish(record)
 
     def forget_removed(self, record: DataflowRecord, began: Position | None) -> None:
         """Forget increments that retention removed before the store was lost.
@@ -122,27 +99,21 @@ class Recovery:
         can have been removed: files that are missing behind it are lost.
 
         Args:
-            record: A dataflow that was brought back.
             began: Where its version began; `None` if it is the first.
         """
-        oldest = self._open_log(record.folder).oldest_position() or began
+        oldest = self.open_log(record.folder).oldest_position() or began
         ends = {} if oldest is None else {one.flow: one.index + 1 for one in oldest.newest}
-        for source in self._catalog.compiled(record).sources:
+        for source in self.catalog.compiled(record).sources:
             below = 0
-            for one in self._store.oldest_increments(record.name, source):
+            for one in self.store.oldest_increments(record.name, source):
                 files = [f"{record.folder}/{file.path}" for file in one.increment.kept]
                 if one.increment.index >= ends.get(source, 0) or (
-                    files and all(map(self._files.exists, files))
+                    files and all(map(self.files.exists, files))
                 ):
                     break
                 below = one.increment.index + 1 if files else below
-            while below and self._store.forget_increments(record.name, source, below=below):
+            while below and self.store.forget_increments(record.name, source, below=below):
                 pass  # some thousand at a time
-
-    def _tell_dropped(self, record: DataflowRecord) -> None:
-        """Mark claims whose increments roll-backs dropped, also in a store that was lost."""
-        if dropped := increments_dropped(self._open_log(record.folder).generations):
-            self._store.withdraw(record.name, dropped)
 
     def _require_arrived(
         self, record: DataflowRecord, dataflow: Dataflow, stage: StageRecord
@@ -150,12 +121,9 @@ class Recovery:
         """Refuse to continue if a stage has read increments that its source has lost.
 
         Otherwise the next file would get the number of the lost increment. The record of the run
-        would then stand for that file, which nobody would ever read.
-
-        Raises:
-            FileLostError: If the entry of the source's log is gone.
+        would then stand for that file, which nobody would ever read. Raises `FileLostError`.
         """
-        if (record.name, stage.stage) in self._parked.all():
+        if (record.name, stage.stage) in self.parked.all():
             return
         intention = self.read(record, stage.stage, stage.epoch)
         node = dataflow.stages[stage.stage]
@@ -164,36 +132,33 @@ class Recovery:
             source = node.wiring.get(input_, "")
             if source not in dataflow.sources or input_ in framed:
                 continue
-            end = self._store.next_index(record.name, source)
+            end = self.store.next_index(record.name, source)
             path = f"{record.folder}/{source_folder(source)}/_log/{end:020d}.json"
             # If the entry exists, its source's error says why it could not be read.
-            if max(indexes, default=-1) >= end and not self._files.exists(path):
+            if max(indexes, default=-1) >= end and not self.files.exists(path):
                 why = f"epoch {stage.epoch} of stage {stage.stage!r} read its increment"
                 raise FileLostError(path, why)
 
     def settle(self) -> None:
         """Mark as interrupted every run that has no record and that nothing executes."""
         # Taken before the runs: a run that ends in between is then no longer INTENDED.
-        owned = self._in_flight.busy().keys() | self._parked.all().keys()
-        for run in self._store.intended_runs():
+        owned = self.in_flight.busy().keys() | self.parked.all().keys()
+        for run in self.store.intended_runs():
             if (run.dataflow, run.stage) not in owned:
-                self._isolation.attempt(run.dataflow, SETTLED, partial(self._settle, run))
+                self.isolation.attempt(run.dataflow, SETTLED, partial(self._settle, run))
 
     def _settle(self, run: RunRecord) -> None:
-        if not self._recorded(run):
-            self._failures.bury(run)
-            self._journal.interrupted(run.dataflow, run.stage, run.epoch)
+        intention = self.read(self.store.dataflow(run.dataflow), run.stage, run.epoch)
+        if intention is None or intention.run != run.id:  # otherwise a redo settles it
+            self.failures.bury(run)
+            self.journal.interrupted(run.dataflow, run.stage, run.epoch)
 
     def read(self, record: DataflowRecord, stage: str, epoch: int) -> Intention | None:
-        """Return the record of an epoch, or `None`.
-
-        Raises:
-            FileDamagedError: If the file exists and is damaged; the stage is paused.
-        """
+        """Return the record of an epoch, or `None`; a damaged one pauses the stage, and raises."""
         try:
-            return self._open_log(record.folder).read(stage, epoch)
+            return self.open_log(record.folder).read(stage, epoch)
         except InvariantError as error:
-            self._store.pause_stage(record.name, stage, error.message, error.as_dict())
+            self.store.pause_stage(record.name, stage, error.message, error.as_dict())
             raise
 
     def _bring_forward(self, record: DataflowRecord) -> None:
@@ -201,7 +166,7 @@ class Recovery:
 
         Records and closes may be missing, and files of what was framed.
         """
-        log = self._open_log(record.folder)
+        log = self.open_log(record.folder)
         position = log.position()
         if position is not None and position.dataflow != record.name:
             path = f"{record.folder}/_intentions/_positions"
@@ -209,13 +174,13 @@ class Recovery:
             raise FileDamagedError(path, why)
         if position is None or position.version != record.version:
             return
-        epochs = {stage.stage: stage.epoch for stage in self._store.stages(record.name)}
-        punctuations = self._store.next_punctuation(record.name)
+        epochs = {stage.stage: stage.epoch for stage in self.store.stages(record.name)}
+        punctuations = self.store.next_punctuation(record.name)
         trails = log.trails(epochs, position, punctuations=punctuations)
-        if trails or self._store.position(record.name).framed_less(position):
+        if trails or self.store.position(record.name).framed_less(position):
             _log.info("recovery.restored", dataflow=record.name, position=position.number)
-            self._store.restore(position, at=self._clock())
-            self._journal.restored(record.name, position.number)
+            self.store.restore(position, at=self.clock())
+            self.journal.restored(record.name, position.number)
 
     def _redo(
         self,
@@ -226,38 +191,28 @@ class Recovery:
     ) -> bool:
         """Finish the record of the stage's next epoch; return whether it is committed."""
         key = record.name, stage.stage
-        if key in self._parked.all():
+        if key in self.parked.all():
             return False
         intention = self.read(record, stage.stage, stage.epoch)
         if intention is None:
             return False
         if node.translator.framed:
-            self._framer.frame(record, node)
-        if not self._queued(intention):
+            self.framer.frame(record, node)
+        connectors = self.store.connectors(intention.dataflow)[intention.stage]
+        if not intention.finds_what_it_read(connectors):
             return False
         on_redo(intention)
         _log.info("recovery.redo", dataflow=record.name, stage=stage.stage, epoch=stage.epoch)
-        finished = self._finisher.finish(RecordedRun(record, node, intention))
+        finished = self.run_commit.finish(RecordedRun(record, node, intention))
         if finished:
-            self._journal.redone(record.name, stage.stage, stage.epoch)
+            self.journal.redone(record.name, stage.stage, stage.epoch)
         return finished
 
     def _keep(self, record: DataflowRecord, stage: StageRecord) -> None:
         """Load the records of a stage that may be unpublished."""
         try:
-            self._publisher.before(record, stage.stage, stage.epoch)
+            self.publisher.before(record, stage.stage, stage.epoch)
         except InvariantError as error:
             # Without them its state is unknown: the stage never runs, the other stages continue.
             details = error.as_dict()
-            self._store.pause_stage(record.name, stage.stage, error.message, details)
-
-    def _queued(self, intention: Intention) -> bool:
-        """Return whether the store holds everything that a record read."""
-        connectors = self._store.connectors(intention.dataflow)[intention.stage]
-        return intention.finds_what_it_read(connectors)
-
-    def _recorded(self, run: RunRecord) -> bool:
-        """Return whether the log holds this very run, so that a redo settles it."""
-        record = self._store.dataflow(run.dataflow)
-        intention = self.read(record, run.stage, run.epoch)
-        return intention is not None and intention.run == run.id
+            self.store.pause_stage(record.name, stage.stage, error.message, details)

@@ -8,9 +8,7 @@
 A crash before the commit point leaves everything as it was. After a later crash, recovery
 finishes the roll-back before anything else. Inputs that were read after the point are queued again,
 and so are inputs that arrived since, unless they are dropped: all of them (`drop_later`), or the
-files that an operator named (`undone_inputs.py`). What an earlier roll-back took away stays away,
-unless this one goes to a point before that one. Closes of framed flows are restored
-too, each between the same two increments; frames are made again from both.
+files that an operator named (`undone_inputs.py`).
 
 Invariants (tests/controller/loop/recovery/test_rollback.py): a dataflow that was rolled back and
 runs on gives the same results as before, epoch by epoch; a crash at any failpoint ends before or
@@ -20,18 +18,16 @@ history.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from itertools import islice, takewhile
 
 import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.readers import IncrementReader
 from cbp.engine.interface.tables import TablePublisher, TableRewind, Target
-from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError, RollbackImpossibleError
 from cbp.model.flow.generation import Generation, increments_dropped
 from cbp.model.flow.position import Position
@@ -46,29 +42,27 @@ from cbp.model.version.rollback_point import (
     parse_point,
 )
 from controller.loop.author.framing import Framer
-from controller.loop.author.punctuations import Punctuations
 from controller.loop.leadership.terms import Terms
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.records.version_log import Descriptions
+from controller.loop.records.compiled_dataflows import wiring_of
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.past_position import Past, Tell, records_of, untold
-from controller.loop.recovery.superseded import (
+from controller.loop.recovery.undone_inputs import (
+    BySource,
+    UndoneInput,
+    Unread,
     coming_back,
     file_names,
+    left_out,
     require_chains,
     stay_dropped,
     superseded_in,
-    without_increments,
-)
-from controller.loop.recovery.undone_inputs import (
-    UndoneInput,
-    Unread,
-    left_out,
     undone_inputs,
     unread_of_sources,
+    without_increments,
 )
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.run_commit import RunCommit
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord
 
 _LIST_MOMENTS = "`cbp rollback {} --moments` lists the possible points"
 
@@ -81,15 +75,10 @@ class RollbackPlan:
 
     Attributes:
         generation: The generation that begins; holds the position and the undone epochs.
-        point: The roll-back point to which it goes.
-        records_undone: Number of records that the undone epochs emitted.
         queued: `stage.input` -> number of increments that wait there afterwards, framed or not.
-        closes_again: Closes after the point that are restored.
-        tables: Table folder -> what changes.
         queued_before: Only if later arrivals are dropped: source -> its increments that had
             arrived before the point, but had not been read (or framed, for a framed input), and
             so are applied again.
-        undone_inputs: The increments of sources whose effect is undone.
         comes_back: Source -> increments that an earlier roll-back removed, and that are applied
             again, since this one goes back further.
     """
@@ -105,32 +94,16 @@ class RollbackPlan:
     comes_back: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-class Rollbacks:
+@dataclass(kw_only=True, eq=False)
+class Rollbacks(DataflowPart):
     """Plans roll-backs and carries them out; the caller makes sure that no run is active."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        tables: TablePublisher,
-        increments: IncrementReader,
-        files: Files,
-        catalog: Catalog,
-        open_log: Callable[[str], IntentionLog],
-        publisher: Publisher,
-        run_commit: RunCommit,
-        framer: Framer,
-        punctuations: Punctuations,
-        terms: Terms,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._store, self._table_publisher, self._files, self._terms = store, tables, files, terms
-        self._catalog, self._open_log, self._clock = catalog, open_log, clock
-        self._publisher, self._finisher = publisher, run_commit
-        self._framer, self._descriptions = framer, Descriptions(files)
-        self._past = Past(
-            store, increments, files, catalog, punctuations, self._descriptions, clock
-        )
+    tables: TablePublisher
+    publisher: Publisher
+    run_commit: RunCommit
+    framer: Framer
+    past: Past
+    terms: Terms
 
     def plan(
         self,
@@ -144,41 +117,26 @@ class Rollbacks:
         request: str = "",
         tell: Tell = untold,
     ) -> RollbackPlan:
-        """Return the effects of a roll-back; changes nothing that other code sees.
-
-        Args:
-            to: See `cbp.model.version.rollback_point`.
-            why: The reason given.
-            drop_later: Do not queue later arrivals at sources again, and do not restore later
-                closes.
-            without: Files, or increments, that are not queued again; see `undone_inputs.py`.
-            request: The idempotency key of the request.
-
-        Raises:
-            DefinitionError: Rule `rollback_target_invalid` or `rollback_file_invalid`.
-            NotFoundError: If `to` names a stage that does not exist.
-            RollbackImpossibleError: If needed data is no longer kept.
-        """
-        log = self._open_log(record.folder)
+        """Return the effects of a roll-back; changes nothing; raises as `Amendments.roll_back`."""
+        log = self.open_log(record.folder)
         point = self._point(record, log, to)
-        past = self._past.position_at(record, log, point, everything=not drop_later, tell=tell)
+        past = self.past.position_at(record, log, point, everything=not drop_later, tell=tell)
         position = past.position
         dropped: dict[str, int] = {}
         if drop_later:
             position, dropped = self._without_later(record, position, point)
         position = without_increments(position, stay_dropped(position, log.generations))
-        superseded = superseded_in(position, log.generations, self._store)
+        superseded = superseded_in(position, log.generations, self.store)
         position = without_increments(position, superseded)
         named = self._named(record, position, without, dropped)
         position = without_increments(position, named)
         self._require_queued(record, position)
-        epochs = {stage.stage: stage.epoch for stage in self._store.stages(record.name)}
-        now_ms = int(self._clock().timestamp() * 1000)
+        epochs = {stage.stage: stage.epoch for stage in self.store.stages(record.name)}
         generation = Generation(
             number=log.generation + 1,
             position=position,
             undone=epochs,
-            prepared_ms=self._publisher.next_ms(record.name, now_ms),
+            prepared_ms=self.publisher.next_ms(record.name),
             who=who,
             why=why,
             dropped=dropped,
@@ -189,7 +147,7 @@ class Rollbacks:
         )
         unread = self._unread_of_sources(record, position) if drop_later else {}
         gone = increments_dropped([*log.generations, generation])
-        require_chains(position, gone, self._store)
+        require_chains(position, gone, self.store)
         undone = [i for s, n in epochs.items() for i in records_of(log, s, point.epochs[s], n)]
         return RollbackPlan(
             generation=generation,
@@ -203,7 +161,7 @@ class Rollbacks:
             closes_again=len(past.again),
             tables=self._tables(record, generation, dry_run=True, tell=tell),
             queued_before={s: len(u.somewhere) for s, u in unread.items() if u.somewhere},
-            undone_inputs=undone_inputs(generation, self._store.connectors(record.name)),
+            undone_inputs=undone_inputs(generation, self.store.connectors(record.name)),
             comes_back=coming_back(position, log.generations),
         )
 
@@ -227,23 +185,19 @@ class Rollbacks:
                 and for each that is not before `until`, or not below `below`.
             since, until: Range of time; `until` is exclusive. The moment before the first run
                 has no time, so a range leaves it out.
-            below: Only positions with a smaller number; `None` means no limit.
             drop_later: Only points to which a roll-back can go that drops later increments.
         """
         since_ms = None if since is None else since.timestamp() * 1000
         until_ms = None if until is None else until.timestamp() * 1000
-        log = self._open_log(record.folder)
-        begins, _ = self._descriptions.begins(record)
-        reachable, can_begin = self._past.reachable(record, log, everything=not drop_later)
+        log = self.open_log(record.folder)
+        begins, _ = self.descriptions.begins(record)
+        reachable, can_begin = self.past.reachable(record, log, everything=not drop_later)
 
         def is_reachable(moment: PointAfterRun) -> bool:
             epochs = moment.point.epochs
             return all(epochs[s] >= epoch for s, epoch in begins.items()) and reachable(
                 moment.point
             )
-
-        def is_accepted(moment: PointAfterRun) -> bool:
-            return can_begin(moment.point)
 
         def is_before(moment: PointAfterRun) -> bool:
             if below is not None and moment.point.number >= below:
@@ -255,7 +209,7 @@ class Rollbacks:
 
         moments = takewhile(is_reachable, newest_points(self._spans(record, log), _time_of(log)))
         asked = takewhile(is_since, filter(is_before, moments))
-        return list(islice(filter(is_accepted, asked), limit))
+        return list(islice((one for one in asked if can_begin(one.point)), limit))
 
     def carry_out(self, record: DataflowRecord, plan: RollbackPlan, tell: Tell = untold) -> None:
         """Carry out a plan; no run of the dataflow is active, and everything is published.
@@ -265,19 +219,15 @@ class Rollbacks:
             LogConflictError: If another controller changed the dataflow meanwhile, or leads now.
             OperatingError: If it could not be finished; recovery, or `finish`, continues.
         """
-        with self._publisher.lock(record.name):
-            self._finisher.require_finished(record.name)
-            log = self._open_log(record.folder)
-            log.put_generation(plan.generation, staged=self._terms.folder)
+        with self.publisher.lock(record.name):
+            self.run_commit.require_finished(record.name)
+            log = self.open_log(record.folder)
+            log.put_generation(plan.generation, staged=self.terms.folder)
             self.finish(record, tell)
 
     def finish(self, record: DataflowRecord, tell: Tell = untold) -> bool:
-        """Finish the newest roll-back if the store lacks it; return whether it did.
-
-        Raises:
-            FileDamagedError: If the record of a roll-back is damaged or missing.
-        """
-        log = self._open_log(record.folder)
+        """Finish the newest roll-back if the store lacks it; return whether it did."""
+        log = self.open_log(record.folder)
         log.require_generation(record.generation)
         if log.generation <= record.generation:
             return False
@@ -285,12 +235,12 @@ class Rollbacks:
         try:
             self._tables(record, generation, dry_run=False, tell=tell)
             tell("fills the queues", 0, 0, "")
-            self._framer.forget(record.name)  # the increments that it framed are gone
+            self.framer.forget(record.name)  # the increments that it framed are gone
             dropped = increments_dropped(log.generations)
-            self._store.rewind(generation, at=self._clock(), dropped=dropped)
+            self.store.rewind(generation, at=self.clock(), dropped=dropped)
         finally:
             # Also if the store's answer was lost: then it is never finished again.
-            self._finisher.forget(record.name, since_ms=generation.prepared_ms)
+            self.run_commit.forget(record.name, since_ms=generation.prepared_ms)
         epochs = {name: stage.epoch for name, stage in generation.position.stages.items()}
         _log.info(
             "dataflow.rolled_back",
@@ -306,7 +256,7 @@ class Rollbacks:
     def _point(self, record: DataflowRecord, log: IntentionLog, to: str) -> RollbackPoint:
         named = parse_point(to)
         if named.stage:
-            leader = self._catalog.leader(record.name, named.stage)
+            leader = self.catalog.leader(record.name, named.stage)
             named = replace(named, stage=leader)
         spans = self._spans(record, log)
         if named.flow:
@@ -318,9 +268,9 @@ class Rollbacks:
             kept = f"the records of runs are kept from {_listed(oldest)} on"
             why = f"{kept}; {_LIST_MOMENTS.format(record.name)}"
             raise RollbackImpossibleError(record.name, why, oldest=oldest)
-        begins, _ = self._descriptions.begins(record)
+        begins, _ = self.descriptions.begins(record)
         if any(point.epochs[stage] < epoch for stage, epoch in begins.items()):
-            first = self._catalog.first_position(record)
+            first = self.catalog.first_position(record)
             why = (
                 f"its version {record.version} began at {_listed(begins)}; go to position {first} "
                 f"or later ({_LIST_MOMENTS.format(record.name)}), or register the earlier version "
@@ -337,33 +287,27 @@ class Rollbacks:
         spans: Mapping[str, range],
         time_of: TimeOf,
     ) -> int | None:
-        """Return when an increment arrived or was made, in milliseconds; `None` if unknown.
-
-        Raises:
-            NotFoundError: There is no such increment.
-        """
+        """Return when an increment arrived or was made, in milliseconds; `None` if unknown."""
         stage, _, output = flow.partition(".")
         if not output:
-            came = self._store.increment(record.name, flow, index).created_at
+            came = self.store.increment(record.name, flow, index).created_at
             return int(came.timestamp() * 1000)
-        leader = self._catalog.leader(record.name, stage)
+        leader = self.catalog.leader(record.name, stage)
         if index >= spans[leader].stop:
             raise NotFoundError(kind="increment", name=f"{flow}/{index}")
         return time_of(leader, index) if index in spans[leader] else None
 
     def _spans(self, record: DataflowRecord, log: IntentionLog) -> dict[str, range]:
-        """Return stage -> the epochs whose records are kept."""
         spans = {}
-        for stage in self._store.stages(record.name):
+        for stage in self.store.stages(record.name):
             oldest = log.oldest(stage.stage)
             spans[stage.stage] = range(stage.epoch if oldest is None else oldest, stage.epoch)
         return spans
 
     def _unread_of_sources(self, record: DataflowRecord, position: Position) -> dict[str, Unread]:
         """Return source -> its increments that some or all stages have not read at a position."""
-        units = self._catalog.units(record)
-        wiring = {name: unit.leader.wiring for name, unit in units.items()}
-        return unread_of_sources(position, wiring, self._catalog.compiled(record).sources)
+        wiring, _ = wiring_of(self.catalog.units(record))
+        return unread_of_sources(position, wiring, self.catalog.compiled(record).sources)
 
     def _named(
         self,
@@ -371,7 +315,7 @@ class Rollbacks:
         position: Position,
         without: Sequence[str],
         dropped: Mapping[str, int],
-    ) -> dict[str, tuple[int, ...]]:
+    ) -> BySource:
         """Return source -> the increments that an operator named; see `undone_inputs.py`."""
         if not without:
             return {}
@@ -381,7 +325,7 @@ class Rollbacks:
         for source, count in dropped.items():
             end = newest[source] + 1
             increments |= {(source, index) for index in range(end - count, end)}
-        files = file_names(self._store, record.name, increments)
+        files = file_names(self.store, record.name, increments)
         return left_out(without, files, unread, number=position.number)
 
     def _without_later(
@@ -394,17 +338,17 @@ class Rollbacks:
         unread = self._unread_of_sources(record, position)
         keys = {(record.name, s, index) for s, one in unread.items() for index in one.everywhere}
         at = datetime.fromtimestamp(point.at_ms / 1000, UTC)
-        late = {key[1:] for key, time in self._store.arrival_times(keys).items() if time > at}
+        late = {key[1:] for key, time in self.store.arrival_times(keys).items() if time > at}
         later = {source: one.last_of(late, source) for source, one in unread.items()}
         position = without_increments(position, later)
         newest = {increment.flow: increment for increment in position.newest}
         dropped = {}
-        for source in self._catalog.compiled(record).sources:
-            end = self._store.next_index(record.name, source)
+        for source in self.catalog.compiled(record).sources:
+            end = self.store.next_index(record.name, source)
             known = newest[source].index + 1 if source in newest else 0
             known = min([known, *later.get(source, ())])
             if end > known:
-                newest[source] = self._store.increment(record.name, source, end - 1).increment
+                newest[source] = self.store.increment(record.name, source, end - 1).increment
                 dropped[source] = end - known
         return replace(position, newest=tuple(newest[flow] for flow in sorted(newest))), dropped
 
@@ -414,7 +358,7 @@ class Rollbacks:
             for connector in stage.connectors.values():
                 for increment in connector.held:
                     for file in (*increment.files, *increment.gone):
-                        if not self._files.exists(f"{record.folder}/{file.path}"):
+                        if not self.files.exists(f"{record.folder}/{file.path}"):
                             why = (
                                 f"a file of increment {increment.name}, which {name!r} would read "
                                 "again, no longer exists"
@@ -422,26 +366,21 @@ class Rollbacks:
                             raise RollbackImpossibleError(record.name, why, file=file.path)
 
     def _tables(
-        self,
-        record: DataflowRecord,
-        generation: Generation,
-        *,
-        dry_run: bool,
-        tell: Tell = untold,
+        self, record: DataflowRecord, generation: Generation, *, dry_run: bool, tell: Tell = untold
     ) -> dict[str, TableRewind]:
-        log = self._open_log(record.folder)
+        log = self.open_log(record.folder)
         done: dict[str, TableRewind] = {}
-        units = self._catalog.units(record)
+        units = self.catalog.units(record)
         for number, (leader, unit) in enumerate(units.items()):
             tell("reads tables" if dry_run else "changes tables", number, len(units), "stages")
             stop = generation.start(leader)
             target = Target(record.name, stop - 1, generation.number, generation.prepared_ms)
             for node in unit.members:
-                done |= self._table_publisher.rewind(
+                done |= self.tables.rewind(
                     record.folder,
                     node,
                     target,
-                    records=_RecordsOf(log, leader, stop),
+                    records=partial(_records_after, log, leader, stop),
                     dry_run=dry_run,
                 )
         return done
@@ -459,19 +398,11 @@ def _time_of(log: IntentionLog) -> TimeOf:
     return time_of
 
 
-@dataclass(frozen=True, slots=True)
-class _RecordsOf:
-    """The records of a stage after an epoch, up to `stop`."""
+def _records_after(log: IntentionLog, stage: str, stop: int, epoch: int) -> list[Intention]:
+    """Return the records, up to `stop`, that a table may lack if it shows this epoch.
 
-    log: IntentionLog
-    stage: str
-    stop: int
-
-    def __call__(self, epoch: int) -> list[Intention]:
-        """Return the records that a table may lack if it shows this epoch.
-
-        A table that no epoch has changed shows everything, and yet no epoch.
-        """
-        newest = self.log.read(self.stage, self.stop - 1) if self.stop > epoch + 1 else None
-        published = 0 if newest is None else newest.unpublished_from
-        return records_of(self.log, self.stage, max(epoch + 1, published), self.stop)
+    A table that no epoch has changed shows everything, and yet no epoch.
+    """
+    newest = log.read(stage, stop - 1) if stop > epoch + 1 else None
+    published = 0 if newest is None else newest.unpublished_from
+    return records_of(log, stage, max(epoch + 1, published), stop)

@@ -46,7 +46,6 @@ class DroppedFiles:
         return Origins(files, before)
 
     def _whole(self, dataflow: str, part: Increment) -> Increment | None:
-        """Return the whole increment; `None` if it is no longer known."""
         try:
             return self.store.increment(dataflow, part.flow, part.index).increment
         except NotFoundError:

@@ -45,12 +45,10 @@ class Work:
         run: Id of the run; `""` for work that is not a run.
         seconds_max: Its time limit; 0 means no limit.
         give_up: Called with the work when it is given up; `None` if it is never given up.
-        late: Whether it was cancelled by its time limit.
         gave_way: How often runs of its epoch gave way before.
         gives_way_to: The dataflow for which it was cancelled; `""` if there is none.
         epoch: The epoch of its run; `None` for work that is not a run.
         code: The functions that its run calls, each with `file.py:12`.
-        read_bytes: Size of what its run reads.
     """
 
     key: StageId
@@ -75,14 +73,7 @@ class Work:
 
 
 class InFlight:
-    """The work in flight; every method can be called from any thread.
-
-    Args:
-        stop: Asks the engine to stop a run; returns at once.
-
-    Attributes:
-        asked_to_end: How many pieces of work were asked to stop so far.
-    """
+    """The work in flight; every method can be called from any thread."""
 
     def __init__(
         self,
@@ -90,9 +81,9 @@ class InFlight:
         executor: Executor,
         clock: Callable[[], datetime],
         wake: Callable[[], None],
-        stop: Callable[[str], None],
+        control: RunControl,
     ) -> None:
-        self._executor, self._clock, self._wake, self._stop = executor, clock, wake, stop
+        self._executor, self._clock, self._wake, self._control = executor, clock, wake, control
         self._lock = threading.Lock()
         self.asked_to_end = 0
         self._busy: dict[StageId, Work] = {}
@@ -161,7 +152,7 @@ class InFlight:
 
     def _ask_to_stop(self, run: str) -> None:
         try:
-            self._stop(run)
+            self._control.cancel(run)
         except Exception:  # the engine is lost: the run is given up later
             _log.exception("run.not_cancelled", run=run)
 

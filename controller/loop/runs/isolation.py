@@ -68,11 +68,7 @@ class Trouble:
 
 
 class Isolation:
-    """Keeps the troubles of each dataflow; safe to use from several threads.
-
-    Args:
-        on_conflict: Called with the reason when another controller leads.
-    """
+    """Keeps the troubles of each dataflow; safe to use from several threads."""
 
     def __init__(
         self,
@@ -87,11 +83,7 @@ class Isolation:
         self._troubles: dict[tuple[str, str], Trouble] = {}
 
     def attempt(self, dataflow: str, doing: str, work: Callable[[], _T]) -> _T | None:
-        """Do one step of one dataflow, unless that step failed and its pause is not over.
-
-        Returns:
-            The result of `work`; `None` if it failed or was not tried.
-        """
+        """Do a step of a dataflow; return `None` if it fails, or rests after a failure."""
         if self.resting(dataflow, doing) is not None:
             return None
         try:
@@ -131,11 +123,6 @@ class Isolation:
         with self._lock:
             trouble = self._troubles.get((dataflow, doing))
         return trouble if trouble is not None and trouble.rest.lasts(self._clock()) else None
-
-    def trouble(self, dataflow: str, doing: str) -> Trouble | None:
-        """Return a dataflow's trouble with this step, if any."""
-        with self._lock:
-            return self._troubles.get((dataflow, doing))
 
     def troubles(self, dataflow: str | None = None) -> list[Trouble]:
         """Return the troubles of one dataflow or all, the oldest first."""

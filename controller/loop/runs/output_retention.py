@@ -6,15 +6,11 @@ have not published it yet, and possible roll-backs. Asked before a run that trim
 computed from the oldest position that is kept; before the first position is written, everything is
 kept. An answer stays valid until the run is recorded: the oldest position only moves forward, and
 queues and sinks only lose what was read.
-
-A sink is a reader whose increments stay (`SinkReads`). One that was registered and has not begun,
-or whose row was lost with a database, may need everything. One that is paused or fails keeps what
-it has not published, for as long as that takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from cbp.engine.commit.intention_log import IntentionLog
@@ -22,7 +18,7 @@ from cbp.engine.storage.file_names import file_epoch
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.flow.generation import SinkPosition
 from cbp.model.flow.retention import AT_ONCE, FOREVER, KeptFlow, kept_flow
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.store.base import DataflowRecord, Store
 
 
@@ -50,12 +46,10 @@ class SinkReads:
         return needed
 
 
-@dataclass(frozen=True, slots=True)
-class OutputRetention:
+@dataclass(kw_only=True, eq=False)
+class OutputRetention(DataflowPart):
     """Computes the part of outputs that must be kept; reads only."""
 
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     sinks: SinkReads
 
     def of(self, record: DataflowRecord, nodes: Iterable[StageNode]) -> dict[str, KeptFlow]:

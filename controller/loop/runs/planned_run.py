@@ -35,16 +35,7 @@ from controller.store.base import DataflowRecord, RunRecord, StageRecord
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run to start.
-
-    Attributes:
-        record: The dataflow, in the version of the decision.
-        stage: The stage at the time of the decision.
-        view: The view of the stage for the decision.
-        start: The decision.
-        run: Its record in the store.
-        plan: The plan for the engine.
-    """
+    """A run to start: the decision, the dataflow and the stage as they were then, and the plan."""
 
     record: DataflowRecord
     stage: StageRecord

@@ -8,9 +8,6 @@ far back as each newest record says (`Intention.unpublished_from`). One lock per
 both putting records and publishing. So the contents and the timestamp of a publication follow
 from the newest records alone, and an interrupted publication can be completed.
 
-`cbp.model.run.publication` decides when to publish and which records go together;
-`cbp.engine.direct.publication_writer` writes the log entries of the tables.
-
 Invariants (tests/controller/loop/runs/test_publication.py): a run gets every record of its stage
 that its tables do not show; no record is dropped here before it is published.
 """
@@ -19,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -31,7 +28,7 @@ from cbp.errors import CbpError, FileDamagedError
 from cbp.model.dataflow.dataflow import EVERY_EPOCH, PublishPolicy
 from cbp.model.run.intention import Intention
 from cbp.model.run.publication import Publication, due
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.store.base import DataflowRecord
 
 _log = structlog.get_logger(__name__)
@@ -44,7 +41,6 @@ class _Unpublished:
     Attributes:
         waiting: Stage -> its records that may be unpublished, oldest first; a stage that was
             not looked up yet is missing.
-        last_ms: The newest `prepared_ms` that was seen.
     """
 
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -53,18 +49,10 @@ class _Unpublished:
 
 
 @dataclass(kw_only=True, eq=False)
-class Publisher:
-    """Keeps records until they are published; safe to use from several threads.
-
-    Attributes:
-        begins: Returns stage -> its first epoch under the record's version, and the time in
-            milliseconds at which that version became current.
-    """
+class Publisher(DataflowPart):
+    """Keeps records until they are published; safe to use from several threads."""
 
     tables: TablePublisher
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
-    begins: Callable[[DataflowRecord], tuple[Mapping[str, int], int]]
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -75,18 +63,14 @@ class Publisher:
         return self._of(dataflow).lock
 
     def before(self, record: DataflowRecord, stage: str, epoch: int) -> tuple[Intention, ...]:
-        """Return a stage's records that its tables may not show yet, if older than an epoch.
-
-        Raises:
-            InvariantError: If the log does not hold them.
-        """
+        """Return the records before an epoch that tables may not show; raises `InvariantError`."""
         unpublished = self._of(record.name)
         if stage not in unpublished.waiting:
             with unpublished.lock:
                 self._load(unpublished, record, stage, epoch)
         return tuple(one for one in unpublished.waiting[stage] if one.epoch < epoch)
 
-    def next_ms(self, dataflow: str, now_ms: int) -> int:
+    def next_ms(self, dataflow: str) -> int:
         """Return the present time, but later than every record, since clocks may be set back.
 
         A compaction is a second table entry, one millisecond later, and a retention a third one.
@@ -95,7 +79,7 @@ class Publisher:
         """
         unpublished = self._of(dataflow)
         with unpublished.lock:
-            return max(now_ms, unpublished.last_ms + len(KINDS))
+            return max(self.now_ms(), unpublished.last_ms + len(KINDS))
 
     def add(self, record: DataflowRecord, intention: Intention) -> None:
         """Keep a record; the caller holds the lock. Raises as `before`."""
@@ -203,7 +187,7 @@ class Publisher:
     ) -> None:
         if stage not in unpublished.waiting:
             # Everything is published before a new version takes over.
-            begins, at_ms = self.begins(record)
+            begins, at_ms = self.descriptions.begins(record)
             new = epoch > begins.get(stage, 0)
             log = self.open_log(record.folder)
             records, applied = _unpublished(log, record.name, stage, epoch) if new else ((), 0)

@@ -10,40 +10,26 @@ What roll-backs dropped does not count, and what waits is not read yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError, ReplacementUnfollowedError, ReplaceRefusedError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.replacement_obstacles import is_signed, obstacles
-from cbp.model.flow.generation import home_of, increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.records.correction_log import Corrected, read_notes
-from controller.loop.records.version_log import Begin, Descriptions
-from controller.store.base import DataflowRecord, Store
+from controller.loop.records.correction_log import Corrected, is_undone, read_notes
+from controller.loop.records.dataflow_part import DataflowPart
+from controller.loop.records.version_log import Begin
+from controller.store.base import DataflowRecord
 
 
-@dataclass(frozen=True, slots=True)
-class RetainedInputs:
+@dataclass(kw_only=True, eq=False)
+class RetainedInputs(DataflowPart):
     """Finds retained inputs in the store and the folder; only reads."""
 
-    store: Store
-    files: Files
-    catalog: Catalog
-    descriptions: Descriptions
-    open_log: Callable[[str], IntentionLog]
-
     def check(self, name: str, source: str, *, rebuild: bool = False) -> DataflowRecord:
-        """Refuse to replace files of a source if a reader cannot apply that.
-
-        Raises:
-            NotFoundError: There is no such dataflow, or source.
-            ReplaceRefusedError: Names each reader, and why it cannot apply corrections.
-        """
+        """Raise `ReplaceRefusedError` if a reader cannot follow a replacement of files."""
         record, dataflow = self.catalog.find(name)
         if source not in dataflow.sources:
             raise NotFoundError(kind="source", name=f"{name}.{source}")
@@ -60,12 +46,7 @@ class RetainedInputs:
         return record
 
     def of(self, record: DataflowRecord, node: StageNode) -> dict[str, tuple[Increment, ...]]:
-        """Return the increments that each input of a stage has read and still has, in order.
-
-        Raises:
-            ReplacementUnfollowedError: The stage cannot apply the replacement.
-            ReplaceRefusedError: Increments are no longer kept.
-        """
+        """Return what each input has read, in order; raises `ReplacementUnfollowedError`."""
         dataflow = self.catalog.compiled(record)
         for flow in dict.fromkeys(node.wiring.values()):
             if readers := self._unable(record, dataflow, flow, only=node.name):
@@ -73,7 +54,7 @@ class RetainedInputs:
                 raise ReplacementUnfollowedError(record.name, node.name, why)
             self._require_kept(record, node, flow)
         connectors = self.store.connectors(record.name)[node.name]
-        dropped = increments_dropped(self.open_log(record.folder).generations)
+        dropped = self.dropped(record)
         read = {}
         for input_, flow in node.wiring.items():
             unread = {one.index for one in connectors[input_].unread}
@@ -118,8 +99,7 @@ class RetainedInputs:
         altered = set[str]()
         for begin in reversed(list(self.descriptions.begins_that_count(record))):
             altered = (altered | set(begin.anew)) - set(begin.emptied)
-        generations = self.open_log(record.folder).generations
-        dropped = increments_dropped(generations)
+        dropped = self.dropped(record)
         for name, node in dataflow.stages.items():
             began = self._began(record, name)
             if began is not None and name in began.stages and _lacks(began, node, dropped):
@@ -136,10 +116,8 @@ class RetainedInputs:
         begins = tuple(self.descriptions.begins_that_count(record))
         taken_back = self.descriptions.taken_back(record)
         for one in read_notes(self.files, record.folder):
-            swaps = taken_back.get(one.leader, ())
-            undone = home_of(generations, one.leader, one.epoch) != one.generation
-            undone = undone or any(one.epoch in swap.epochs for swap in swaps)
-            if not undone and not any(_began_after(one, begin) for begin in begins):
+            rebuilt = any(_began_after(one, begin) for begin in begins)
+            if not rebuilt and not is_undone(one, generations, taken_back):
                 yield one.note.stage
 
     def _began(self, record: DataflowRecord, stage: str) -> Position | None:

@@ -9,10 +9,7 @@
     cancelled            by an operator: the stage stops; by a time limit: the run fails
     gave way             to another dataflow: tried again
     interrupted          by an orderly stop of the service: not counted
-
-A run during which the whole service died is tried again at once; after several such deaths it is
-tried after pauses. After `DEATHS_MAX` deaths in a row the run itself is taken for the cause, and
-its stage stops.
+    the service died     tried again; after `DEATHS_MAX` deaths in a row its stage stops
 
 Guaranteed: the error's class alone decides whether a failure is operating, so a restart counts
 the same tries (tests/controller/loop/runs/test_retry_policy.py, test_time_limit.py).
@@ -21,6 +18,7 @@ the same tries (tests/controller/loop/runs/test_retry_policy.py, test_time_limit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -47,10 +45,11 @@ from cbp.errors.masks import hide_secrets
 from cbp.errors.message_limits import shortened
 from cbp.model.run.intention import RunStatus
 from cbp.model.schedule.backoff import Backoff, Rest
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.in_flight import RunPhases, Work
 from controller.loop.runs.run_counts import RunCounts
-from controller.store.base import RunRecord, StageRecord, Store
+from controller.store.base import RunRecord, StageRecord
 
 DEATHS_MAX = 20
 """Deaths of the service in a row during one run after which the run's stage stops."""
@@ -97,9 +96,7 @@ class RetryPolicy:
         """Return the end of a stored pause; `None` (try at once) if the clock was set back.
 
         Args:
-            end: The stored end, if there is a pause.
             failures: Number of failed attempts in a row, including operating failures.
-            now: Aware, in UTC.
         """
         if end is not None and now < self._backoff.rest_until(failures, end).begin:
             return None
@@ -170,16 +167,13 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(kw_only=True, eq=False)
-class Failures:
+class Failures(DataflowPart):
     """Settles runs that ended without a result; safe to use from several threads."""
 
-    store: Store
-    clock: Callable[[], datetime]
     retry: RetryPolicy
     draw: Callable[[], float]
     run_phases: RunPhases
     run_counts: RunCounts
-    newer_files: Callable[[RunRecord], Sequence[str]] = lambda _: ()
     dropped_files: DroppedFiles
 
     def __post_init__(self) -> None:
@@ -208,7 +202,9 @@ class Failures:
             return
         error, failed = operating(error), self._failed_tries(stage)
         described = self._with_origin(run, error, describe_error(error))
-        described = _with_newer_files(described, self.newer_files(run))
+        described = _with_newer_files(
+            described, self.catalog.newer_files_of_run(run.dataflow, run.stage)
+        )
         if lasts(error) and not isinstance(error, RunCancelledError):
             tries, pause = 1 + lasted(failed), ""
             retry_at: datetime | None = self.retry.lasting(tries, now, self.draw()).end
@@ -218,30 +214,32 @@ class Failures:
             retry_at = None if pause else self.retry.retry_at(tries, now)
         _log.warning("run.failed", tries=tries, paused=bool(pause), error=described, exc_info=error)
         phases = self.run_phases.figures(run.id)
-        self.store.fail(
-            run.id, described, finished_at=now, retry_at=retry_at, pause=pause, figures=phases
-        )
-        self.run_counts.fail(run.dataflow, described["error_code"])
+        self._fail(run, described, now, retry_at, pause=pause, figures=phases)
+
+    def _fail(
+        self,
+        run: RunRecord,
+        error: Mapping[str, Any],
+        at: datetime,
+        retry_at: datetime | None = None,
+        **more: Any,
+    ) -> None:
+        self.store.fail(run.id, error, finished_at=at, retry_at=retry_at, **more)
+        self.run_counts.fail(run.dataflow, error["error_code"])
 
     def _with_origin(
         self, run: RunRecord, error: Exception, described: dict[str, Any]
     ) -> dict[str, Any]:
         """Say in which dropped file the record is on which author's code failed."""
-        if not isinstance(error, AuthorCodeError):
-            return described
-        try:
-            words = self.dropped_files.words(run, error.details)
-        except CbpError:  # the dataflow is being deleted, or changed
-            words = ""
-        if not words:
-            return described
-        details = {**described["details"], "origin": words}
-        return {**described, "message": f"{described['message']} ({words})", "details": details}
+        words = ""
+        if isinstance(error, AuthorCodeError):
+            with suppress(CbpError):  # the dataflow is being deleted, or changed
+                words = self.dropped_files.words(run, error.details)
+        return _with_words(described, words, origin=words) if words else described
 
     def interrupt(self, run: RunRecord) -> None:
         """Settle a run that ended without a result because of a request, such as a stop."""
-        self.store.fail(run.id, INTERRUPTED, finished_at=self.clock(), retry_at=None)
-        self.run_counts.fail(run.dataflow, INTERRUPTED_CODE)
+        self._fail(run, INTERRUPTED, self.clock())
         _log.info("run.interrupted", **_fields(run))
 
     def bury(self, run: RunRecord) -> None:
@@ -256,8 +254,7 @@ class Failures:
         if died > DEATHS_AT_ONCE and not pause:
             retry_at = self.retry.lasting(died - DEATHS_AT_ONCE, now, self.draw()).end
         reason = {**INTERRUPTED, "details": {DIED: True}}
-        self.store.fail(run.id, reason, finished_at=now, retry_at=retry_at, pause=pause)
-        self.run_counts.fail(run.dataflow, INTERRUPTED_CODE)
+        self._fail(run, reason, now, retry_at, pause=pause)
         _log.info("run.interrupted", **_fields(run), died=died)
 
     def not_before(self, stage: StageRecord) -> datetime | None:
@@ -284,9 +281,7 @@ class Failures:
             work.run, stage=run.stage, seconds=seconds, to=work.gives_way_to
         ).as_dict()
         _log.warning("run.gave_way", error=error)
-        phases = self.run_phases.figures(run.id)
-        self.store.fail(run.id, error, finished_at=now, retry_at=now, figures=phases)
-        self.run_counts.fail(run.dataflow, RunGaveWayError.code)
+        self._fail(run, error, now, now, figures=self.run_phases.figures(run.id))
 
     def _pause_reason(self, run: RunRecord, error: Exception, message: str, tries: int) -> str:
         if isinstance(error, RunCancelledError):
@@ -307,7 +302,6 @@ class Failures:
         return ""
 
     def _failed_tries(self, stage: StageRecord) -> Sequence[RunRecord]:
-        """Return the failed attempts in a row of a stage, newest first."""
         if stage.failures == 0:
             return ()
         page = self.store.runs(
@@ -320,7 +314,6 @@ class Failures:
 
 
 def _fields(run: RunRecord) -> dict[str, Any]:
-    """Return the common fields of log entries about a run."""
     return {"dataflow": run.dataflow, "stage": run.stage, "epoch": run.epoch, "run": run.id}
 
 
@@ -329,12 +322,16 @@ def _with_newer_files(described: dict[str, Any], files: Sequence[str]) -> dict[s
     if not files:
         return described
     verb = "has" if len(files) == 1 else "have"
-    message = (
-        f"{described['message']} ({', '.join(files)} {verb} changed since the code was loaded, "
-        "but a retry still runs the loaded code: register the document again to run the new code)"
+    words = (
+        f"{', '.join(files)} {verb} changed since the code was loaded, but a retry still runs the "
+        "loaded code: register the document again to run the new code"
     )
-    details = {**described["details"], "newer_files": list(files)}
-    return {**described, "message": message, "details": details}
+    return _with_words(described, words, newer_files=list(files))
+
+
+def _with_words(described: dict[str, Any], words: str, **more: Any) -> dict[str, Any]:
+    details = {**described["details"], **more}
+    return {**described, "message": f"{described['message']} ({words})", "details": details}
 
 
 def describe_error(error: Exception) -> dict[str, Any]:

@@ -8,9 +8,6 @@ A run that could not be finished is *parked*: it is kept in `ParkedRuns` and fin
 stage starts nothing until then, and shows the reason. Publications that are due without a run
 start here too.
 
-The publisher's lock of the dataflow is taken once for each run, and held from the record's time to
-the commit.
-
 Invariants (tests/controller/loop/runs/test_publication.py, test_recovery.py): every step may be
 repeated after any crash; after `LogConflictError` this controller no longer publishes anything.
 """
@@ -20,27 +17,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 
 import structlog
 
 from cbp.clock import MACHINE
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.runs import PreparedRun
-from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, DataflowBusyError, LogConflictError
 from cbp.model.run.publication import Publication
 from controller.loop.leadership.terms import CurrentTerm
-from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.correction_log import put_note
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.in_flight import InFlight, StageId, Work
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.planned_run import ParkedRun, PlannedRun, RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retry_policy import RetryPolicy, describe_error
 from controller.loop.runs.run_counts import RunCounts
-from controller.store.base import DataflowRecord, StageRecord, Store
+from controller.store.base import DataflowRecord, StageRecord
 
 PUBLISHED = "published"
 
@@ -51,20 +45,11 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(kw_only=True, eq=False)
-class RunCommit:
-    """Finishes prepared runs and publishes; every method can be called from any thread.
+class RunCommit(DataflowPart):
+    """Finishes prepared runs and publishes; every method can be called from any thread."""
 
-    Attributes:
-        draw: Returns a random number from 0 to 1 that shortens pauses.
-    """
-
-    store: Store
-    files: Files
-    clock: Callable[[], datetime]
     retry: RetryPolicy
     draw: Callable[[], float]
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
     publisher: Publisher
     in_flight: InFlight
     parked: ParkedRuns
@@ -93,17 +78,14 @@ class RunCommit:
             recorded = run.recorded(
                 prepared,
                 begins,
-                prepared_ms=self.publisher.next_ms(name, self._now_ms()),
+                prepared_ms=self.publisher.next_ms(name),
                 unpublished_from=older[0].epoch if older else run.run.epoch,
                 leader_epoch=self.term.leader_epoch,
             )
             return self._finish(recorded)
 
     def finish(self, run: RecordedRun) -> bool:
-        """Record a run, publish due runs, and commit; park the run on failure.
-
-        Every step can be repeated after any crash.
-        """
+        """Record a run, publish due runs, and commit; park the run on failure."""
         with self.publisher.lock(run.record.name):
             return self._finish(run)
 
@@ -165,10 +147,6 @@ class RunCommit:
             )
             raise DataflowBusyError(name, why)
 
-    def unpublished(self) -> list[str]:
-        """Return the dataflows with records that their tables may not show yet."""
-        return self.publisher.unpublished_dataflows()
-
     def start_publishing(self, record: DataflowRecord, *, at_once: bool) -> None:
         """Submit a publication to the executor, if one is due and none is under way."""
         key = record.name, _PUBLICATION
@@ -210,10 +188,7 @@ class RunCommit:
 
     def _due(self, record: DataflowRecord, *, stage: str = "", at_once: bool) -> Publication | None:
         parked = {name for dataflow, name in self.parked.all() if dataflow == record.name}
-        return self.publisher.due(record, self._now_ms(), without=parked - {stage}, at_once=at_once)
-
-    def _now_ms(self) -> int:
-        return int(self.clock().timestamp() * 1000)
+        return self.publisher.due(record, self.now_ms(), without=parked - {stage}, at_once=at_once)
 
     def _park(self, run: RecordedRun, error: Exception) -> None:
         known = self.parked.all().get(run.id)

@@ -51,7 +51,6 @@ class LaneCount:
     Attributes:
         lane: For example `spark`; `resident+spark` if the jobs of a run took several lanes; `none`
             for runs without a job.
-        seconds: Total time of their jobs.
     """
 
     dataflow: str
@@ -124,9 +123,7 @@ class RunCounts:
             self._counts.runs[dataflow, _OUTCOME_BY_CODE.get(code, "failed")] += 1
 
     def tick(
-        self,
-        tick: Callable[[], _T],
-        waits: Callable[[], Iterable[Mapping[tuple[str, str], Wait]]],
+        self, tick: Callable[[], _T], waits: Callable[[], Iterable[Mapping[tuple[str, str], Wait]]]
     ) -> _T:
         """Do a tick and count it, with the waits of stages since the last one.
 

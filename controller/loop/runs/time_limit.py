@@ -8,8 +8,6 @@ thread, which cannot be ended, and its result is not recorded.
 
 Guaranteed: work whose result is being recorded is never given up
 (tests/controller/loop/runs/test_time_limit.py).
-Elsewhere: calls of author's code outside of runs (`controller.loop.author.calls_outside_runs`);
-runs that give way to others before their limit (`cbp.model.schedule.parallel_runs`).
 """
 
 from __future__ import annotations
@@ -71,7 +69,6 @@ class TimeLimit:
 
 
 def _patience(work: Work) -> float:
-    """Return how many seconds cancelled work may take to end."""
     if not work.late:
         return GIVE_UP_SECONDS
     return min(GIVE_UP_SECONDS, max(GIVE_UP_SECONDS_MIN, work.seconds_max * GIVE_UP_SHARE))

@@ -26,14 +26,7 @@ def changes(
     degraded_before: Collection[str],
     degraded_now: Collection[str],
 ) -> list[Event]:
-    """Return the events of changes between two ticks, in order.
-
-    Args:
-        before: Stage -> the announced kind of its wait; stages that do not wait are absent.
-        now: Stage -> the present kind of its wait.
-        degraded_before: Dataflows that had failed or stopped before.
-        degraded_now: Dataflows that have failed or stopped now.
-    """
+    """Return the events of changes between two ticks, in order."""
     waits = [
         Event(kind="stage.waiting", dataflow=key[0], stage=key[1], subject=now.get(key, ""))
         for key in sorted(before.keys() | now.keys())
@@ -65,19 +58,19 @@ class Announcements:
         Args:
             looked: Dataflow -> the waits of its stages, for the dataflows that the tick
                 examined; others are unchanged.
-            troubled: Dataflows with an unexpected failure.
         """
         self._looked |= looked
-        kinds, before = dict[str, dict[StageId, str]](), dict[StageId, str]()
-        degraded = set[str]()
-        for name, waits in self._looked.items():
-            kinds[name] = {
-                key: str(wait.kind) for key, wait in waits.items() if wait.kind in _ANNOUNCED
-            }
-            before |= self._kinds.get(name, {})
-            if name in troubled or any(_fails(wait) for wait in waits.values()):
-                degraded.add(name)
+        kinds = {
+            name: {key: str(wait.kind) for key, wait in waits.items() if wait.kind in _ANNOUNCED}
+            for name, waits in self._looked.items()
+        }
+        before = {key: kind for name in kinds for key, kind in self._kinds.get(name, {}).items()}
         now = {key: kind for mine in kinds.values() for key, kind in mine.items()}
+        degraded = {
+            name
+            for name, waits in self._looked.items()
+            if name in troubled or any(map(_fails, waits.values()))
+        }
         events = changes(before, now, self._degraded & self._looked.keys(), degraded)
         if events:
             try:
@@ -86,10 +79,9 @@ class Announcements:
                 _log.warning("events.not_announced", error=error.as_dict())
                 return
         for name, mine in kinds.items():
+            self._kinds.pop(name, None)
             if mine:
                 self._kinds[name] = mine
-            else:
-                self._kinds.pop(name, None)
         self._degraded = self._degraded - self._looked.keys() | degraded
         self._looked = {}
 

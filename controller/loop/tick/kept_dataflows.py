@@ -37,7 +37,6 @@ class _Kept:
 
     Attributes:
         loaded: `None` if it cannot be loaded: it is tried again at each tick.
-        epochs: How many its stages have committed.
         rests_until: When it is looked at again, if its revision stays.
     """
 

@@ -6,13 +6,6 @@
                '-- fails: the increment stays queued, the try is counted
                    (`controller.loop.runs.retry_policy`)
 
-`controller.loop.runs.planned_run` draws the whole life of a run.
-
-A run beyond its time limit is cancelled, and fails until an operator resumes its stage. A run that
-gives way to another dataflow (`cbp.model.schedule.parallel_runs`) is cancelled and tried again. A
-cancelled run that does not stop is given up (`controller.loop.runs.time_limit`); no record names
-its files.
-
 Invariants (tests/controller/loop/test_loop.py, tests/controller/loop/runs/test_retry_policy.py,
 tests/controller/loop/recovery/test_recovery.py): a stage has at most one run under way; a run that
 was given up records nothing.
@@ -33,7 +26,7 @@ from cbp.errors import RunCancelledError
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.parallel_runs import Places
 from cbp.model.schedule.scheduler import StageView, Start
-from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.redo import Recovery
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.in_flight import InFlight, RunPhases, Work
@@ -52,30 +45,24 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(kw_only=True, eq=False)
-class Runner:
-    """Executes runs; every method can be called from any thread.
+class Runner(DataflowPart):
+    """Executes runs; every method can be called from any thread."""
 
-    Attributes:
-        seconds_max: Time limit of a run whose stage has none; 0 means no limit.
-    """
-
-    store: Store
     preparer: RunPreparer
-    clock: Callable[[], datetime]
     in_flight: InFlight
     run_commit: RunCommit
     failures: Failures
     keeping: OutputRetention
     retained: RetainedInputs
     run_phases: RunPhases
-    seconds_max: float
+    run_seconds_max: float
 
     def start(self, job: PlannedRun) -> None:
         """Record a run as intended and hand it to the executor."""
         self.store.intend(job.run)
         self.run_phases.begin(job.run.id, job.run.started_at)
         own = job.node.run_seconds_max
-        limit = self.seconds_max if own is None else own
+        limit = self.run_seconds_max if own is None else own
         work = Work(
             job.id,
             job.run.id,
@@ -132,22 +119,15 @@ def _ordinary(error: BaseException) -> Exception:
     return ended
 
 
-@dataclass
-class RunStarts:
-    """Makes records and plans of runs, and hands them to the runner.
+@dataclass(kw_only=True, eq=False)
+class RunStarts(DataflowPart):
+    """Makes records and plans of runs, and hands them to the runner."""
 
-    Attributes:
-        slots: Returns how many tasks the engine runs at a time.
-    """
-
-    store: Store
-    clock: Callable[[], datetime]
-    catalog: Catalog
     recovery: Recovery
     publisher: Publisher
     runner: Runner
     ids: RunIds
-    slots: Callable[[], int]
+    preparer: RunPreparer
     places: Places
     dropped_files: DroppedFiles
 
@@ -176,7 +156,6 @@ class RunStarts:
             started_at=self.clock(),
         )
         before = self.publisher.before(record, stage.stage, start.epoch)
-        now_ms = int(run.started_at.timestamp() * 1000)
         inputs = {name: start.decision.increments(view.connectors[name]) for name in node.wiring}
         plan = RunPlan(
             record.folder,
@@ -188,8 +167,8 @@ class RunStarts:
             tuple(fused),
             before,
             own_messages=self.catalog.compiled(record).own_messages(),
-            slots_max=self.places.share(self.slots()) if view.gave_way else None,
-            time_ms=self.publisher.next_ms(record.name, now_ms),
+            slots_max=self.places.share(self.preparer.limits().slots) if view.gave_way else None,
+            time_ms=self.publisher.next_ms(record.name),
             due_ms=stage.due_ms,
             lookups=looked_up_tables(
                 self.catalog.compiled(record),
@@ -217,7 +196,6 @@ class RunStarts:
         return self.publisher.before(record, leader, epoch)
 
     def _last_try(self, stage: StageRecord) -> RunRecord | None:
-        """Return the newest try of a stage's next epoch."""
         last = self.store.runs(stage.dataflow, stage=stage.stage, limit=1).items
         return last[0] if last and last[0].epoch == stage.epoch else None
 
@@ -238,11 +216,7 @@ _TIME_DIGITS = 12
 
 @dataclass
 class RunIds:
-    """Makes ids that sort by time, even across restarts; used under the lock of the tick.
-
-    Attributes:
-        random_hex: Returns a given number of random bytes in hexadecimal.
-    """
+    """Makes ids that sort by time, even across restarts; used under the lock of the tick."""
 
     store: Store
     clock: Callable[[], datetime]

@@ -9,12 +9,9 @@ itself; every stage that does not start has a reason (tests/controller/loop/test
 test_isolation.py).
 Absent on purpose: threads and timers; the caller of `tick` has them.
 
-Three of its steps are here beside the decisions. `InputFraming` frames what has arrived.
-`UnfinishedRuns` publishes what is due, and finishes runs that could not be finished before.
-`Drains` ends a drain once nothing is left to do: a resume that comes meanwhile wins, and a listing
-under way is waited for (tests/controller/loop/tick/test_drains.py). Not guaranteed: an upload that
-had begun before, or a timer that becomes due, can bring something after the end of a drain; it
-waits for the resume.
+`Drains` ends a drain: a resume that comes meanwhile wins, and a listing under way is waited for
+(tests/controller/loop/tick/test_drains.py). Not guaranteed: an upload that had begun before, or a
+timer that becomes due, can bring something after the end of a drain; it waits for the resume.
 """
 
 from __future__ import annotations
@@ -38,6 +35,7 @@ from controller.loop.author.framing import FRAMED, Framer
 from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.leadership.terms import CurrentTerm
 from controller.loop.records.compiled_dataflows import Catalog
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.redo import Recovery
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.in_flight import InFlight, StageId, Starving
@@ -53,13 +51,13 @@ from controller.store.base import DataflowRecord, Store
 
 ASKED, FINISHED = "checked for results to publish", "updated with a recorded run"
 
+Waits = Mapping[StageId, Wait]
 
-@dataclass
-class UnfinishedRuns:
+
+@dataclass(kw_only=True, eq=False)
+class UnfinishedRuns(DataflowPart):
     """Publishes and finishes recorded runs at every tick, while other runs continue."""
 
-    store: Store
-    clock: Callable[[], datetime]
     in_flight: InFlight
     parked: ParkedRuns
     run_commit: RunCommit
@@ -67,23 +65,12 @@ class UnfinishedRuns:
     isolation: Isolation
     holds: Holds
 
-    def parked_dataflows(self) -> set[str]:
-        """Return the dataflows with a run that could not be finished."""
-        return {name for name, _ in self.parked.all()}
-
     def publish(
-        self,
-        records: Callable[[Collection[str]], Sequence[DataflowRecord]],
-        busy: Collection[str],
+        self, records: Callable[[Collection[str]], Sequence[DataflowRecord]], busy: Collection[str]
     ) -> None:
-        """Publish due runs, and at once the finished runs of a paused or drained dataflow.
-
-        Args:
-            records: Returns the records of dataflows.
-            busy: The dataflows with work under way.
-        """
+        """Publish due runs, and at once the finished runs of a paused or drained dataflow."""
         failed = (one.dataflow for one in self.isolation.troubles() if one.doing == ASKED)
-        for record in records({*self.run_commit.unpublished(), *failed}):
+        for record in records({*self.run_commit.publisher.unpublished_dataflows(), *failed}):
             at_once = record.desired != "running" and record.name not in busy
             if self.holds.because(record.name):
                 continue
@@ -142,7 +129,6 @@ class InputFraming:
         )
 
     def _to_frame(self, loaded: LoadedDataflow) -> list[tuple[DataflowRecord, StageNode]]:
-        """Return the stages of a dataflow that have something to frame."""
         if self.holds.because(loaded.record.name):
             return []
         try:
@@ -162,12 +148,10 @@ class InputFraming:
         return waiting
 
 
-@dataclass
-class Drains:
+@dataclass(kw_only=True, eq=False)
+class Drains(DataflowPart):
     """Ends the drains of dataflows without remaining work."""
 
-    store: Store
-    catalog: Catalog
     in_flight: InFlight
     parked: ParkedRuns
     exclusion: DataflowLocks
@@ -196,11 +180,7 @@ class Drains:
 
 @dataclass
 class Decisions:
-    """Decides about the stages of some dataflows.
-
-    Attributes:
-        turns_max: Epochs without new input after which a cycle is reported as not draining.
-    """
+    """Decides about the stages of some dataflows."""
 
     store: Store
     isolation: Isolation
@@ -236,10 +216,20 @@ _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class TickSteps:
-    """The steps of a tick, in their order."""
+@dataclass(kw_only=True, eq=False)
+class Ticker:
+    """Decides which runs start, and starts them.
 
+    Attributes:
+        looked: Dataflow -> its waits, for those that the last tick examined; a removed dataflow
+            has none.
+    """
+
+    clock: Callable[[], datetime]
+    term: CurrentTerm
+    in_flight: InFlight
+    isolation: Isolation
+    holds: Holds
     time_limit: TimeLimit
     unfinished: UnfinishedRuns
     recovery: Recovery
@@ -251,83 +241,59 @@ class TickSteps:
     starts: RunStarts
     drains: Drains
 
-
-class Ticker:
-    """Decides which runs start, and starts them.
-
-    Attributes:
-        waits: Stage -> why it did not start when its dataflow was last examined.
-        looked: Dataflow -> its waits, for those that the last tick examined; a removed dataflow
-            has none.
-        epochs: Returns dataflow -> how many epochs it has committed.
-        stopping: Whether the service stops; then no more runs start.
-    """
-
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], datetime],
-        term: CurrentTerm,
-        in_flight: InFlight,
-        isolation: Isolation,
-        holds: Holds,
-        steps: TickSteps,
-    ) -> None:
-        self.looked: Mapping[str, Mapping[StageId, Wait]] = {}
+    def __post_init__(self) -> None:
+        self.looked: Mapping[str, Waits] = {}
         self.stopping, self._stopped_by = False, ""
-        self._clock, self._term, self._in_flight = clock, term, in_flight
-        self._isolation, self._holds, self.steps = isolation, holds, steps
-        self._kept, self.waits, self.epochs = steps.kept, steps.kept.waits, steps.kept.epochs
+        self.waits, self.epochs = self.kept.waits, self.kept.epochs
 
     def begin(self) -> None:
         """Begin a term as leader: forget everything from before."""
-        self._kept.forget()
+        self.kept.forget()
 
     def tick(self) -> Schedule:
         """Check all queues, start runs that can start, and remember why the others wait."""
-        with self._holds.lock:
-            self.steps.time_limit.keep()
-            if reason := self._term.deposed or ("the service is stopping" if self.stopping else ""):
+        with self.holds.lock:
+            self.time_limit.keep()
+            if reason := self.term.deposed or ("the service is stopping" if self.stopping else ""):
                 self._say(reason)
                 return Schedule((), self.waits)
             self._stopped_by = ""
-            self.steps.framing.framer.keep_time()
-            self.steps.decisions.answers.keep_time()
-            self.steps.unfinished.finish_parked()
-            self.steps.recovery.settle()
+            self.framing.framer.keep_time()
+            self.decisions.answers.keep_time()
+            self.unfinished.finish_parked()
+            self.recovery.settle()
             # Taken before loading: a run that ends in between then counts as running once more. The
             # other way round its stage could look free while its queue dates from before the end.
-            busy = self.steps.starving.mark(
-                self._in_flight.active_runs(), asked_to_end=self._in_flight.asked_to_end
+            busy = self.starving.mark(
+                self.in_flight.active_runs(), asked_to_end=self.in_flight.asked_to_end
             )
-            changed = self._kept.refresh()
+            changed = self.kept.refresh()
             working = {name for name, _ in busy}
-            self.steps.unfinished.publish(self._kept.records, working)
+            self.unfinished.publish(self.kept.records, working)
             unsettled = working | self._unsettled()
-            names = self._kept.awake(unsettled)
+            names = self.kept.awake(unsettled)
             schedule = self._decide_and_start(names, busy, unsettled)
             self.looked = {name: self.waits.of(name) for name in changed.union(names)}
-            for record in self._kept.records(names):
+            for record in self.kept.records(names):
                 if record.desired == "draining":
-                    self._apart(record, "drained", partial(self.steps.drains.end, record))
+                    self._apart(record, "drained", partial(self.drains.end, record))
             return schedule
 
     def _unsettled(self) -> set[str]:
         """Return the dataflows that something is going on in beside their data."""
-        troubled = {trouble.dataflow for trouble in self._isolation.troubles()}
-        return troubled | self.steps.unfinished.parked_dataflows() | self._holds.all()
+        troubled = {trouble.dataflow for trouble in self.isolation.troubles()}
+        return troubled | {name for name, _ in self.unfinished.parked.all()} | self.holds.all()
 
     def _say(self, reason: str) -> None:
-        """Say of every stage why nothing starts."""
         self.looked = {}
-        changed = self._kept.refresh()
-        names = changed if reason == self._stopped_by else self._kept.names()
-        for one in self._kept.loaded(names):
+        changed = self.kept.refresh()
+        names = changed if reason == self._stopped_by else self.kept.names()
+        for one in self.kept.loaded(names):
             waits = {
                 (one.record.name, stage.stage): Wait("stopped", reason, stage.waiting_since)
                 for stage in one.stages
             }
-            self._kept.note(one.record.name, waits, None)
+            self.kept.note(one.record.name, waits, None)
         self._stopped_by = reason
 
     def _decide_and_start(
@@ -335,22 +301,22 @@ class Ticker:
     ) -> Schedule:
         views: dict[StageId, ViewedStage] = {}
         broken: dict[StageId, Wait] = {}
-        loaded_now, moved = self._kept.loaded(names), set[str]()
+        loaded_now, moved = self.kept.loaded(names), set[str]()
         for loaded in self._framed(loaded_now, moved):
-            look = partial(self.steps.views.of, loaded, busy, broken)
+            look = partial(self.views.of, loaded, busy, broken)
             for key, viewed in (self._apart(loaded.record, LOOKED_AT, look) or {}).items():
                 views[key] = viewed
-        now = self._clock()
-        choose = partial(self.steps.decisions.decide, views, now)
-        schedule = self._isolation.together((name for name, _ in views), DECIDED, choose)
+        now = self.clock()
+        choose = partial(self.decisions.decide, views, now)
+        schedule = self.isolation.together((name for name, _ in views), DECIDED, choose)
         waits = {**schedule.waits, **broken}
-        for key, never in self.steps.views.never_run(views).items():
+        for key, never in self.views.never_run(views).items():
             if key in waits and waits[key].kind == "input":
                 waits[key] = never
-        self.steps.decisions.stop_failed(schedule)
+        self.decisions.stop_failed(schedule)
         if schedule.gives_way is not None:
             work, to = schedule.gives_way
-            self._in_flight.give_way(work.run, to)
+            self.in_flight.give_way(work.run, to)
         started = []
         for start in schedule.starts:
             viewed = views[start.dataflow, start.stage]
@@ -361,7 +327,7 @@ class Ticker:
             known = waits.get(key, Wait("running", "", views[key].stage.waiting_since))
             words = "; ".join(part for part in (known.words, circling.message) if part)
             waits[key] = replace(known, words=words, error=known.error or circling)
-        waits |= self._in_trouble(self._kept.records(names), waits)
+        waits |= self._in_trouble(self.kept.records(names), waits)
         self._note(names, loaded_now, views, waits, moved.union(unsettled))
         return Schedule(tuple(started), self.waits, gives_way=schedule.gives_way)
 
@@ -370,7 +336,7 @@ class Ticker:
         names: Sequence[str],
         loaded: Sequence[LoadedDataflow],
         views: Mapping[StageId, ViewedStage],
-        waits: Mapping[StageId, Wait],
+        waits: Waits,
         go_on: Collection[str],
     ) -> None:
         """Keep decisions and until when they are valid; none for stages that are busy."""
@@ -384,17 +350,17 @@ class Ticker:
             whole = [viewed.view for viewed in mine if viewed is not None]
             goes_on = name in go_on or one.record.desired == "draining" or len(whole) < len(mine)
             end = None if goes_on else rests_until(whole, by_name[name])
-            ends[name] = None if end is None else min(end, self.steps.framing.next_close(one))
+            ends[name] = None if end is None else min(end, self.framing.next_close(one))
         for name, mine_waits in by_name.items():
-            self._kept.note(name, mine_waits, ends.get(name))
+            self.kept.note(name, mine_waits, ends.get(name))
 
     def _apart(self, record: DataflowRecord, doing: str, work: Callable[[], _T]) -> _T | None:
-        return self._isolation.attempt(record.name, doing, work)
+        return self.isolation.attempt(record.name, doing, work)
 
     def _begin(self, start: Start, viewed: ViewedStage, waits: dict[StageId, Wait]) -> bool:
         """Start a run and return whether it started; if not, note the reason in `waits`."""
         try:
-            self.steps.starts.start(start, viewed.record, viewed.stage, viewed.view)
+            self.starts.start(start, viewed.record, viewed.stage, viewed.view)
         except CbpError as error:
             if error.retryable:  # an unreachable database stops nothing: the isolation tries again
                 raise
@@ -403,11 +369,9 @@ class Ticker:
             return False
         return True
 
-    def _in_trouble(
-        self, records: Sequence[DataflowRecord], waits: Mapping[StageId, Wait]
-    ) -> dict[StageId, Wait]:
+    def _in_trouble(self, records: Sequence[DataflowRecord], waits: Waits) -> dict[StageId, Wait]:
         """Return the waits of stages whose dataflow has an unexpected failure."""
-        troubled = {trouble.dataflow: trouble for trouble in self._isolation.troubles()}
+        troubled = {trouble.dataflow: trouble for trouble in self.isolation.troubles()}
         waits_by_stage = {}
         for record in records:
             if (trouble := troubled.get(record.name)) is None:
@@ -424,8 +388,8 @@ class Ticker:
         self, loaded: Sequence[LoadedDataflow], moved: set[str]
     ) -> Iterator[LoadedDataflow]:
         """Frame arrivals, and add to `moved`; yield the data loaded afterwards."""
-        moved.update(self.steps.framing.start(loaded))
+        moved.update(self.framing.start(loaded))
         for one in loaded:
-            again = self._kept.load(one.record) if one.record.name in moved else one
+            again = self.kept.load(one.record) if one.record.name in moved else one
             if again is not None:
                 yield again

@@ -15,13 +15,13 @@ Invariants: tests/controller/loop/verification/test_verification.py.
 from __future__ import annotations
 
 import heapq
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from cbp.engine.columnar.json_records import record_text
-from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.readers import Contents
 from cbp.engine.read.contents import contents_since, contents_with_gaps, listed_contents
@@ -29,29 +29,30 @@ from cbp.engine.read.recomputed_epochs import RecomputedEpochs
 from cbp.engine.read.replay import Replay
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.storage.failpoints import NO_FAULTS
-from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table
 from cbp.errors import NotFoundError
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.flow.generation import closes_dropped, increments_dropped
+from cbp.model.flow.generation import closes_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.snapshot import Snapshot
-from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.schedule.left_to_do import left_to_do
 from cbp.model.verification import Comparison, Request, merged, timeless
 from controller.loop.reading.snapshots import Snapshots
+from controller.loop.records.compiled_dataflows import Units
+from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.records.version_log import TakenBack
 from controller.loop.runs.in_flight import InFlight
-from controller.loop.verification.errors import (
-    InputNotRetainedError,
-    PunctuationUnplacedError,
-    VerificationTooLargeError,
+from controller.loop.verification.errors import PunctuationUnplacedError, VerificationTooLargeError
+from controller.loop.verification.valid_inputs import (
+    Read,
+    ValidInputs,
+    find_increment,
+    require_files,
 )
-from controller.loop.verification.valid_inputs import Read, ValidInputs
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 AT_ONCE_MAX = 500
@@ -63,24 +64,48 @@ Side = Callable[[Comparison], Contents]
 _Parts = Mapping[str, Sequence[range]]
 
 
-class Watched(Protocol):
-    """The observer of a recomputation; every method may raise to end it."""
+class JobEndedError(Exception):
+    """The job was cancelled, or its time is up."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Watched:
+    """A job that shows its progress, and ends between two steps once `stop` is set.
+
+    Attributes:
+        settle_seconds: How long it waits before it checks again whether the dataflow is idle.
+        run: Id of the run under way, so that it can be cancelled; `""` if there is none.
+    """
+
+    waits = "waits until the dataflow has no work left"
+    settle_seconds: float
+    stop: threading.Event = field(default_factory=threading.Event)
+    run: str = ""
+
+    def show(self, **changed: Any) -> None:
+        """Change what is shown of it, unless it has ended."""
+        raise NotImplementedError
 
     def tell(self, step: str, done: int = 0, total: int = 0, unit: str = "") -> None:
-        """Receive the progress; `unit` names the counted things, in the plural."""
-        ...
+        """Show the progress; `unit` names the counted things, in the plural."""
+        self.show(step=step, done=done, total=total, unit=unit)
+        self.check()
 
     def began(self, run: str) -> None:
-        """Receive the run that starts next, so that it can be cancelled; `""` if there is none."""
-        ...
+        """Note the run that starts next; `""` if there is none."""
+        self.run = run  # first: whatever ends the job either sees the run, or is seen below
+        self.check()
 
     def check(self) -> None:
-        """Return if the recomputation is to continue; raise if it is to end."""
-        ...
+        """Raise `JobEndedError` if it is to end."""
+        if self.stop.is_set():
+            raise JobEndedError
 
     def wait(self, busy: Mapping[str, str]) -> None:
-        """Block until it is worth checking again whether these stages are idle."""
-        ...
+        """Wait a moment for these stages to become idle."""
+        self.show(step=self.waits, done=0, total=0, unit="")
+        if self.stop.wait(self.settle_seconds):
+            raise JobEndedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +145,7 @@ class Subject:
     id: str
     record: DataflowRecord
     dataflow: Dataflow
-    units: Mapping[str, PhysicalStage]
+    units: Units
     changed: frozenset[str]
     request: Request
     built: Mapping[str, int] | None = None
@@ -141,18 +166,23 @@ class Subject:
         return any(epoch == gap.stop for gap in self.gaps(stage))
 
 
+@dataclass(kw_only=True, eq=False)
+class VerificationParts(DataflowPart):
+    """What verifications work on."""
+
+    engine: Engine
+    in_flight: InFlight
+    snapshots: Snapshots
+    retained: Callable[[DataflowRecord, str], Sequence[Increment]]
+    reference_records_max: int
+
+
 @dataclass(frozen=True, slots=True)
 class Recomputation:
     """Recomputes a dataflow, without its changed stages; safe to use from several threads."""
 
     subject: Subject
-    store: Store
-    engine: Engine
-    open_log: Callable[[str], IntentionLog]
-    in_flight: InFlight
-    snapshots: Snapshots
-    files: Files
-    reference_records_max: int
+    parts: VerificationParts
 
     def cut(self, watched: Watched) -> Cut:
         """Return the snapshot to compare; if results depend on time, one of an idle dataflow."""
@@ -161,9 +191,9 @@ class Recomputation:
         never = {leader: 0 for leader in subject.units if leader in subject.changed}
         anywhere = waits and subject.request.split == "increments" and subject.built is None
         while True:
-            position = self.store.position(name)
-            snapshot = self.snapshots.take(name)
-            ends = {s: self.store.next_index(name, s) for s in subject.dataflow.sources}
+            position = self.parts.store.position(name)
+            snapshot = self.parts.snapshots.take(name)
+            ends = {s: self.parts.store.next_index(name, s) for s in subject.dataflow.sources}
             punctuations = tuple(self._punctuations())
             if anywhere:
                 limits = {
@@ -172,14 +202,16 @@ class Recomputation:
                 }
                 not_run = self._not_run(position, snapshot)
                 return Cut(snapshot, {**limits, **never}, ends, punctuations, not_run)
-            running = {stage for flow, stage in self.in_flight.busy() if flow == name and stage}
+            running = {
+                stage for flow, stage in self.parts.in_flight.busy() if flow == name and stage
+            }
             rules = {leader: unit.leader.runnable for leader, unit in subject.units.items()}
             busy = left_to_do(rules, position, running)
             for leader, stage in position.stages.items():
                 if snapshot.epochs[leader] + 1 != stage.epoch:
                     busy.setdefault(leader, "has unpublished results")
             # What arrived meanwhile would be in only one of the two.
-            if not busy and self.store.position(name) == position:
+            if not busy and self.parts.store.position(name) == position:
                 not_run = self._not_run(position, snapshot)
                 return Cut(snapshot, never, ends, punctuations, not_run)
             watched.wait(busy)
@@ -197,17 +229,13 @@ class Recomputation:
                 reasons |= dict.fromkeys(unit.names, why)
         return reasons
 
-    def collected(self, cut: Cut) -> dict[str, int]:
-        """Return output flow -> the first increment whose records are left in a cut."""
-        return first_kept(self.subject, self.engine, cut)
-
     def tables(self, cut: Cut) -> Side:
         """Return the tables that the service keeps, as of a cut."""
 
         def side(one: Comparison) -> Contents:
             version = cut.snapshot.tables[one.table].version
             node = self.subject.dataflow.stages[one.stage]
-            contents = self.engine.verification.contents(
+            contents = self.parts.engine.verification.contents(
                 self.subject.record.folder, node, one, version=version
             )
             return contents_since(contents, one)
@@ -220,12 +248,7 @@ class Recomputation:
         Args:
             folder: Two levels below the folder of all dataflows; `[a-z0-9]` at its end.
 
-        Raises:
-            InputNotRetainedError: If an increment of a source is no longer kept.
-            VerificationTooLargeError: If the input is too large for the reference engine.
-            PunctuationUnplacedError: If frames were closed between increments that are split
-                differently.
-            CbpError: As in `RunPreparer.prepare`.
+        Raises `CbpError`: one of `errors`, or as in `RunPreparer.prepare`.
         """
         self._require_places(cut.punctuations)
         parts, punctuations = self._parts(cut)
@@ -234,7 +257,7 @@ class Recomputation:
         valid = self._valid(folder)
         if self.subject.request.engine == "reference":
             return self._by_reference(cut, (parts, valid), punctuations, total, watched)
-        engine = self.engine.beside()
+        engine = self.parts.engine.beside()
         recomputed = RecomputedEpochs(
             engine,
             self.subject.dataflow,
@@ -283,13 +306,13 @@ class Recomputation:
         records = 0
         for done, increment in self._arrivals(*input_):
             records += increment.records
-            if records > (most := self.reference_records_max):
+            if records > (most := self.parts.reference_records_max):
                 raise VerificationTooLargeError(self.subject.record.name, records, most)
-            rows = self.engine.increments.read(
+            rows = self.parts.engine.increments.read(
                 self.subject.record.folder, [increment], offset=0, limit=increment.records
             )
             taken = replace(increment, files=increment.gone, gone=())
-            gone = self.engine.increments.read(
+            gone = self.parts.engine.increments.read(
                 self.subject.record.folder, [taken], offset=0, limit=taken.records
             )
             reference.feed(increment.flow, rows, gone)
@@ -334,8 +357,9 @@ class Recomputation:
     # the input
 
     def _punctuations(self) -> Iterator[Punctuation]:
-        dropped = closes_dropped(self.open_log(self.subject.record.folder).generations)
-        made = punctuations_since(self.store, self.subject.record.name, 0)
+        log = self.parts.open_log(self.subject.record.folder)
+        dropped = closes_dropped(log.generations)
+        made = punctuations_since(self.parts.store, self.subject.record.name, 0)
         return (one for one in made if one.number not in dropped)
 
     def _require_places(self, punctuations: Sequence[Punctuation]) -> None:
@@ -350,15 +374,15 @@ class Recomputation:
         """Return which parts of each source become one increment, and the moved punctuations."""
         parts, moved = {}, []
         most = AT_ONCE_MAX if self.subject.request.split == "at_once" else 1
-        dropped = self._dropped()
+        dropped = self.parts.dropped(self.subject.record)
         for source, end in cut.ends.items():
-            gone = [part for part in dropped if part[0] == source]
+            gone = dropped.get(source, ())
             breaks = {p.at for p in cut.punctuations if p.flow == source}
-            breaks |= {at for _, part in gone for at in (part.start, part.stop)}
+            breaks |= {at for part in gone for at in (part.start, part.stop)}
             parts[source] = [
                 one
                 for one in merged(end, breaks, most=most)
-                if not any(one.start in part for _, part in gone)
+                if not any(one.start in part for part in gone)
             ]
         for one in cut.punctuations:
             before = parts.get(one.flow)
@@ -366,18 +390,14 @@ class Recomputation:
             moved.append(replace(one, at=at))
         return parts, moved
 
-    def _dropped(self) -> list[tuple[str, range]]:
-        """Return the increments of sources that roll-backs took out of the queues."""
-        dropped = increments_dropped(self.open_log(self.subject.record.folder).generations)
-        return [(source, part) for source, parts in dropped.items() for part in parts]
-
     def _valid(self, folder: str) -> dict[str, Read]:
         """Return the increments that were replaced before the tables were built, as they count."""
-        record, dropped = self.subject.record, self._dropped()
+        record = self.subject.record
+        dropped = self.parts.dropped(record)
         way = f"../{'/'.join(folder.split('/')[-2:])}/"
-        valid = ValidInputs(self.store, self.files, folder, way, NO_FAULTS)
+        valid = ValidInputs(self.parts.store, self.parts.files, folder, way, NO_FAULTS)
         return {
-            source: valid.of(record, node, end, [part for name, part in dropped if name == source])
+            source: valid.of(record, node, end, dropped.get(source, ()))
             for source, node in self.subject.dataflow.sources.items()
             if (end := self.subject.valid_to.get(source, 0))
         }
@@ -416,15 +436,9 @@ class Recomputation:
             yield came, len(part), Increment(source, number, number, files, gone=gone)
 
     def _increment(self, source: str, index: int) -> IncrementRecord:
-        name, folder = self.subject.record.name, self.subject.record.folder
-        try:
-            record = self.store.increment(name, source, index)
-        except NotFoundError as error:
-            raise InputNotRetainedError(name, source, index) from error
-        for file in record.increment.kept:
-            if not self.files.exists(f"{folder}/{file.path}"):
-                raise InputNotRetainedError(name, source, index)
-        return record
+        found = find_increment(self.parts.store, self.subject.record, source, index)
+        require_files(self.parts.files, self.subject.record, found.increment)
+        return found
 
 
 def first_kept(subject: Subject, engine: Engine, cut: Cut | None = None) -> dict[str, int]:
@@ -433,11 +447,6 @@ def first_kept(subject: Subject, engine: Engine, cut: Cut | None = None) -> dict
     Under a version that undid a swap, increments begin with that version, but its tables have
     the records from before the swap. Their first increment is found in the tables of that
     moment.
-
-    Args:
-        subject: The subject of the verification.
-        engine: Reads the tables.
-        cut: The tables to read; by default the newest ones.
     """
     record, found = subject.record, dict[str, int]()
     for name, node in subject.dataflow.stages.items():
@@ -471,11 +480,11 @@ def above(depth: str, increment: Increment) -> Increment:
 
 
 def _with_paths(increment: Increment, of: Callable[[str], str]) -> Increment:
-    files, gone = (
+    files, gone, bindings = (
         tuple(replace(file, path=of(file.path)) for file in some)
-        for some in (increment.files, increment.gone)
+        for some in (increment.files, increment.gone, increment.bindings)
     )
-    return replace(increment, files=files, gone=gone)
+    return replace(increment, files=files, gone=gone, bindings=bindings)
 
 
 def punctuations_since(store: Store, dataflow: str, number: int) -> Iterator[Punctuation]:

@@ -22,11 +22,9 @@ Invariants: tests/controller/loop/verification/test_repetition.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.readers import Contents
 from cbp.engine.interface.runs import LookedUp, looked_up_tables
 from cbp.engine.read.contents import contents_since
@@ -39,12 +37,14 @@ from cbp.model.flow.increment import Increment
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
 from cbp.model.verification import Comparison
-from controller.loop.records.version_log import Descriptions
-from controller.loop.verification.recomputation import Cut, Side, Subject, Watched
-from controller.store.base import DataflowRecord
-
-Retained = Callable[[DataflowRecord, str], Sequence[Increment]]
-"""Flow -> its increments that can still be read, oldest first."""
+from controller.loop.verification.recomputation import (
+    Cut,
+    Side,
+    Subject,
+    VerificationParts,
+    Watched,
+    below,
+)
 
 
 class _NotRepeatedError(Exception):
@@ -57,8 +57,6 @@ class _Origin:
 
     Attributes:
         tables: State table -> its version before that epoch; empty if there is none.
-        between: Records after that version and before the first epoch, in order.
-        records: The records of the repeated epochs, in order.
         from_nothing: Whether the stage had nothing before that epoch.
     """
 
@@ -74,10 +72,7 @@ class Repetition:
     """Repeats the changed stages of one cut."""
 
     subject: Subject
-    engine: Engine
-    open_log: Callable[[str], IntentionLog]
-    descriptions: Descriptions
-    retained: Retained
+    parts: VerificationParts
     _origins: dict[str, _Origin] = field(init=False, default_factory=dict)
     _retained: dict[str, dict[int, Increment]] = field(init=False, default_factory=dict)
 
@@ -96,7 +91,11 @@ class Repetition:
                 continue
             leader = next(n for n, unit in self.subject.units.items() if one.stage in unit.names)
             if leader not in origins:
-                origins[leader] = self._origin_or_why(self.subject.units[leader], cut)
+                try:
+                    unit = self.subject.units[leader]
+                    origins[leader] = self._origin(unit, cut.snapshot.epochs[leader])
+                except _NotRepeatedError as why:
+                    origins[leader] = str(why)
             origin = origins[leader]
             if isinstance(origin, str):
                 yield replace(one, left_out=f"{one.left_out}; {origin}")
@@ -113,16 +112,9 @@ class Repetition:
                 yield replace(one, left_out="", since=since, whole=whole, first=0)
 
     def repeat(self, folder: str, watched: Watched) -> Side:
-        """Run the chosen epochs again, in a scratch folder, and return the tables.
-
-        Args:
-            folder: Two levels below the folder of all dataflows; `[a-z0-9]` at its end.
-
-        Raises:
-            CbpError: As in `RunPreparer.prepare`.
-        """
+        """Run the chosen epochs again, in a scratch folder, and return the tables."""
         engine, depth = (
-            self.engine.beside(),
+            self.parts.engine.beside(),
             f"../../{self.subject.record.folder.rpartition('/')[2]}",
         )
         total = sum(len(origin.records) for origin in self._origins.values())
@@ -133,7 +125,7 @@ class Repetition:
             recomputed = RecomputedEpochs(engine, self.subject.dataflow, folder, id_, watched.began)
             again = Repeat(recomputed, unit)
             if origin.tables:
-                state = self.engine.verification.take_over(
+                state = self.parts.engine.verification.take_over(
                     self.subject.record.folder, origin.tables, origin.between, folder
                 )
                 again.begin(origin.first - 1, state)
@@ -153,12 +145,6 @@ class Repetition:
         return side
 
     # where it begins
-
-    def _origin_or_why(self, unit: PhysicalStage, cut: Cut) -> _Origin | str:
-        try:
-            return self._origin(unit, cut.snapshot.epochs[unit.leader.name])
-        except _NotRepeatedError as why:
-            return str(why)
 
     def _origin(self, unit: PhysicalStage, last: int) -> _Origin:
         if self.subject.request.engine != "direct":
@@ -189,8 +175,8 @@ class Repetition:
         The last value says whether the stage had no tables then.
         """
         leader = unit.leader.name
-        before = self.descriptions.before(self.subject.record)
-        for description in reversed([*before, self.descriptions.of(self.subject.record)]):
+        before = self.parts.descriptions.before(self.subject.record)
+        for description in reversed([*before, self.parts.descriptions.of(self.subject.record)]):
             begin = description.begin
             if begin is None or set(begin.anew).isdisjoint(unit.names):
                 continue
@@ -206,7 +192,7 @@ class Repetition:
 
     def _records(self, unit: PhysicalStage, begun: int, last: int) -> tuple[list[Intention], str]:
         """Return the newest repeatable records, oldest first, and why there are no more."""
-        log, intentions, why = self.open_log(self.subject.record.folder), [], ""
+        log, intentions, why = self.parts.open_log(self.subject.record.folder), [], ""
         for epoch in range(last, begun - 1, -1):
             record = log.read(unit.leader.name, epoch)
             if record is None:
@@ -229,13 +215,15 @@ class Repetition:
 
     def _behind(self, unit: PhysicalStage, records: Sequence[Intention], why: str) -> _Origin:
         """Begin with the state before the oldest of these records, or the oldest kept state."""
-        leader, log = unit.leader.name, self.open_log(self.subject.record.folder)
+        leader, log = unit.leader.name, self.parts.open_log(self.subject.record.folder)
         name, folder, least = self.subject.record.name, self.subject.record.folder, records[0].epoch
         home = home_of(log.generations, leader, least)
         stamps = [
             version.stamp_ms
             for node in unit.members
-            for version in self.engine.history.first_shown(folder, name, node, least, home).values()
+            for version in self.parts.engine.history.first_shown(
+                folder, name, node, least, home
+            ).values()
         ]
         # A publication covers many epochs: records hold those before the first epoch.
         for at_ms in (min(stamps) - 1, max(stamps)) if stamps else ():
@@ -256,7 +244,7 @@ class Repetition:
         shown = {
             table: version
             for node in unit.members
-            for table, version in self.engine.history.shown(
+            for table, version in self.parts.engine.history.shown(
                 self.subject.record.folder, self.subject.record.name, node, at_ms=at_ms
             ).items()
         }
@@ -278,13 +266,12 @@ class Repetition:
     ) -> dict[str, tuple[Increment, ...]]:
         return {
             name: tuple(
-                _below(depth, self._flow(flow)[index]) for index in record.read.get(name, ())
+                below(depth, self._flow(flow)[index]) for index in record.read.get(name, ())
             )
             for name, flow in unit.leader.wiring.items()
         }
 
     def _looked_up(self, unit: PhysicalStage, record: Intention) -> dict[str, LookedUp]:
-        """Return the tables that a record looked up, as of its moments."""
         tables = looked_up_tables(
             self.subject.dataflow, self.subject.record.folder, unit.members, moments=record.lookups
         )
@@ -296,7 +283,7 @@ class Repetition:
         if moment is None:
             why = f"the record of the epoch does not say when {name!r} was looked up"
             raise _NotRepeatedError(why)
-        shown = self.engine.history.shown_by(one.folder, one.node, one.state, moment.version)
+        shown = self.parts.engine.history.shown_by(one.folder, one.node, one.state, moment.version)
         if shown is None:
             why = (
                 f"version {moment.version} of {table!r}, which the epoch looked up, is no longer "
@@ -304,7 +291,7 @@ class Repetition:
             )
             raise _NotRepeatedError(why)
         leader = next(n for n, unit in self.subject.units.items() if one.node.name in unit.names)
-        log, records = self.open_log(self.subject.record.folder), []
+        log, records = self.parts.open_log(self.subject.record.folder), []
         for epoch in range(shown + 1, moment.epoch + 1):
             if (record := log.read(leader, epoch)) is None:
                 why = f"the record of epoch {epoch} of {leader!r} is no longer kept"
@@ -321,7 +308,6 @@ class Repetition:
         return None
 
     def _gone(self, unit: PhysicalStage, record: Intention) -> str | None:
-        """Return an increment that a record read and that can no longer be read."""
         return next(
             (
                 f"{unit.leader.wiring[name]}/{index}"
@@ -333,7 +319,6 @@ class Repetition:
         )
 
     def _replaces(self, unit: PhysicalStage, record: Intention) -> bool:
-        """Return whether a run read an increment that takes records back."""
         return any(
             self._flow(unit.leader.wiring[name])[index].gone
             for name, indexes in record.read.items()
@@ -343,15 +328,6 @@ class Repetition:
     def _flow(self, flow: str) -> Mapping[int, Increment]:
         if flow not in self._retained:
             self._retained[flow] = {
-                one.index: one for one in self.retained(self.subject.record, flow)
+                one.index: one for one in self.parts.retained(self.subject.record, flow)
             }
         return self._retained[flow]
-
-
-def _below(depth: str, increment: Increment) -> Increment:
-    """Return an increment whose file paths are relative to the scratch folder."""
-    files, bindings = (
-        tuple(replace(file, path=f"{depth}/{file.path}") for file in data_files)
-        for data_files in (increment.files, increment.bindings)
-    )
-    return replace(increment, files=files, bindings=bindings)

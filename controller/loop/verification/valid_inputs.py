@@ -36,7 +36,7 @@ from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.parquet_writer import ParquetSink, sync_files
-from cbp.errors import RecordsAbsentError
+from cbp.errors import NotFoundError, RecordsAbsentError
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.signed_changes import SIGN
@@ -55,7 +55,6 @@ class ValidInputs:
     """Finds replaced files in the store, and writes their valid records.
 
     Attributes:
-        folder: The scratch folder for files.
         prefix: Its path, relative to the folder to which paths of increments are relative; ends
             with a slash unless it is empty.
         run: Part of the file names; unique for each time that files are written.
@@ -75,11 +74,7 @@ class ValidInputs:
 
         If the increment of a file is no longer known, since an operator supplies its records
         (`seeds.py`), only its replacements count.
-
-        Raises:
-            InputNotRetainedError: An increment is no longer kept.
-            IncrementDamagedError: A file of an increment is damaged.
-            RecordsAbsentError: Records that are taken back had never arrived.
+        Raises `InputNotRetainedError`, `IncrementDamagedError` or `RecordsAbsentError`.
         """
         known = {
             one.increment.index: one
@@ -94,7 +89,7 @@ class ValidInputs:
             if first not in known or (signed and not any(one.gone for one in chain)):
                 continue
             for one in (known[first].increment, *chain):
-                self._require(record, one)
+                require_files(self.files, record, one)
             read |= {one.index: replace(one, files=(), gone=()) for one in chain}
             read[first] = self._written(record, source, known[first].increment, chain)
         return read
@@ -150,10 +145,21 @@ class ValidInputs:
         file = DataFile(f"{self.prefix}{name}", done.rows, done.bytes)
         return replace(first, files=(file,), gone=())
 
-    def _require(self, record: DataflowRecord, one: Increment) -> None:
-        for file in one.kept:
-            if not self.files.exists(f"{record.folder}/{file.path}"):
-                raise InputNotRetainedError(record.name, one.flow, one.index)
+
+def find_increment(
+    store: Store, record: DataflowRecord, source: str, index: int
+) -> IncrementRecord:
+    """Return an increment of a source; raises `InputNotRetainedError`."""
+    try:
+        return store.increment(record.name, source, index)
+    except NotFoundError as error:
+        raise InputNotRetainedError(record.name, source, index) from error
+
+
+def require_files(files: Files, record: DataflowRecord, one: Increment) -> None:
+    """Raise `InputNotRetainedError` if a file of an increment no longer exists."""
+    if not all(files.exists(f"{record.folder}/{file.path}") for file in one.kept):
+        raise InputNotRetainedError(record.name, one.flow, one.index)
 
 
 def is_rewritten(increment: Increment, prefix: str) -> bool:

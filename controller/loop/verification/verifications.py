@@ -3,9 +3,8 @@
     cut -> recompute in a folder of its own -> compare, table by table
                                                  '- differs -> recompute again, compare both
 
-`controller.loop.verification.recomputation` makes the cut and recomputes. A second recomputation
-separates wrong tables from translators that are not deterministic. There is one verification at a
-time. It takes no lock that a run needs, and shares only the executor's slots with the runs.
+There is one verification at a time. It takes no lock that a run needs, and shares only the
+executor's slots with the runs.
 
 Guaranteed: it ends within its time limit plus `GIVE_UP_SECONDS`. Work that hangs beyond that is
 left alone, and its result is dropped. The scratch folder is removed, at the next start at the
@@ -14,8 +13,6 @@ The results of the last `KEPT_MAX` verifications of a dataflow outlive the proce
 A verification that was under way when the process died is listed as `verification_interrupted`.
 
 Invariants: tests/controller/loop/verification/test_verification.py.
-
-A result that has ended is kept as a JSON value (`as_json`), and comes back as it was (`result_of`).
 """
 
 from __future__ import annotations
@@ -23,26 +20,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
 import structlog
+from pydantic import TypeAdapter
 
 from cbp.clock import MACHINE
-from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.readers import Contents
 from cbp.engine.read.compare import column_names, compare
 from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, NotFoundError, RunCancelledError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.flow.generation import home_of
 from cbp.model.verification import (
     Comparison,
-    Differing,
     Request,
     Status,
     TableVerdict,
@@ -52,13 +44,9 @@ from cbp.model.verification import (
     first_stage,
     reading_runs,
 )
-from controller.loop.reading.snapshots import Snapshots
-from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.records.correction_log import read_notes
+from controller.loop.records.correction_log import is_undone, read_notes
 from controller.loop.records.dataflow_folder import remove_scratch, scratch_folder
 from controller.loop.records.job_table import KEPT_MAX, JobTable
-from controller.loop.records.version_log import Descriptions
-from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.retry_policy import describe_error
 from controller.loop.runs.time_limit import GIVE_UP_SECONDS
 from controller.loop.verification.errors import (
@@ -66,9 +54,17 @@ from controller.loop.verification.errors import (
     VerificationBusyError,
     VerificationInterruptedError,
 )
-from controller.loop.verification.recomputation import Recomputation, Side, Subject, first_kept
-from controller.loop.verification.repetition import Repetition, Retained
-from controller.store.base import DataflowRecord, Event, Store, VerificationRecord
+from controller.loop.verification.recomputation import (
+    JobEndedError,
+    Recomputation,
+    Side,
+    Subject,
+    VerificationParts,
+    Watched,
+    first_kept,
+)
+from controller.loop.verification.repetition import Repetition
+from controller.store.base import DataflowRecord, Event, VerificationRecord
 
 DIFFERENCES_MAX = 1_000
 """Differing keys that a verification keeps; of tables beyond that, the first `FEW` each."""
@@ -78,27 +74,19 @@ FEW = 5
 _log = structlog.get_logger(__name__)
 
 
-class _EndedError(Exception):
-    """The job's time is up, or it was cancelled."""
-
-
-@dataclass
-class _Job:
+@dataclass(eq=False)
+class _Job(Watched):
     """One verification under way, beside its entry in the table.
 
     Attributes:
         why: Why `stop` was set.
-        run: Id of the run under way; `""` if there is none.
         patience: Gives the job up if it does not end when it is asked to; then it is set.
     """
 
     begun: Verification
     table: JobTable[Verification]
-    settle_seconds: float
-    stop: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     why: Status = "cancelled"
-    run: str = ""
     patience: threading.Timer | None = None
     verdicts: dict[str, TableVerdict] = field(default_factory=dict)
     tell_progress: Callable[[], None] = lambda: None
@@ -108,30 +96,16 @@ class _Job:
         """What is shown of it; one that was given up may be forgotten before its thread ends."""
         return self.table.get(self.begun.id) or replace(self.begun, status=self.why)
 
-    def tell(self, step: str, done: int = 0, total: int = 0, unit: str = "") -> None:
-        """Show the progress; raises `_EndedError` if the job has to end."""
-        self.show(step=step, done=done, total=total, unit=unit)
-        self.check()
-
-    def began(self, run: str) -> None:
-        """Remember the run that starts next; raises `_EndedError` if the job has to end."""
-        self.run = run  # first: whatever ends the job either sees the run, or is seen below
-        self.check()
-
     def wait(self, busy: Mapping[str, str]) -> None:
         """Wait a moment for stages to come to rest; raises when the time is up."""
-        self.show(step="waits until the dataflow has no work left", done=0, total=0, unit="")
-        if self.stop.wait(self.settle_seconds):
+        try:
+            super().wait(busy)
+        except JobEndedError:
             if self.why == "timed_out":
-                raise DataflowUnsettledError(self.shown.dataflow, busy)
-            raise _EndedError
+                raise DataflowUnsettledError(self.shown.dataflow, busy) from None
+            raise
 
-    def check(self) -> None:
-        """Raise `_EndedError` if the job has to end."""
-        if self.stop.is_set():
-            raise _EndedError
-
-    def show(self, **changed: object) -> None:
+    def show(self, **changed: Any) -> None:
         """Change the visible status; the status of an ended job stays."""
         self.table.show(self.begun.id, **changed)
 
@@ -147,29 +121,18 @@ class _Job:
 
 
 @dataclass(kw_only=True, eq=False)
-class Verifications:
+class Verifications(VerificationParts):
     """Starts verifications and reports their progress; safe to use from several threads."""
 
-    store: Store
-    engine: Engine
-    catalog: Catalog
-    open_log: Callable[[str], IntentionLog]
-    in_flight: InFlight
-    snapshots: Snapshots
-    files: Files
     tables_root: str
     random_hex: Callable[[int], str]
     faults: Faults
     executor: Executor
-    retained: Retained
-    reference_records_max: int
     settle_seconds: float
-    clock: Callable[[], datetime]
     monotonic: Callable[[], float] = MACHINE.seconds
 
     def __post_init__(self) -> None:
         self._give_up_seconds = GIVE_UP_SECONDS
-        self._descriptions = Descriptions(self.files)
         self._table: JobTable[Verification] = JobTable(self.monotonic)
         self._job: _Job | None = None
 
@@ -177,8 +140,7 @@ class Verifications:
         """Begin to verify a dataflow; returns at once."""
         record, dataflow = self.catalog.find(name)
         self.catalog.require_same(record)
-        built, altered = self._altered(record, dataflow)
-        valid_to = {} if built is None else self._valid_to(record)
+        built, valid_to, altered = self._altered(record, dataflow)
         changed = behind(dataflow, altered | reading_runs(dataflow))
 
         def refuse(other: str, known: Verification) -> None:
@@ -186,7 +148,7 @@ class Verifications:
 
         id_ = f"v{self.random_hex(6)}"
         units = self.catalog.units(record)
-        taken_back = self._descriptions.taken_back(record)
+        taken_back = self.descriptions.taken_back(record)
         subject = Subject(
             id_, record, dataflow, units, changed, request, built, valid_to, taken_back
         )
@@ -196,7 +158,7 @@ class Verifications:
             id_, name, request, "waiting", "waits to begin", began_at=self.clock(), tables=tables
         )
         self._table.begin(id_, begun, refuse)
-        job = self._job = _Job(begun, self._table, self.settle_seconds)
+        job = self._job = _Job(begun, self._table, settle_seconds=self.settle_seconds)
         job.tell_progress = partial(self._announce, name, id_)
         # What is recorded if this process dies before the verification ends.
         cut_off = VerificationInterruptedError(id_, name)
@@ -206,18 +168,18 @@ class Verifications:
 
     def _altered(
         self, record: DataflowRecord, dataflow: Dataflow
-    ) -> tuple[Mapping[str, int] | None, set[str]]:
+    ) -> tuple[Mapping[str, int] | None, Mapping[str, int], set[str]]:
         """Return stages that cannot be recomputed from scratch, apart from their input.
 
-        The first value is that of `Subject.built`. If all input can still be read, what was before
-        the last swap does not count, and neither does a swap that was taken back.
+        The first values are `built` and `valid_to` of the `Subject`. If all input can still be
+        read, what was before the last swap does not count, nor does a swap that was taken back.
         """
         complete = all(self._complete(record, one) for one in dataflow.sources)
-        since = self._descriptions.since_built(record) if complete else None
+        since = self.descriptions.since_built(record) if complete else None
         if since is None:
             corrected = self._corrected(record, {})
-            altered = self._descriptions.anew(record, every=not complete) | corrected
-            return None, {*altered, *self._set_aside(record, dataflow)}
+            altered = self.descriptions.anew(record, every=not complete) | corrected
+            return None, {}, {*altered, *self._set_aside(record, dataflow)}
         begin, altered = since
         stages = begin.position.stages
         units = self.catalog.units(record).items()
@@ -228,13 +190,9 @@ class Verifications:
             for name in unit.names
         }
         corrected = self._corrected(record, built)
-        return built, {*altered, *corrected, *self._set_aside(record, dataflow)}
-
-    def _valid_to(self, record: DataflowRecord) -> dict[str, int]:
-        """Return, by source, the first increment that arrived after the last swap."""
-        since = self._descriptions.since_built(record)
-        newest = () if since is None else since[0].position.newest
-        return {one.flow: one.index + 1 for one in newest if "." not in one.flow}
+        newest = begin.position.newest
+        valid_to = {one.flow: one.index + 1 for one in newest if "." not in one.flow}
+        return built, valid_to, {*altered, *corrected, *self._set_aside(record, dataflow)}
 
     def _complete(self, record: DataflowRecord, source: str) -> bool:
         """Return whether the first increment of a source is kept, if any arrived."""
@@ -248,13 +206,11 @@ class Verifications:
         A roll-back undoes them, and so does taking back the swap before them.
         """
         generations = self.open_log(record.folder).generations
-        taken_back = self._descriptions.taken_back(record)
+        taken_back = self.descriptions.taken_back(record)
         return {
             one.leader
             for one in read_notes(self.files, record.folder)
-            if home_of(generations, one.leader, one.epoch) == one.generation
-            and one.epoch >= first.get(one.leader, 0)
-            and not any(one.epoch in swap.epochs for swap in taken_back.get(one.leader, ()))
+            if one.epoch >= first.get(one.leader, 0) and not is_undone(one, generations, taken_back)
         }
 
     def _set_aside(self, record: DataflowRecord, dataflow: Dataflow) -> set[str]:
@@ -341,7 +297,7 @@ class Verifications:
         scratch = scratch_folder(self.tables_root, job.shown.id)
         try:
             status = self._verify(job, subject, scratch)
-        except _EndedError:
+        except JobEndedError:
             status = job.why
         except Exception as cause:  # author's code and engines may raise anything
             if job.stop.is_set() and isinstance(cause, RunCancelledError):
@@ -376,22 +332,10 @@ class Verifications:
             _log.warning("verification.scratch_not_removed", folder=scratch, error=error.as_dict())
 
     def _verify(self, job: _Job, subject: Subject, scratch: str) -> Status:
-        recomputation = Recomputation(
-            subject,
-            self.store,
-            self.engine,
-            self.open_log,
-            self.in_flight,
-            self.snapshots,
-            self.files,
-            self.reference_records_max,
-        )
+        recomputation, repetition = Recomputation(subject, self), Repetition(subject, self)
         cut = recomputation.cut(job)
         # More may have been collected since the request.
-        collected = recomputation.collected(cut)
-        repetition = Repetition(
-            subject, self.engine, self.open_log, self._descriptions, self.retained
-        )
+        collected = first_kept(subject, self.engine, cut)
         dataflow, request = subject.dataflow, subject.request
         every = _comparisons(subject, collected)
         every = [
@@ -502,7 +446,6 @@ def _comparisons(subject: Subject, collected: Mapping[str, int]) -> list[Compari
 
 
 def _open(every: Iterable[Comparison]) -> tuple[TableVerdict, ...]:
-    """Return the verdicts of tables that are not compared yet."""
     return tuple(
         TableVerdict(
             one.table,
@@ -523,6 +466,11 @@ def _after(seconds: float, call: Callable[..., object], *arguments: object) -> t
     return timer
 
 
+_RESULT = TypeAdapter(Verification)
+_FIELDS = {one.name for one in fields(Verification)}
+_NEEDED = {"request", "began_at", "tables"}
+
+
 def as_json(one: Verification) -> dict[str, Any]:
     """Return an ended verification as a JSON value."""
     began_at = None if one.began_at is None else one.began_at.isoformat()
@@ -532,37 +480,10 @@ def as_json(one: Verification) -> dict[str, Any]:
 def result_of(value: Mapping[str, Any]) -> Verification | None:
     """Build a verification from a JSON value; `None` if another release wrote other fields."""
     try:
-        return _verification(value)
-    except (KeyError, TypeError, ValueError) as error:
+        if not _NEEDED <= value.keys() <= _FIELDS:
+            message = f"the fields are {', '.join(value)}"
+            raise ValueError(message)
+        return _RESULT.validate_python(value)
+    except ValueError as error:
         _log.warning("verification.unreadable", error=f"{type(error).__name__}: {error}")
         return None
-
-
-def _verification(value: Mapping[str, Any]) -> Verification:
-    began_at = value["began_at"]
-    changed: dict[str, Any] = {
-        "request": Request(**value["request"]),
-        "began_at": None if began_at is None else datetime.fromisoformat(began_at),
-        "tables": tuple(_verdict(table) for table in value["tables"]),
-    }
-    return Verification(**{**value, **changed})
-
-
-def _verdict(value: Mapping[str, Any]) -> TableVerdict:
-    changed: dict[str, Any] = {
-        "differing": tuple(_differing(one) for one in value["differing"]),
-        "columns": tuple(value["columns"]),
-        "key": tuple(value["key"]),
-    }
-    return TableVerdict(**{**value, **changed})
-
-
-def _differing(value: Mapping[str, Any]) -> Differing:
-    return Differing(
-        key=value["key"],
-        expected=tuple(value["expected"]),
-        found=tuple(value["found"]),
-        key_cells=tuple(value["key_cells"]),
-        expected_cells=tuple(map(tuple, value["expected_cells"])),
-        found_cells=tuple(map(tuple, value["found_cells"])),
-    )

@@ -73,6 +73,9 @@ class FakeController:
         catalog = Catalog(store, self.registry, Unrecorded())  # type: ignore[arg-type]
         self.lineages = Lineages(store=store, catalog=catalog)  # type: ignore[arg-type]
         self.stage_facts = StageFacts(
+            store=store,  # type: ignore[arg-type]
+            files=LocalFiles(),
+            clock=lambda: NOON,
             catalog=catalog,
             records=EmptyTables(),  # type: ignore[arg-type]
             descriptions=Unrecorded(),  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from cbp.errors import CbpError, VersionUnreadableError
 from cbp.model.version.version_change import Choice
 from controller.api.routing.cursors import ListCursors
 from controller.loop.reading.reader import AsOf, Reader
-from tests.controller.diamond import KEPT, bystander, started
+from tests.controller.diamond import KEPT, bystander, shared, started
 from tests.controller.reading_client import Client
 from tests.controller.world import DIAMOND, World
 
@@ -47,11 +47,10 @@ class Follower:
         engine = LocalEngine(cache=str(world.root / "cache-2"))
         self.snapshots = bystander(world, engine)
         self.reading = Reader(
-            store=world.store,
             records=engine.records,
             increments=engine.increments,
-            catalog=world.parts.catalog,
             snapshots=self.snapshots,
+            **shared(world),
         )
 
     def __getattr__(self, name: str) -> Any:

@@ -12,9 +12,9 @@ from controller.loop.rebuild.build_in_progress import (
     LOOK_SECONDS,
     QUIET_SECONDS,
     UNIT_SECONDS_MIN,
-    JobCancelledError,
     Pace,
 )
+from controller.loop.verification.recomputation import JobEndedError
 from tests.controller.loop.rebuild.beside_world import Beside, arrive, document
 from tests.simulated_time import ManualClock
 
@@ -102,9 +102,9 @@ def test_a_cancelled_one_rests_no_longer() -> None:
 
     def check() -> None:
         if len(clock.waits) == 2:
-            raise JobCancelledError
+            raise JobEndedError
 
-    with pytest.raises(JobCancelledError):
+    with pytest.raises(JobEndedError):
         pace.rest(check)
     assert clock.seconds() < 3601
 

@@ -106,9 +106,9 @@ def part_of(world: World, name: str) -> Any:
         "store": world.store,
         "engine": world.engine,
         "changes": world.parts.versions.changes,
-        "views": world.parts.ticker.steps.views,
-        "starts": world.parts.ticker.steps.starts,
-        "framing": world.parts.ticker.steps.framing,
+        "views": world.parts.views,
+        "starts": world.parts.starts,
+        "framing": world.parts.framing,
     }
     return outside[name] if name in outside else getattr(world.parts, name)
 
