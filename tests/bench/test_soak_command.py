@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from controller.app import Service
+from controller.app.leader_duties import LeaderDuties
 from tests.bench.__main__ import main
 from tests.bench.measurements.held_memory import held_memory_bytes
 from tests.bench.soak import service_soak
@@ -64,20 +64,20 @@ def test_the_figures_are_printed_written_and_drawn(soak: Soak, tmp_path: Path) -
 def test_a_leak_fails_the_soak(soak: Soak, monkeypatch: pytest.MonkeyPatch) -> None:
     """What each run leaves in memory, open, or on the disk ends it with status 1, and is named."""
     before, kept = structlog.get_config(), list[bytes]()
-    scan = Service.scan
+    scan = LeaderDuties.scan
     # Of what this process holds already, since that is what it is compared with.
     leaked_bytes = held_memory_bytes() // 100
     leaked_files = len(os.listdir("/proc/self/fd")) // 50 + 1
     with ExitStack() as opened:
 
-        def leaking(service: Service) -> None:
-            scan(service)
+        def leaking(duties: LeaderDuties) -> None:
+            scan(duties)
             kept.append(b"x" * leaked_bytes)
             for _ in range(leaked_files):
                 opened.enter_context(open(os.devnull, "rb"))
-            (service.settings.root / f"left-{len(kept)}").write_bytes(bytes(LEFT_BYTES))
+            (duties._settings.root / f"left-{len(kept)}").write_bytes(bytes(LEFT_BYTES))
 
-        monkeypatch.setattr(Service, "scan", leaking)
+        monkeypatch.setattr(LeaderDuties, "scan", leaking)
         monkeypatch.setattr(service_soak, "DISK_RUNS_MIN", 40)
         disk = ("--disk-per-run-max", str(LEFT_BYTES // 2))
         outcome = soak("--runs", "40", "--growth-max", "1.1", *disk)

@@ -71,7 +71,7 @@ def test_a_hung_translator_is_stopped_and_others_run(spark: Any, tmp_path: Path)
     assert world.flow("bad", "sum.totals") == []
     stuck = pids()
     until(world, lambda: not any(Path(f"/proc/{pid}").exists() for pid in stuck))
-    world.parts.runner.seconds_max = 60.0
+    world.parts.runner.run_seconds_max = 60.0
     world.controller.retry("bad", "sum")
     until(world, lambda: set(pids()) - set(stuck))
     world.clock.advance(60)

@@ -185,12 +185,12 @@ def _mistake_line(file: str, mistake: Mapping[str, Any]) -> str:
 def document_of(file: str) -> tuple[bytes, str]:
     """Return the text of a document, and its media type."""
     path = Path(file)
-    if not path.exists() and path.name == file and not path.suffix:
-        return body_of_document(_ready(file))
+    is_ready = not path.exists() and path.name == file and not path.suffix
     try:
-        return body_of_document(path)
+        body = body_of_document(_ready(file) if is_ready else path)
     except OSError as error:
         raise FileUnreadableError(path, error.strerror or str(error)) from error
+    return body["content"], body["content_type"]
 
 
 def _ready(name: str) -> Any:

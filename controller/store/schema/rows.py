@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Row
 
@@ -27,14 +27,15 @@ _COLUMNS = {"index": "idx", "key": "request_key"}
 
 
 @cache
-def _names(kind: type[Any]) -> tuple[str, ...]:
+def _names(kind: Hashable) -> tuple[str, ...]:
+    assert is_dataclass(kind)
     return tuple(field.name for field in fields(kind))
 
 
 def row_of(record: Any) -> Values:
     """Return the row of a record, with mappings as plain dicts for JSON."""
     row = {}
-    for name in _names(type(record)):
+    for name in _names(cast(Hashable, type(record))):
         value = getattr(record, name)
         row[_COLUMNS.get(name, name)] = dict(value) if isinstance(value, Mapping) else value
     return row
@@ -43,7 +44,7 @@ def row_of(record: Any) -> Values:
 def fields_of(kind: type[Any], row: Row[Any]) -> Values:
     """Return the fields of the record in a row, by name, since `Row.count` is a method."""
     values = row._mapping
-    return {name: values[_COLUMNS.get(name, name)] for name in _names(kind)}
+    return {name: values[_COLUMNS.get(name, name)] for name in _names(cast(Hashable, kind))}
 
 
 def dataflow_of(row: Row[Any]) -> DataflowRecord:

@@ -66,7 +66,9 @@ class Under:
 
         def stack() -> ProcessStack | None:
             for one in self._workers.stacks(self.run):
-                if any(call.file == __file__ and call.function == "translate" for call in one.calls):
+                if any(
+                    call.file == __file__ and call.function == "translate" for call in one.calls
+                ):
                     return one
             return None
 
