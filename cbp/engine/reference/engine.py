@@ -122,7 +122,8 @@ class ReferenceEngine:
         epochs = 0
         for name in self._order:
             done = len(self._figures[name])
-            epochs += done < (limits or {}).get(name, done + 1) and self._run(name)
+            if done < (limits or {}).get(name, done + 1):
+                epochs += self._run(name)
         return epochs
 
     def run_until_idle(self, limits: Mapping[str, int] | None = None) -> int:
@@ -291,11 +292,16 @@ class ReferenceEngine:
     def _looked_up(self, stage: str, spec: LookupSpec) -> dict[Row, list[Row]]:
         writer, _, state = self._dataflow.stages[stage].lookups[spec.name].partition(".")
         schema = self._dataflow.stages[writer].translator.state(state).schema
-        at, table = [schema.index(name) for name in spec.schema.names], self._stages[writer]
+        at = [schema.index(name) for name in spec.schema.names]
         return {
             key: [tuple([row[i] for i in at]) for row in rows]
-            for key, rows in table.state[state].items()
+            for key, rows in self._table(stage, spec.name).items()
         }
+
+    def _table(self, stage: str, lookup: str) -> Mapping[Row, list[Row]]:
+        """Return the records of a looked-up table as it is now, by key."""
+        writer, _, state = self._dataflow.stages[stage].lookups[lookup].partition(".")
+        return self._stages[writer].state[state]
 
     def _input_rows(self, flow: str, increment: Increment, input_: InputSpec) -> list[Row]:
         schema = self._schemas[flow]
