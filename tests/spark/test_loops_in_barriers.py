@@ -21,6 +21,7 @@ from cbp.engine.spark import SparkExecutor
 from cbp.engine.spark.barrier_stage import BarrierJobs, TooFewSlotsError, loop_tasks_of, own_host
 from cbp.engine.spark.deferred import DeferredExecutor
 from cbp.engine.storage.failpoints import NO_FAULTS
+from cbp.engine.task.reports import Counts, Failed, encode
 from cbp.errors import AuthorCodeError, RunCancelledError, WorkerEndedError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.plan.spark_or_worker import Bypass, Lane, lanes_of
@@ -262,10 +263,10 @@ def failing_first(texts: list[str]) -> Callable[[], list[str]]:
 
 def test_slots_that_were_lost_are_waited_for() -> None:
     """For a minute after a failure; then the loop has as many tasks as there are slots."""
-    done = ['[["counts",{"groups":1}]]'] * 2
+    done = [encode([Counts({"groups": 1})])] * 2
     clock = ManualClock()
     jobs = GivenSlots(NOTHING, NOTHING, clock, given=iter([2, 1, 1, 2]))
-    assert jobs.reports(PLAN, 2, failing_first(done), lambda: None).count("counts") == 2
+    assert jobs.reports(PLAN, 2, failing_first(done), lambda: None).count("Counts") == 2
     assert clock.waits == [0.5, 0.5]
     jobs = GivenSlots(NOTHING, NOTHING, clock, given=itertools.chain([2], itertools.repeat(1)))
     with pytest.raises(TooFewSlotsError) as few:
@@ -312,7 +313,7 @@ def test_tasks_that_lose_each_other_begin_again() -> None:
     with pytest.raises(WorkerEndedError, match="task 1 of the same run"):
         jobs.reports(PLAN, 2, job, lambda: None)
     assert len(tries) == 2
-    failed = '[["failed","InvariantError","m",{}]]'
+    failed = encode([Failed("InvariantError", "m", {})])
     assert jobs.reports(PLAN, 2, lambda: [lost, failed, "[]"], lambda: None) == failed
 
 
