@@ -71,7 +71,15 @@ def test_every_kind_arrives_as_it_was_sent():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "3", "[[]]", '[["other"]]', '[["output", "x"]]', '[["lane", "fast"]]', '[{"k": 1}]'],
+    [
+        "",
+        "3",
+        "[[]]",
+        '[["other"]]',
+        '[["OutputFile", "x"]]',
+        '[["JobLane", "fast"]]',
+        '[{"k": 1}]',
+    ],
 )
 def test_another_text_is_refused(text: str):
     """It would otherwise be a file that no record names, or a run without its error."""
