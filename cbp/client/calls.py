@@ -70,17 +70,21 @@ def times(since: When, until: When) -> dict[str, str | None]:
     return {"since": instant(since), "until": instant(until)}
 
 
+def content_of_document(document: Document) -> tuple[bytes, str]:
+    """Return the text of a document, which is read now if it is a file, and its media type."""
+    if isinstance(document, tuple):
+        return document
+    if isinstance(document, Mapping):
+        return json.dumps(document).encode(), "application/json"
+    if isinstance(document, Path):
+        kind = "json" if document.suffix.lower() == ".json" else "yaml"
+        return document.read_bytes(), f"application/{kind}"
+    return document.encode(), "application/yaml"
+
+
 def body_of_document(document: Document) -> dict[str, Any]:
     """Return the `content` of a request that sends a document, and its `content_type`."""
-    if isinstance(document, tuple):
-        content, kind = document
-    elif isinstance(document, Mapping):
-        content, kind = json.dumps(document).encode(), "application/json"
-    elif isinstance(document, Path):
-        is_json = document.suffix.lower() == ".json"
-        content, kind = document.read_bytes(), f"application/{'json' if is_json else 'yaml'}"
-    else:
-        content, kind = document.encode(), "application/yaml"
+    content, kind = content_of_document(document)
     return {"content": content, "content_type": kind}
 
 

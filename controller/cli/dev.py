@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from cbp.client import Client
-from cbp.client.calls import Document, body_of_document
+from cbp.client.calls import Document, content_of_document
 from cbp.errors import CbpError, NotFoundError
 from controller.cli.dataflows.register import arrival_line, uncorrectable_line
 from controller.cli.options import Translators
@@ -180,7 +180,7 @@ class DevelopmentLoop:
 
     def register(self, path: Path) -> bool:
         """Register a document, or its new version; return whether the document was valid."""
-        document = body_of_document(path)
+        document = content_of_document(path)
         with self._connect() as client:
             name = client.validate(document).name
             if name in {one.name for one in client.dataflows()}:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cbp.client.calls import body_of_document
+from cbp.client.calls import content_of_document
 from cbp.client.errors import ServiceProblemError
 from cbp.errors import ChangeRefusedError, DataflowInvalidError, NotFoundError
 from cbp.errors.counts import format_count
@@ -187,10 +187,9 @@ def document_of(file: str) -> tuple[bytes, str]:
     path = Path(file)
     is_ready = not path.exists() and path.name == file and not path.suffix
     try:
-        body = body_of_document(_ready(file) if is_ready else path)
+        return content_of_document(_ready(file) if is_ready else path)
     except OSError as error:
         raise FileUnreadableError(path, error.strerror or str(error)) from error
-    return body["content"], body["content_type"]
 
 
 def _ready(name: str) -> Any:

@@ -47,7 +47,9 @@ def admitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Take down which files are admitted, in order; the guide on formats admits real ones."""
     ids = list[str]()
     monkeypatch.setattr(
-        add_columns, "readmit_many", lambda _, claims, *args, **more: ids.extend(claims)
+        add_columns,
+        "readmit_many",
+        lambda session, dataflow, take, claims, applied: ids.extend(claims),
     )
     return ids
 

@@ -192,11 +192,10 @@ def test_status_and_rest_say_that_it_waits(
     text = status()
     assert "the rebuild waits: no space left on the device that holds tables/x.parquet" in text
     assert "free some space there; the next attempt is at 2026-" in text
-    with session.client as client:
-        (waiting,) = client.rebuilds("d")
-        assert waiting.again_at == newest(world).again_at
-        assert waiting.error is not None
-        later(world)
-        (ready,) = client.rebuilds("d")
+    (waiting,) = session.client.rebuilds("d")
+    assert waiting.again_at == newest(world).again_at
+    assert waiting.error is not None
+    later(world)
+    (ready,) = session.client.rebuilds("d")
     assert (ready.id, ready.status, ready.again_at, ready.error) == (job.id, "ready", None, None)
     assert "the rebuild waits" not in status()
