@@ -122,11 +122,15 @@ class ReferenceEngine:
         epochs = 0
         for name in self._order:
             done = len(self._figures[name])
-            epochs += done < (limits or {}).get(name, done + 1) and self._run(name)
+            if done < (limits or {}).get(name, done + 1):
+                epochs += self._run(name)
         return epochs
 
     def run_until_idle(self, limits: Mapping[str, int] | None = None) -> int:
-        """Run stages until none is runnable; return how many epochs. Failed inputs stay."""
+        """Run stages until none is runnable; return the number of epochs.
+
+        If the author's code fails (`AuthorCodeError`), what it read stays queued.
+        """
         epochs = 0
         while ran := self.step(limits):
             epochs += ran
