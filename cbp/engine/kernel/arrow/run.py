@@ -6,6 +6,9 @@
 
 The counterpart of `cbp.engine.kernel.groupwise`, without any record in Python: grouping, the
 check of keys and types, the state diff and encoding are operations on columns.
+
+Invariant: state and outputs equal those of a groupwise translator that does the same
+(tests/cbp/engine/vectorised/test_forms.py).
 """
 
 from __future__ import annotations
