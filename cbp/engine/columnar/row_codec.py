@@ -180,7 +180,7 @@ def _copier(type_: DataType) -> Callable[[Any], Any]:
 
 
 def _own(value: Any) -> Any:
-    """Return a value without a list, map or buffer that the given one has, too."""
+    """Return a value that shares no list, map or buffer with the given one; others stay."""
     if type(value) in _FIXED:
         return value
     if isinstance(value, list | tuple):

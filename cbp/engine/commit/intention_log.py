@@ -244,7 +244,7 @@ class IntentionLog:
                     self._files.remove(self._position_path(generation, number), what="dead_record")
 
     def trim(self, epochs: Mapping[str, int]) -> int:
-        """Remove each stage's records before an epoch, oldest first; return how many.
+        """Remove each stage's records before an epoch, oldest first, also undone ones; count them.
 
         A durable position replaces them. The epoch must not exceed `unpublished_from` of the newest
         record of the stage, from where a restart publishes.

@@ -11,7 +11,11 @@ from cbp.engine.storage.files import Files
 
 
 def release_table(path: str, *, files: Files, now_ms: int) -> int:
-    """Publish a table's recorded runs and release it (see `tables`); return the version."""
+    """Publish a table's recorded runs, and release it; return the version that released it.
+
+    The records are those in the dataflow's folder, if the table belongs to one. Raises as
+    `cbp.engine.delta.tables.release` and `plan_entries`; `ForeignWriterError` if others wrote.
+    """
     parts = path.rsplit("/", 2)
     if FENCE in DeltaLog(path, files).snapshot().protocol.writer_features and len(parts) == 3:
         folder, name = parts[0], "/".join(parts[1:])

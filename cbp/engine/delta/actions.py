@@ -364,7 +364,11 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan
 
 
 def encode(actions: Sequence[Action], path: str = "") -> bytes:
-    """Return the bytes of an entry: one action per line, `commitInfo` first."""
+    """Return the bytes of an entry: one action per line, `commitInfo` first.
+
+    `InvariantError` if an action holds a float, if two actions of one type name the same path, or
+    if there is not exactly one `commitInfo`.
+    """
     _check(actions)
     ordered = sorted(actions, key=lambda action: not isinstance(action, CommitInfo))
     lines = [_dumps({_kind(action): _body(action)}) for action in ordered]

@@ -16,7 +16,8 @@ Guaranteed: the bytes are durable once `VectorsFile.write` returns; `read_vector
 damaged vector. Absent on purpose: absolute paths (storage type `p`).
 
 With many files, opening and checking vectors costs more than the rows, so `VectorCache` keeps those
-that this process read or wrote lately. A vector never changes, nor does what has its name.
+that this process read or wrote lately. A vector never changes, and its name is made from its
+content. That a cached vector is still whole on the disk is found out by its next real read.
 
 Source: Delta protocol, "Deletion Vectors" and "Deletion Vector File Storage Format".
 """
@@ -75,7 +76,8 @@ def pack_vectors(
     Args:
         relative_dir: Folder below the table's, such as `_vectors`; `""` for the table itself.
         name_uuid: Names the file; must never be used for other vectors.
-        vectors: Dead rows by any key; none may be empty.
+        vectors: Dead rows by any key; none may be empty, nor all together exceed 2 GB
+            (`InvariantError`).
     """
     if not vectors:
         return {}, None

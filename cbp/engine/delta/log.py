@@ -1,5 +1,8 @@
 """A table's Delta log, read into a snapshot from files alone; no JVM, no Spark.
 
+A snapshot is the newest checkpoint with the later entries replayed. Updating one costs the entries
+since then, and one copy of the live set.
+
 Guaranteed: a snapshot is a version that the table had, whatever writers and log
 clean-up do meanwhile. Not guaranteed: that it is still the newest when it is returned.
 Absent on purpose: checkpoints in several parts or of version 2, which this engine

@@ -56,7 +56,10 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """A repair: the table shows version `shows`; none undone: only the fence was back."""
+    """The result of a repair; the table shows what our version `shows` did.
+
+    Without `undone` entries of others, only the fence was put back.
+    """
 
     version: int
     shows: int

@@ -177,7 +177,10 @@ class ManagedTable:
         return self._snapshot
 
     def refresh(self) -> Snapshot:
-        """Read entries; return the newest version. Raises if others wrote or after a release."""
+        """Read the new entries; return the newest version.
+
+        `ForeignWriterError` if others wrote one of them, `TableReleasedError` after a release.
+        """
         with self._lock:
             watch = ForeignWatch(self.path)
             try:

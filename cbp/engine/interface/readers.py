@@ -149,8 +149,8 @@ class IncrementReader(Protocol):
     def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
         """Return old increments of a stage's flow with the files that hold them now.
 
-        If compaction replaced them, these are slices of merged files. An increment whose records
-        are no longer as recorded is returned unchanged.
+        If compaction replaced them, these are slices of merged files. An increment is returned
+        unchanged if these do not hold as many records as it has.
         """
 
     def horizon(self, folder: str, flow: str, *, version: int | None = None) -> int:
@@ -185,7 +185,10 @@ class TableHistory(Protocol):
     def shown(
         self, folder: str, dataflow: str, node: StageNode, *, at_ms: int | None = None
     ) -> Mapping[str, TableVersion]:
-        """Return the newest versions of a stage's tables, now or as of an in-commit time."""
+        """Return the newest versions of a stage's tables, now or as of an in-commit time.
+
+        `NotFoundError` if a table has no readable version that is old enough.
+        """
 
     def shown_by(self, folder: str, node: StageNode, state: str, version: int) -> int | None:
         """Return the last epoch that a version of a state shows, or -1; `None` if it is gone."""
@@ -230,4 +233,7 @@ class VerificationReader(Protocol):
     def contents(
         self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None
     ) -> Contents:
-        """Return the records of one table as of a version; `None` means the newest."""
+        """Return the records of one table as of a version; `None` means the newest.
+
+        `NotFoundError` if the version can no longer be read.
+        """

@@ -326,7 +326,10 @@ class RunControl(Protocol):
         """
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
-        """Return the runs that have waiting tasks, but none running; or an `OperatingError`."""
+        """Return the runs that have waiting tasks now, but none running.
+
+        `OperatingError` if the engine cannot find out.
+        """
 
 
 Unpublished = Callable[[str], Iterable[Intention]]

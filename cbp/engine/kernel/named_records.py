@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +28,18 @@ from cbp.model.dataflow.stage import InputSpec, StateSpec
 Place = tuple[int, int]
 """The place of a record: index of the file, and row."""
 
-Found = tuple[int, Sequence[Row], Sequence[Sequence[Place]], Sequence[Row | None] | None]
-"""What one group names: the group; its keys, which can repeat; the places of the live records of
-each; the record of each, or `None` if it has none (`None` for all if they were not read).
-"""
+
+class Found(NamedTuple):
+    """The records of a kept state for the second keys that one group names.
+
+    A key that several records name is repeated. `places` has those of the live records of each key;
+    `records` the record of each, `None` if it has none; it is `None` if they were not read.
+    """
+
+    group: int
+    seconds: Sequence[Row]
+    places: Sequence[Sequence[Place]]
+    records: Sequence[Row | None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,7 @@ class NamedRecords:
                 first = stop - int(one.sizes[group])
                 mine = slice(start + first, start + stop)
                 read = None if records is None else records[mine]
-                yield group, one.seconds[first:stop], places[mine], read
+                yield Found(group, one.seconds[first:stop], places[mine], read)
             start += len(one.seconds)
 
     def _asked_of_all(self, group: int, second: Row) -> Iterator[Named]:
@@ -119,7 +128,10 @@ class NamedRecords:
         schema = kept_shape(self._spec).schema
         wide = [arrow_type(column.type, wide=True) for column in schema.fields]
         return pa.concat_tables(
-            pa.table(list(map(pa.ChunkedArray.cast, one.columns, wide)), names=list(schema.names))
+            pa.table(
+                [column.cast(type_) for column, type_ in zip(one.columns, wide, strict=True)],
+                names=list(schema.names),
+            )
             for one in tables
         )
 

@@ -1,10 +1,11 @@
 """Compaction of an output table by tiers, inside the runs that write it.
 
 As soon as `EngineLimits.output_fanout` neighboring epochs are of one tier, their files are merged
-into one of the next tier. Kept by every merge: the records, their order (epoch, file, row), and
-`_epoch`, so that an old increment can still be read out of the table (`live_of`). Only neighboring
-epochs are merged, and always whole ones: sorted by their epochs, the files give the flow. Merged
-files that connectors still name stay until `cbp.engine.commit.garbage_collection` removes them.
+into one of the next tier. So a record is rewritten at most once per tier, and a table has few files
+per tier. Kept by every merge: the records, their order (epoch, file, row), and `_epoch`, so that an
+old increment can still be read out of the table (`live_of`). Only neighboring epochs are merged,
+and always whole ones: sorted by their epochs, the files give the flow. Merged files that connectors
+still name stay until `cbp.engine.commit.garbage_collection` removes them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The log entry of a version names the files that it added and removed, each with its bucket, so a
 version that did not touch the key's bucket is passed over without a look-up. In the others the
-records of the key are compared with those of the version before.
+records of the key are compared with those of the version before, since a compaction touches a
+bucket and changes no record.
 
 Guaranteed: a call reads at most `VERSIONS_MAX` log entries and looks the key up in at most
 `LOOKUPS_MAX` versions; then it says that there are more.

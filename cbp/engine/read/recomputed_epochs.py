@@ -98,7 +98,7 @@ class RecomputedEpochs:
         node, *fused = unit.members
         if lookups is None:
             tables = self.dataflow, self.folder, unit.members
-            lookups = looked_up_tables(*tables, unpublished=self._of, reads_all=True)
+            lookups = looked_up_tables(*tables, unpublished=self._unpublished_of, reads_all=True)
         plan = RunPlan(
             self.folder,
             self.dataflow.name,
@@ -121,7 +121,7 @@ class RecomputedEpochs:
         preparer = self.engine.preparer
         return run, preparer.give_back(plan) if gives_back else preparer.prepare(plan)
 
-    def _of(self, writer: str) -> Sequence[Intention]:
+    def _unpublished_of(self, writer: str) -> Sequence[Intention]:
         return self._unpublished[next(n for n, unit in self.units.items() if writer in unit.names)]
 
     def record(self, epoch: Intention) -> None:

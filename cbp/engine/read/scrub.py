@@ -62,8 +62,9 @@ class Damage:
     def of(cls, error: CbpError, path: str) -> Damage:
         """Return the damage that an error reports about a file."""
         path = str(error.details.get("path", path))
-        of, why = place_of(path), str(error.details.get("why", error.message))
-        return cls(error.code, path, of.kind, of.dataflow, of.name, of.stage, why, of.next_step)
+        place, why = place_of(path), str(error.details.get("why", error.message))
+        of = place.kind, place.dataflow, place.name, place.stage
+        return cls(error.code, path, *of, why, place.next_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +195,8 @@ def _shown_record(shown: _Shown) -> str:
         _, stage, epoch = intention.split("/")
         if not epoch.isdigit() or int(epoch) > newest:
             continue  # a roll-back undid it
-        of = f"/_generations/{generation:020d}" if generation else ""
-        path = f"_intentions{of}/{stage}/{int(epoch):020d}.json"
+        below = f"/_generations/{generation:020d}" if generation else ""
+        path = f"_intentions{below}/{stage}/{int(epoch):020d}.json"
         return path if int(epoch) == newest else ""
     return ""
 

@@ -127,7 +127,10 @@ class ReferenceEngine:
         return epochs
 
     def run_until_idle(self, limits: Mapping[str, int] | None = None) -> int:
-        """Run stages until none is runnable; return how many epochs. Failed inputs stay."""
+        """Run stages until none is runnable; return the number of epochs.
+
+        If the author's code fails (`AuthorCodeError`), what it read stays queued.
+        """
         epochs = 0
         while ran := self.step(limits):
             epochs += ran

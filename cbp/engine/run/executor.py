@@ -56,7 +56,10 @@ class Executor(RunControl, Protocol):
         ...
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
-        """Run all tasks; return one task's reports once, and one report of the job's lane."""
+        """Run every task of a plan; return all their reports and one of the job's lane.
+
+        The reports of a task are returned once, even if Spark retries or speculates.
+        """
         ...
 
     def forget(self, folder: str) -> None:

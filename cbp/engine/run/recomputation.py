@@ -106,7 +106,10 @@ def recomputing_groups(plan: RunPlan, *, files: Files, faults: Faults) -> Iterat
 
 @dataclass
 class _Recomputation:
-    """Makes a run's plan (module header); `uses_index`: believes indexes; `written`: full paths."""
+    """Makes the plan of one run; see the module header.
+
+    `uses_index` says whether it believes indexes; `written` has the full paths of its files.
+    """
 
     plan: RunPlan
     faults: Faults

@@ -171,7 +171,10 @@ class SettingAside:
     def change(
         self, reports: Sequence[SetAside], *, files: Files, now_ms: int
     ) -> tuple[TableChange | None, dict[str, float]]:
-        """Return figures and the table's change, durable; may raise `SetAsideFullError`."""
+        """Return the change of the table, whose file is durable, and figures.
+
+        `SetAsideFullError` if there are more records than can be set aside.
+        """
         reports = [replace(one, sequence=self._place(one)) for one in reports]
         names = [input_.name for input_ in self.plan.node.translator.inputs]
         ordered = sorted(

@@ -143,7 +143,10 @@ class OpenTables:
         return made
 
     def live_output(self, folder: str, increment: Increment) -> list[AddFile]:
-        """Return the live files that hold an increment's records now, in order."""
+        """Return the live files that hold an increment's records now, in order.
+
+        `NotFoundError` if it is a source's, `IncrementCollectedError` if retention dropped it.
+        """
         if "." not in increment.flow:
             raise NotFoundError(kind="increment", name=increment.name)
         snapshot = self.output(folder, increment.flow)

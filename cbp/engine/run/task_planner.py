@@ -5,9 +5,10 @@ previous run left them, plus the changes that are recorded but not published. A 
 of files, never records.
 
 How many tasks a run gets depends on how many groups it is expected to call (`FanoutEstimate`). The
-number of records does not say that: one record to `ALL` calls every group of a state. But stages
-repeat themselves, so a run is expected to call as many groups as the last run with records at the
-same inputs. Only the number of tasks, and so the time of a run, depends on the estimate.
+number of records does not say that: one record to `ALL` calls every group of a state. The groups
+are only known once a task has called the author's RouteBy. But stages repeat themselves, so a run
+is expected to call as many groups as the last run with records at the same inputs. Only the number
+of tasks, and so the time of a run, depends on the estimate.
 
 A loop within a run has several tasks if what it can reach is worth the exchange between them
 (`_loop_rows`), as far as slots are free. What it is worth is found by what the run reads alone, so

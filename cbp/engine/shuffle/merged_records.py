@@ -4,7 +4,8 @@
 
 Whatever is merged first, the result is the same: whole numbers are summed, and the least and the
 greatest are those of any order. A record with a null or a NaN in a merged column stays as it is,
-and so do those whose sum the column does not hold, or is of more than 62 bits without signs.
+and so do those whose sum the column does not hold, or whose absolute values have a sum of more than
+62 bits.
 
 The rule is here twice: on columns (`merged_table`), and in plain Python (`merge_records`), which
 the reference engine calls, and which takes over where a sum could be too large.

@@ -11,8 +11,9 @@ Mostly a superstep has one round. Messages of a loopback with others inside it w
 emitted until all know, by a round, that these are at rest; the next round sends them, each with the
 superstep that emitted it. So what arrived is in the order of supersteps first.
 
-What is larger than a piece (`Room.piece_bytes`) takes several rounds, as many in each task, so few
-pieces are in memory besides what the rooms of the tasks hold, whatever a superstep emits.
+What is larger than a piece (`Room.piece_bytes`) takes several rounds, as many in each task: no task
+sends a piece before all have the one before. So few pieces are in memory besides what the rooms of
+the tasks hold, whatever a superstep emits.
 """
 
 from __future__ import annotations

@@ -70,7 +70,11 @@ class DeferredExecutor:
             self._started().refuse(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
-        """Run every task of a plan, once Spark has started; a failed start is raised."""
+        """Run every task of a plan, once Spark has started.
+
+        `RunCancelledError` if the run was cancelled meanwhile, `SparkUnstartedError` if Spark could
+        not be started.
+        """
         try:
             executor = self._started(plan.run)
         finally:

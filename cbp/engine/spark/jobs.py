@@ -90,7 +90,10 @@ def jobs_of(context: SparkContext, plan: RunPlan) -> Iterator[None]:
 
 
 def starved(context: SparkContext, runs: Collection[str]) -> Collection[str]:
-    """Return the runs (tags of jobs) that only wait for a slot; Spark may fail to answer."""
+    """Return the runs whose jobs all wait for a slot; a run's id is the tag of its jobs.
+
+    `OperatingError` if Spark does not answer.
+    """
     tracker = context.statusTracker()
     tagged: Any = context._jsc.sc().statusTracker()  # PySpark's tracker knows groups, not tags
     try:

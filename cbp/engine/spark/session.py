@@ -219,7 +219,10 @@ def _scratch(settings: SparkSettings) -> dict[str, str]:
 
 
 def _scratch_root() -> Path:
-    """Return the root of this user's scratch folders; a link, or another user's, is refused."""
+    """Return the root of this user's scratch folders; a link, or another user's, is refused.
+
+    Its path is short, since sockets are in these folders.
+    """
     root = Path(tempfile.gettempdir()) / f"cbp-scratch-{os.geteuid()}"
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     if root.is_symlink() or root.stat().st_uid != os.geteuid():
@@ -236,7 +239,8 @@ def _scratch_root() -> Path:
 def python_of_workers(master: str, environment: Mapping[str, str]) -> str:
     """Return the Python of the workers: for a local master always that of the driver.
 
-    On a cluster, where paths may differ, it is `PYSPARK_PYTHON` of the environment if that is set.
+    Another Python lacks packages or has other versions. On a cluster, where paths may differ, it is
+    `PYSPARK_PYTHON` of the environment if that is set.
     """
     if master.startswith("local"):
         return sys.executable

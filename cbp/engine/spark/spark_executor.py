@@ -8,6 +8,7 @@ A large increment is shuffled:
 Every task reads all of a small increment (`cbp.engine.shuffle.replicated_read`): such a job is a
 plain RDD of task numbers, which costs half of what an empty DataFrame does. If its start would be
 more than a tenth of the run, resident workers run its tasks (`cbp.model.plan.spark_or_worker`).
+Tasks of a loop that exchange messages run together (`cbp.engine.spark.barrier_stage`).
 
 State is never shuffled: a task opens its buckets' files itself. The rows of a partition reach the
 driver once, so no record names the files of a retried or speculated twin.

@@ -269,7 +269,10 @@ class BucketState:
         return ~_contains(dead, rows, self.files[at].rows)
 
     def find(self, wanted: Positions | None) -> RecordPositions:
-        """Return the live records of these hashes (ascending, unique); `None` means all."""
+        """Return the live records of these hashes (ascending, unique); `None` means all.
+
+        Opens only files of buckets that have some of the hashes.
+        """
         if wanted is None:
             return _by_hash([self._find_in(at, None) for at in range(len(self.files))])
         asked = self.files_of(wanted)

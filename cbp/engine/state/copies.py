@@ -2,11 +2,11 @@
 
     Arrow file | xxh3-64 of each block (64 KiB) | "CBPCOPY2", sizes, xxh3-128 of name and checksums
 
-No byte is used before its block was checked, once per map: the metadata of the rows when the file
-is mapped, the rows when a look-up touches them (`Guard`). A copy of up to 4 MiB
-(`EngineLimits.whole_copy_bytes`) is checked as a whole at once; a larger one once half of it was
-touched or it was asked often. The check reads the file, not the map, where an unreadable sector
-would be a signal that kills the process.
+Wrong data in a copy would be written into state, so no byte is used before its block was checked,
+once per map: the metadata of the rows when the file is mapped, the rows when a look-up touches them
+(`Guard`). A copy of up to 4 MiB (`EngineLimits.whole_copy_bytes`) is checked as a whole at once; a
+larger one once half of it was touched or it was asked often. The check reads the file, not the map,
+where an unreadable sector would be a signal that kills the process.
 
 Guaranteed: bytes that `Guard` accepted are those that `write_copy` wrote under this name
 (tests/cbp/engine/state/test_copies.py flips each). Not guaranteed: that memory or disk leaves

@@ -463,9 +463,12 @@ def ascending(batch: pa.RecordBatch) -> bool:
 def _hash_ranges(meta: pq.FileMetaData) -> list[tuple[int, int]]:
     """Return least and greatest hash of every row group; without statistics, the full range."""
     at = [meta.schema.column(leaf).path for leaf in range(meta.num_columns)].index("_hash")
-    every = (meta.row_group(group).column(at).statistics for group in range(meta.num_row_groups))
-    known = (one if one is not None and one.has_min_max else None for one in every)
-    return [(-(2**63), 2**63 - 1) if one is None else (one.min, one.max) for one in known]
+    ranges = []
+    for group in range(meta.num_row_groups):
+        found = meta.row_group(group).column(at).statistics
+        is_known = found is not None and found.has_min_max
+        ranges.append((found.min, found.max) if is_known else (-(2**63), 2**63 - 1))
+    return ranges
 
 
 @lru_cache(maxsize=256)

@@ -8,6 +8,8 @@ file per task, named by the run:
 
 Rows are physical rows. A row is deleted only once: the sets of one file over several runs are
 disjoint, so their sizes add up.
+
+Guaranteed: `read_deletes` returns what was deleted, or raises; never a part of it.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ def write_deletes(
     files: Files | None = None,
 ) -> dict[str, Deletes]:
     """Describe deleted rows by data file; write large ones to one durable file of this name.
+
+    The name is unique to run, attempt and task.
 
     Args:
         bitmaps: Data file to rows; none of them empty.

@@ -3,8 +3,9 @@
     {"stage":"count","epoch":7,...,"_name":"_intentions/count/7.json","_digest":"8f0c5d1be1a2c3f4"}
 
 Records of earlier versions have no digest and are read without a check. A record whose digest does
-not fit is never used. The member `_name` detects an old copy, or the record of another epoch, under
-a record's name.
+not fit is never used: with one flipped digit in a number or a name it would be a record of
+something else. The member `_name` detects an old copy, or the record of another epoch, under a
+record's name.
 
 Guaranteed: `parsed` returns what was given to `digested`, or raises an error that names the file
 (tests/cbp/engine/storage/test_checked_json.py).

@@ -111,7 +111,11 @@ def _sums_of(pages: bytes) -> bytes:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turn any error while a file is read into one that names the file."""
+    """Turn any error while a file is read into one that names the file.
+
+    `FileLostError` if it is missing, `FileDamagedError` if it cannot be parsed, `OperatingError` if
+    the system refuses to read it.
+    """
     try:
         yield
     except FileNotFoundError as exc:

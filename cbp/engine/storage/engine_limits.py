@@ -43,8 +43,10 @@ class EngineLimits:
             puts, or that a loop of messages holds; its task needs about eight times as much. Beyond
             half of it, records go to mapped temporary files (`cbp.engine.storage.held_records`). A
             quarter of it may stay in memory between runs.
-        whole_run_spill: Limit of such files for a run, as a multiple of `whole_run_bytes`.
-        superstep_log_ms: Least time between two snapshots of a loop; 0: one after each superstep.
+        whole_run_spill: Limit of such files for a run, as a multiple of `whole_run_bytes`; a run
+            that needs more is refused. With 0 there are none, and the limit is `whole_run_bytes`.
+        superstep_log_ms: Least time in milliseconds between two snapshots of a loop; 0: one after
+            each superstep.
         microsteps: Microsteps of a task between two exchanges of a loop, at most.
         microstep_rows: Messages that a task sends in them, at most. With more, an exchange costs
             little beside the calls, and calls that other tasks' messages make useless cost more.
@@ -55,15 +57,19 @@ class EngineLimits:
             holds, over all tasks of a run; larger bitmaps go to files.
         message_block_bytes: Bytes of messages that a task sorts by bucket at a time; this takes
             about three times as much.
-        message_group_rows_min: Small buckets share a row group of at least this many messages.
+        message_group_rows_min: Small buckets share a row group of at least this many messages: a
+            row group costs some 100 bytes.
         message_group_rows_max: Messages of a row group; a reader reads as many at a time.
         message_sort_bytes: Bytes of messages that a reading task sorts in memory at a time.
         message_rows_min: Messages from which a file is sorted by bucket; with fewer, each task
             reads the whole file at no extra cost.
-        spool_bytes: A flow's records above this size go to disk.
-        narrow_bytes: Bytes of a flow's records above which its strings have offsets of 64 bits.
+        spool_bytes: A flow's records above this size go to disk; two flows and their windows fit
+            in a small worker.
+        narrow_bytes: Bytes of a flow's records above which its strings have offsets of 64 bits;
+            small files may hold as much, since repeated strings are compressed away.
         sort_run_bytes: Bytes that an external sort sorts at a time; it needs three times as much.
-        sort_block_bytes: Bytes of each run in memory while an external sort merges runs.
+        sort_block_bytes: Bytes of each run in memory while an external sort merges runs: a hundred
+            runs need 50 MB.
         checkpoint_entries: Entries of a table's log after which a checkpoint is written.
         state_fanout: Files of a bucket's lowest tier that start a merge.
         state_tier_rows: Records of a file of state up to which it belongs to the lowest tier.
@@ -73,7 +79,8 @@ class EngineLimits:
             the window's inputs name.
         timers_ahead: Timers of a file that are sorted by time beyond the due ones; 16 bytes each.
         merge_rows: Records of the pieces in which files of state are merged.
-        small_file_rows: Records up to which a file of state gets no index copy.
+        small_file_rows: Records up to which a file of state gets no index copy: reading it is as
+            fast.
         file_rows: Records of a file of state. A file is read, copied and merged as a whole.
         file_bytes: Bytes of such a file, as Arrow holds them; a task needs three times as much.
         beside_bytes: Size above which a whole run writes a file of state in a thread, while it
@@ -89,7 +96,8 @@ class EngineLimits:
             between two searches for such files.
         copy_block_bytes: Bytes of an index copy under one checksum; others are rebuilt.
         whole_copy_bytes: Bytes up to which an index copy is checked when it is opened, in 0.4 ms.
-        held_bytes: Bytes of rows without an index copy that a process keeps for its next run.
+        held_bytes: Bytes of rows without an index copy that a process keeps for its next run: of
+            small files, and of files for whose copies there is no space.
     """
 
     rows_per_task: int = 2_000

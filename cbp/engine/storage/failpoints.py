@@ -4,7 +4,8 @@ A *fault* is a callable that gets the name of the point just passed. In producti
 `NO_FAULTS`, or the fence of an instance that leads. A test passes one that raises at a chosen
 point.
 
-Guaranteed: `POINTS` names every point of the product (tests/test_failpoints.py).
+Guaranteed: `POINTS` names every point of the product, `<effect>.before` and `<effect>.after`
+(tests/test_failpoints.py).
 """
 
 from __future__ import annotations

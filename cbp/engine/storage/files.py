@@ -77,7 +77,11 @@ def setting_of(scheme: str) -> str:
 
 
 def log_store_class(uri: str, settings: Mapping[str, str]) -> str:
-    """Return the LogStore safe between processes for `uri`; Spark's settings take precedence."""
+    """Return the Java class of the LogStore that is safe between processes for `uri`.
+
+    One in Spark's settings takes precedence. `FileSystemUnsafeError` if there is none; the message
+    says what to configure.
+    """
     scheme = scheme_of(uri)
     if scheme in LOCAL:
         why = "on a local disk, Delta's LogStore lets two processes write the same log entry"
@@ -145,7 +149,8 @@ class Files(Protocol):
         """Create a file with `data` unless it exists; missing folders are made.
 
         The temporary file is made beside it, or in the folder `staged` of the same file system.
-        Renaming that folder makes all puts staged in it fail, with `LogConflictError`.
+        Renaming that folder makes all puts staged in it fail, now or later: `LogConflictError` is
+        raised, and nothing is put.
         """
 
     def write_durable(self, path: str, data: bytes, *, what: str = "data_file") -> None:

@@ -11,6 +11,7 @@ Guaranteed: the key of every row is computed again. A row in the wrong bucket (t
 function has changed) raises `Misplaced` before anything is recorded; the run then shuffles the
 messages like any other input. Each row belongs to exactly one task, so if no task finds a
 misplaced row, no task misses one.
+Not here: `route(...)`, whose messages may have several receivers or an address, and keys in SQL.
 """
 
 from __future__ import annotations

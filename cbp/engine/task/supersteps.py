@@ -380,7 +380,10 @@ class LoopWork:
             counts.update(shared.counts() if shared else {})
 
     def _called_together(self, share: _Share, spool: Spool) -> Sequence[tuple[int, ...]]:
-        """Return parts of a share whose groups are called together: two of many records."""
+        """Return parts of a share whose groups are called together.
+
+        Many groups are called in two parts, since the memory of a part grows with its records.
+        """
         plan, flows = self.writers.plan, range(len(spool.layout.flows))
         if not share.flips or sum(map(spool.arrived, flows)) <= plan.limits.call_rows:
             return [share.buckets]

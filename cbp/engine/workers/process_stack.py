@@ -5,7 +5,9 @@
 
 The handler of the signal is in C and runs no Python, so code that hangs in C, or that holds the
 interpreter, is seen too; and it writes names and lines only, no values. Most system calls are
-restarted; `poll` or a sleep in a native library can return early (`man 7 signal`).
+restarted; `poll` or a sleep in a native library can return early (`man 7 signal`). The system
+ignores this signal where nobody handles it: in a process that is still starting, and in one whose
+code has taken the handler away.
 
 Guaranteed: several processes are asked at the same time, and requests that come while a process is
 being asked learn at once that it was silent (tests/cbp/engine/workers/test_process_stack.py).

@@ -11,7 +11,8 @@ author's code prints goes to stderr.
     answer          the pickled `Done`, `Coded` or `Raised`
 
 A crash in C leaves its stack of Python frames in the file of crashes. `os._exit` does so, too: code
-that ends the process is to be named by its line.
+that ends the process is to be named by its line. If the machine's memory runs out, the system ends
+this process before the service.
 """
 
 from __future__ import annotations

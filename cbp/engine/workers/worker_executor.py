@@ -18,6 +18,7 @@ that was used last, and those that have done nothing yet, stay.
 Guaranteed (tests/cbp/engine/workers/test_worker_executor.py): a worker does one run at a time and
 never outlives the service; runs of a recomputation share no worker with other runs; a worker begins
 with the environment and the folder that the service had at its start.
+Absent on purpose: a second try here; the loop counts tries.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ class WorkerExecutor(LocalExecutor):
         self._processors = len(os.sched_getaffinity(0))
         self.loop_tasks_max = loop_tasks_max or self._processors
         self._free_max, self._ready, self._seconds = free_max, ready, seconds
-        # Author's code that runs in the service, such as a Runnable, may change both later.
+        # Author's code that runs in the service, such as a Runnable, may change both later. The
+        # service's own settings hold its secrets.
         own = {name: value for name, value in os.environ.items() if not name.startswith(_SERVICE)}
         self._start = partial(_Worker, memory_bytes_max, own, _folder())
         self._lock = threading.Lock()
@@ -191,7 +193,10 @@ class WorkerExecutor(LocalExecutor):
                 self._cancelled.discard(plan.run)
 
     def warm(self) -> None:
-        """Start one worker that any run can take, if too few are ready; end those long idle."""
+        """Start a worker that any run can take, if too few are ready; end those idle for long.
+
+        One at a time, so that the runs under way keep most of the processors.
+        """
         with self._lock:
             idle = [one for one in self._free if not one.shared_by and not one.worker.ended]
             kept = idle[-1:]  # the one that was used last
@@ -402,7 +407,10 @@ def _introduce(
 
 
 def _ready(workers: Sequence[WorkerProcess], answers: Mapping[int, Answer]) -> list[int]:
-    """Wait until workers without an answer have sent something; return their numbers."""
+    """Wait until workers without an answer have sent something; return their numbers.
+
+    `TaskEndedError` if one has ended, and left nothing to read.
+    """
     links = {one.link: part for part, one in enumerate(workers) if part not in answers}
     ready = [links[link] for link in wait([*links], POLL_SECONDS) if link in links]
     for part in links.values():

@@ -53,6 +53,7 @@ class Call:
         """Return the records of a flow, of the groups whose author is called."""
         if self.called is None:
             return getattr(self.groups, flow)
+        return Groups.part(self.groups, flow, self.called)[0]
 
 
 @dataclass(frozen=True, slots=True)

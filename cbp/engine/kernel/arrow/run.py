@@ -6,6 +6,9 @@
 
 The counterpart of `cbp.engine.kernel.groupwise`, without any record in Python: grouping, the
 check of keys and types, the state diff and encoding are operations on columns.
+
+Invariant: state and outputs equal those of a groupwise translator that does the same
+(tests/cbp/engine/vectorised/test_forms.py).
 """
 
 from __future__ import annotations
@@ -114,8 +117,9 @@ class CallSettler:
         if state.changes:
             gone, new = take_rows(state_rows, died), take_rows(emitted, born)
             ViewChanges(state, self.write_output).write(gone, ids[died], new, emitted_ids[born])
-        hashes = call.hashes[emitted_ids[born]]
-        write_rows(self.write_state, state, take_rows(emitted, born), hashes)
+        if len(born):
+            hashes = call.hashes[emitted_ids[born]]
+            write_rows(self.write_state, state, take_rows(emitted, born), hashes)
 
     def _write(self, output: str, table: pa.Table) -> None:
         for part in narrow(table, self._files[output]):

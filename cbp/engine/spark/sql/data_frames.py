@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -79,7 +78,7 @@ class Results:
     """Collects the frame of every output and state from `out`, checked against its declaration."""
 
     def __init__(self, spec: TranslatorSpec, *, shared: bool = True) -> None:
-        self.out: Any = SimpleNamespace()
+        self.out: Any = _Namespace()
         self._shared = shared
         self.frames: dict[str, DataFrame] = {}
         self._keys = {state.name: spec.key_of(state).names for state in spec.authored}
@@ -120,6 +119,10 @@ class Results:
         frame = _conformed(flow, schema, frame)
         before = self.frames.get(flow)
         self.frames[flow] = frame if before is None else before.unionAll(frame)
+
+
+class _Namespace:
+    """An object whose attributes are set by name; an author's error names this class."""
 
 
 def _conformed(flow: str, schema: Schema, frame: DataFrame) -> DataFrame:

@@ -10,6 +10,7 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,19 @@ def call_of(keys: list[str], sizes: list[int]) -> Call:
     return Call(
         Groups(table, {"seen": (records, offsets)}), hashes, {"seen": RecordPositions(*places)}
     )
+
+
+@pytest.mark.parametrize(
+    ("called", "expected"),
+    [(None, [0, 1, 2]), ([0, 2], [2]), ([1], [0, 1]), ([0], []), ([], []), ([0, 1, 2], [0, 1, 2])],
+)
+def test_a_plan_reads_the_records_of_called_groups(
+    called: list[int] | None, expected: list[int]
+) -> None:
+    """Groups that a run only looks at because of their age are hidden from the author's plan."""
+    every = call_of(["a", "b", "c"], [0, 2, 1])
+    call = replace(every, called=None if called is None else np.array(called, np.int64))
+    assert call.called_records(STATE).column("n").to_pylist() == expected
 
 
 def test_calls_are_read_as_they_were_written(tmp_path: Path) -> None:
