@@ -165,7 +165,8 @@ class RollbackPlanOut(Model):
     )
     files: list[UndoneFileOut] = Field(
         description="The first 20 files whose effect the roll-back would undo, by source and "
-        "arrival. For a framed input, only files that no frame had at the roll-back point."
+        "arrival. Of a framed input, these are the files that had not been framed at the "
+        "roll-back point."
     )
     files_total: int = Field(description="Number of all files whose effect would be undone.")
     files_cursor: str | None = Field(
