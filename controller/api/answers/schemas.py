@@ -19,6 +19,8 @@ PAGE_SIZE_MAX = 500
 
 T = TypeVar("T")
 
+_ABSENT = object()
+
 StageState = Literal["running", "waiting", "set_aside", "retrying", "paused", "stopped"]
 DataflowState = Literal["ok", "retrying", "paused", "stopped", "broken"]
 
@@ -35,10 +37,19 @@ class Model(BaseModel):
         `more` are fields with other values. Nested values are converted in the same way, by the
         model of their field.
         """
-        taken = {}
-        for name in cls.model_fields.keys() - more.keys():
-            holder = next((one for one in values if hasattr(one, name)), None)
-            taken[name] = getattr(holder, name)
+        taken: dict[str, Any] = {}
+        for name in cls.model_fields:
+            if name in more:
+                continue
+            for value in values:
+                # Once: an attribute may be a property that costs something, and lists have many.
+                if (found := getattr(value, name, _ABSENT)) is not _ABSENT:
+                    taken[name] = found
+                    break
+            else:
+                kinds = ", ".join(type(value).__name__ for value in values)
+                message = f"no value for the field {name!r} of {cls.__name__} in {kinds or 'none'}"
+                raise AttributeError(message)
         return cls.model_validate(taken | more)
 
 
