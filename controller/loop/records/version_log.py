@@ -161,7 +161,11 @@ class Description:
 
 @dataclass(slots=True)
 class Descriptions:
-    """Reads and puts descriptions; caches the one in use of each dataflow."""
+    """Reads and puts descriptions; caches the one in use of each dataflow.
+
+    All parts of a controller share one. What another process puts is seen: its version has another
+    number.
+    """
 
     files: Files
     _cache: dict[str, tuple[tuple[int, datetime], Description]] = field(default_factory=dict)
@@ -179,6 +183,14 @@ class Descriptions:
             cached = key, self._with_adopted(record)
             self._cache[record.folder] = cached
         return cached[1]
+
+    def reread(self, record: DataflowRecord) -> Description:
+        """Return `of`, read from its file again: what is written next is made from it.
+
+        So damage is noticed before, however long ago the file was first read.
+        """
+        self._cache.pop(record.folder, None)
+        return self.of(record)
 
     def adopt(self, record: DataflowRecord, loaded: DataflowShape, *, staged: str = "") -> None:
         """Record the present codes for a version that an earlier release registered.
