@@ -44,8 +44,10 @@ class Begin:
         at_ms: Milliseconds since 1970; later than every earlier record.
         fresh: Leading stages whose code, input or settings changed; their failures are forgotten.
         anew: All stages that changed, or that rebuild their state.
+        emptied: The stages that begin with nothing, since they are added or rebuilt.
         swapped: The position of the previous version, if this one replaces all tables: by
             tables that were built beside, or by those from before such a swap.
+        back: Whether it shows the tables from before a swap.
     """
 
     at_ms: int

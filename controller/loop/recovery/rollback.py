@@ -79,6 +79,7 @@ class RollbackPlan:
         queued_before: Only if later arrivals are dropped: source -> its increments that had
             arrived before the point, but had not been read (or framed, for a framed input), and
             so are applied again.
+        tables: Table folder -> what changes.
         comes_back: Source -> increments that an earlier roll-back removed, and that are applied
             again, since this one goes back further.
     """
@@ -226,7 +227,10 @@ class Rollbacks(DataflowPart):
             self.finish(record, tell)
 
     def finish(self, record: DataflowRecord, tell: Tell = untold) -> bool:
-        """Finish the newest roll-back if the store lacks it; return whether it did."""
+        """Finish the newest roll-back if the store lacks it; return whether it did.
+
+        Raises `FileDamagedError` if the record of a roll-back is damaged or missing.
+        """
         log = self.open_log(record.folder)
         log.require_generation(record.generation)
         if log.generation <= record.generation:
