@@ -13,7 +13,8 @@ from cbp.errors import NotFoundError
 from cbp.model.flow.generation import Generation
 from cbp.model.instants import instant_of
 from cbp.model.version.rollback_point import PointAfterRun
-from controller.api.answers.schemas import JobOut, JobStatus, Model, Page, PageQuery
+from controller.api.answers.jobs import JobOut, JobStatus
+from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (
