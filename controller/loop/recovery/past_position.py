@@ -44,7 +44,7 @@ from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.records.compiled_dataflows import Units, wiring_of
 from controller.loop.records.dataflow_part import DataflowPart
-from controller.loop.recovery.undone_inputs import with_connectors
+from controller.loop.recovery.superseded import with_connectors
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch

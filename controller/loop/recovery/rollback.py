@@ -46,19 +46,21 @@ from controller.loop.leadership.terms import Terms
 from controller.loop.records.compiled_dataflows import wiring_of
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.past_position import Past, Tell, records_of, untold
+from controller.loop.recovery.superseded import (
+    coming_back,
+    file_names,
+    require_chains,
+    stay_dropped,
+    superseded_in,
+    without_increments,
+)
 from controller.loop.recovery.undone_inputs import (
     BySource,
     UndoneInput,
     Unread,
-    coming_back,
-    file_names,
     left_out,
-    require_chains,
-    stay_dropped,
-    superseded_in,
     undone_inputs,
     unread_of_sources,
-    without_increments,
 )
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.run_commit import RunCommit
