@@ -189,10 +189,10 @@ class Descriptions:
     def reread(self, record: DataflowRecord) -> Description:
         """Return `of`, read from its file again: what is written next is made from it.
 
-        So damage is noticed before, however long ago the file was first read.
+        So damage is noticed before, however long ago the file was first read. What is cached stays:
+        runs continue with it.
         """
-        self._cache.pop(record.folder, None)
-        return self.of(record)
+        return self._with_adopted(record)
 
     def adopt(self, record: DataflowRecord, loaded: DataflowShape, *, staged: str = "") -> None:
         """Record the present codes for a version that an earlier release registered.
