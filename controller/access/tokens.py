@@ -46,6 +46,7 @@ class Tokens:
     ) -> tuple[TokenRecord, NewToken]:
         """Make a token; only the returned value has its secret text.
 
+        Without a life it is valid until it is revoked; without dataflows it may touch all.
         Raises `AlreadyExistsError`, `TokensTooManyError`.
         """
         if name == TOKEN_FILE:

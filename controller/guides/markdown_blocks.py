@@ -18,7 +18,13 @@ from markdown_it.tree import SyntaxTreeNode
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a line; `target` is the name of the guide that a link leads to."""
+    """A piece of a line.
+
+    Attributes:
+        kind: How it is shown.
+        text: Its characters.
+        target: The name of the guide that a link leads to; otherwise empty.
+    """
 
     kind: Literal["text", "code", "strong", "link"]
     text: str

@@ -32,7 +32,9 @@ class PhysicalLimits:
     """The limits by which an engine plans a run.
 
     Attributes:
-        rows_per_task: Maps the form of a translator to the records that justify another task.
+        slots: Tasks that run at the same time.
+        rows_per_task: Maps the form of a translator to the number of records that justify
+            another task.
         arranged_reads: Every task reads the whole increment while the product of its records and
             the tasks is at most this; `None` means no limit.
         arranged_bytes: Bytes of an increment up to which every task reads all of it.
@@ -57,10 +59,14 @@ class InputPlan:
     """The plan of one input.
 
     Attributes:
-        route: Columns, a function or an expression that give the group's key; `""` means none.
+        route: What gives the group's key: columns, a function or an expression; `""` if there is
+            nothing.
         computed: Where the key or the order is computed; `""` if both are plain columns.
-        frame_by: A column or a function that gives the framing key; `""` means none.
+        frame_by: What gives the framing key: a column or a function; `""` means that each output
+            increment of the flow is one increment of the input.
         memo: Whether the framing function has a memo, so that it reads records in order.
+        close_idle_seconds: Seconds without a record after which the open frame is closed;
+            0: never.
     """
 
     input: str
@@ -83,8 +89,10 @@ class LookupPlan:
     """The plan of one look-up.
 
     Attributes:
+        table: The view or state that is read, as `stage.state`.
         by: Columns that hold the key of the called group; empty if every group has all records.
         key: Columns by which a group reads single records; empty if it reads all of its own.
+        wakes: Whether groups are called because their records changed.
     """
 
     lookup: str
@@ -123,7 +131,9 @@ class StagePlan:
     Attributes:
         form: `record-wise`, `groupwise`, `arrow`, `run` or `sql`.
         buckets: Hash partitions of groups and state; 0 if it is record-wise.
-        runnable: The rule or function that decides when it runs, if the stage leads.
+        tasks_max: Maximum number of tasks of a run.
+        runnable: The rule or function that decides when it runs. For a stage that does not
+            lead, the rule of its leader applies instead.
         ways: For a loop within a run, or the call of a whole run: how it proceeds and ends, and
             its limit of memory, as a text for people; empty for other stages.
     """
@@ -145,7 +155,12 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class UnitPlan:
-    """A physical stage: one run of at most so many jobs, one epoch, one intention."""
+    """A physical stage: one run, one epoch, one intention.
+
+    Attributes:
+        jobs: Maximum number of jobs of a run.
+        cycle: Stages of its cycle; empty if it is on none.
+    """
 
     leader: str
     stages: tuple[StagePlan, ...]

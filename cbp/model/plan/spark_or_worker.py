@@ -45,11 +45,13 @@ class Lane(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bypass:
-    """Which jobs run without Spark, on resident workers; none does if one of the values is 0.
+    """Which jobs run without Spark, on resident workers.
 
     Attributes:
-        tasks_max: Tasks that resident workers do at the same time.
-        job_start_seconds: Overhead of a Spark job besides its tasks.
+        tasks_max: Tasks that resident workers do at the same time; 0 means that every job is a
+            Spark job.
+        job_start_seconds: Overhead of a Spark job besides its tasks; 0 means that every job is a
+            Spark job.
     """
 
     tasks_max: int

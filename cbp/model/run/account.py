@@ -35,11 +35,13 @@ SHOWN_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """An increment that a run read, removed, or both; what is no longer known is `None` or `""`.
+    """An increment that a run read, removed, or both.
 
     Attributes:
         frame: Whether `index` counts the frames of the input instead of the flow's increments.
-        file: Name of the file that brought it; `""` for a stage's increment and for a frame.
+        framing_key, records, bytes: `None` if no longer known.
+        file: Name of the file that brought it; `""` for a stage's increment, for a frame, or if
+            no longer known.
     """
 
     input: str
@@ -56,10 +58,11 @@ class Consumed:
 
 @dataclass(frozen=True, slots=True)
 class LookedUpTable:
-    """A table that a run looked up, as of its newest epoch (-1: none).
+    """A table that a run looked up.
 
     Attributes:
         table: The view or state, as `stage.state`; `""` if no current stage looks it up.
+        epoch: The newest epoch of the table that was read; -1 if it had none.
     """
 
     stage: str
@@ -71,7 +74,12 @@ class LookedUpTable:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How a run changed one table; rows are those of new files, and deleted ones of old files."""
+    """How a run changed one table.
+
+    Attributes:
+        rows_added: Rows in new files, including files of a compaction.
+        rows_deleted: Rows deleted from files that stay.
+    """
 
     table: str
     files_added: int

@@ -13,11 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cbp.model.plan.spark_or_worker import Lane
 from cbp.model.schedule.priority import Priority
-from controller.api.answers.problems import problem
 
 PAGE_SIZE_MAX = 500
 
 T = TypeVar("T")
+
+_ABSENT = object()
 
 StageState = Literal["running", "waiting", "set_aside", "retrying", "paused", "stopped"]
 DataflowState = Literal["ok", "retrying", "paused", "stopped", "broken"]
@@ -35,10 +36,19 @@ class Model(BaseModel):
         `more` are fields with other values. Nested values are converted in the same way, by the
         model of their field.
         """
-        taken = {}
-        for name in cls.model_fields.keys() - more.keys():
-            holder = next((one for one in values if hasattr(one, name)), None)
-            taken[name] = getattr(holder, name)
+        taken: dict[str, Any] = {}
+        for name in cls.model_fields:
+            if name in more:
+                continue
+            for value in values:
+                # Once: an attribute may be a property that costs something, and lists have many.
+                if (found := getattr(value, name, _ABSENT)) is not _ABSENT:
+                    taken[name] = found
+                    break
+            else:
+                kinds = ", ".join(type(value).__name__ for value in values)
+                message = f"no value for the field {name!r} of {cls.__name__} in {kinds or 'none'}"
+                raise AttributeError(message)
         return cls.model_validate(taken | more)
 
 
@@ -69,33 +79,6 @@ class Problem(BaseModel):
     error_code: str = Field(description="Stable snake_case name.")
     message: str = Field(description="The text of `detail`.")
     details: dict[str, Any]
-
-
-JobStatus = Literal["running", "done", "failed"]
-"""How an amendment's job is."""
-
-
-class JobOut(Model):
-    """A job that is under way, or has ended."""
-
-    id: str
-    dataflow: str
-    ended: bool
-    step: str = Field(description="The current step of the job.")
-    done: int
-    total: int = Field(description="Number of units in all; 0 if unknown.")
-    unit: str = Field(description="What `done` and `total` count, such as `runs`.")
-    began_at: datetime
-    seconds: float
-    error: Problem | None = Field(
-        description="Why the job failed, in the same form as the answer to a refused request."
-    )
-
-    @classmethod
-    def at(cls, path: str, job: Any, **more: Any) -> Self:
-        """Return the answer for a job at a path: its attributes by their names, and `more`."""
-        error = None if job.error is None else Problem.model_validate(problem(job.error, path)[1])
-        return cls.of(job, error=error, **more)
 
 
 class QueueOut(Model):

@@ -5,6 +5,7 @@
     def pause(name: str, ...) -> DataflowSummary: ...
 
 Deny by default: a route that declares nothing cannot be made, so the service does not start.
+`deploy/README.md` says why a route needs what it needs.
 """
 
 from __future__ import annotations

@@ -32,8 +32,15 @@ _REQUEST = "cbp_request"
 """A parameter's name that no endpoint has."""
 
 _OF_ANY_REQUEST = (
-    *("call", "name", "path", "scope", "dependencies", "own_oauth_scopes", "parent_oauth_scopes"),
-    *("request_param_name", "http_connection_param_name"),
+    "call",
+    "name",
+    "path",
+    "scope",
+    "request_param_name",
+    "http_connection_param_name",
+    "dependencies",
+    "own_oauth_scopes",
+    "parent_oauth_scopes",
 )
 """What is known of a dependency that needs no more than the request."""
 

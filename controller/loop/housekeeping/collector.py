@@ -78,7 +78,15 @@ class LastCollection:
 
 @dataclass(kw_only=True, eq=False)
 class Collector(DataflowPart):
-    """Collects garbage; called by one thread."""
+    """Collects garbage; called by one thread.
+
+    A dataflow whose lock (`exclusion`) is held is left to a later tick. While a rebuild is under
+    way, the tables from before it also stay readable, up to `retention.versions_max` versions.
+
+    Attributes:
+        every: Number of epochs of a dataflow, over all stages, between two collections.
+        records_kept: As in `LoopLimits`.
+    """
 
     garbage: GarbageCollector
     publisher: Publisher

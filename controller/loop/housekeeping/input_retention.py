@@ -4,7 +4,9 @@
 
 The increment's entry in the source's log stays. It holds the fingerprint that identifies the same
 file when it comes again, and the number that the next increment follows. Rows of old runs and of
-old increments of stages are removed too; the tables hold what they said about tables.
+old increments of stages are removed too; the tables hold what they said about tables. The same goes
+for rows of increments that their own retention has removed from a table
+(`cbp.engine.outputs.retention`).
 
 Invariants (tests/controller/loop/housekeeping/test_retention.py): whatever a queue or a roll-back
 needs stays, wherever a crash happens; a flow is read from the oldest increment that exists.

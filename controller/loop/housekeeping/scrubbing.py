@@ -1,6 +1,7 @@
 """Scrubbing: reads everything on disk again, slowly, to find damage early.
 
-A *round* reads the folders of all dataflows, file by file, at `RATE_BYTES` a second, or faster if
+Damage in a file that is rarely read is found before the copy that could repair it is gone. A
+*round* reads the folders of all dataflows, file by file, at `RATE_BYTES` a second, or faster if
 needed to end within its time. The next round begins an hour later, or after the time of a round if
 that is shorter. A finding stays until a later round finds the file repaired. It is written beside
 the tables, so that a restart knows it, and it is a trouble of its dataflow: `status`, `ready` and
@@ -8,7 +9,8 @@ the metrics show it. No stage stops for it; a run stops only when it reads the d
 Damage that a read for a user meets first is a finding, too (`note`), until a round that begins
 later has read everything.
 
-A scrub that is requested (`Scrubs`) reads one dataflow at once, as fast as the disk allows.
+A scrub that is requested (`Scrubs`) reads one dataflow at once, as fast as the disk allows. Both
+keep their findings in one place, so that `ready`, state and metrics agree.
 
 Guaranteed: no tick waits for it; one step reads at most `STEP_BYTES` and one file; nothing is
 changed except the note. At most one requested scrub of a dataflow is under way; a second request

@@ -18,7 +18,8 @@ until the next `begin` (tests/controller/loop/runs/test_retry_policy.py).
 Guaranteed (tests/controller/loop/leadership/test_terms.py): a put of a term that has ended raises,
 and leaves nothing. An instance that stalls in (1) to (3) cuts off no other: after (2) its folder's
 number is below that of any instance which took the lease later, and before (2) it removes only its
-own.
+own. Not guaranteed: anything about records of runs; the first one put counts
+(controller/loop/README.md, "A zombie's record counts if it was first").
 """
 
 from __future__ import annotations

@@ -54,7 +54,11 @@ class Deletion(DataflowPart):
     cancel_seconds: float
 
     def delete(self, name: str, *, purge: bool) -> None:
-        """Cancel the runs of a dataflow, wait for them, publish, and delete it."""
+        """Cancel the runs of a dataflow, wait for them, publish, and delete it.
+
+        With `purge` its folder is removed, too, and nothing is published. Raises `NotFoundError`,
+        or `OperatingError` if a run does not end, or the folder cannot be removed.
+        """
         folder = self.store.dataflow(name).folder
         with self.holds.lock:
             self.holds.deleting.add(name)

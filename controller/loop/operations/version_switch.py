@@ -6,7 +6,9 @@
     (4) the description is put                                          <- the commit point
     (5) redo: tables altered, new ones made, drop folders made, the store brought over
 
-If (5) fails, the dataflow starts nothing until it has succeeded, by a tick or by recovery.
+A crash before (4) leaves the old version, and files that no record names. All steps of (5) may be
+repeated. If (5) fails, the dataflow starts nothing until it has succeeded, by a tick or by
+recovery: it never runs an outdated version.
 
 Invariants (tests/controller/loop/operations/test_change_crashes.py): killed at any point, a restart
 leads to the old version or to the new one; kept stages lose and repeat no increment.
@@ -117,8 +119,9 @@ class VersionSwitch(DataflowPart):
         Raises:
             DataflowInvalidError: If the shape of the old version was not recorded, and its document
                 does not compile with the installed code.
+            InvariantError: If the description of the old version is damaged.
         """
-        description = self.descriptions.of(record)
+        description = self.descriptions.reread(record)
         now, then = self._shape(record, description), shape_of(after)
         lives = self.descriptions.lives(record)
         units = self.catalog.units(record)

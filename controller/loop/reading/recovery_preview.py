@@ -57,7 +57,11 @@ class OpenIntention:
 def open_intentions(
     dataflow: str, publisher: Publisher, parked: ParkedRuns
 ) -> Sequence[OpenIntention]:
-    """Return the open intentions of a dataflow, by stage and epoch."""
+    """Return the open intentions of a dataflow, by stage and epoch.
+
+    Its policy may put a publication off (`publish:`). Only the instance that leads knows which
+    records its tables lack.
+    """
     by_epoch: dict[tuple[str, int], OpenIntention] = {}
     for stage, records in publisher.records(dataflow).items():
         for one in records:
@@ -124,13 +128,14 @@ def preview_recovery(store: Store, files: Files, tables_root: str) -> list[Recov
     outlooks = []
     for name, folder in sorted(names.items()):
         document = store.dataflow(name).document if name in folders else documents[name]
-        sources = document.get("sources") or ()
+        sources, known = document.get("sources") or (), name in folders
         try:
-            outlooks.append(
-                _outlook(store, files, folder, name, name in folders, sources, interrupted)
+            outlook = _outlook(
+                store, files, folder, name, known=known, sources=sources, runs=interrupted
             )
         except (CbpError, ValueError, KeyError, TypeError) as error:
-            outlooks.append(RecoveryPreview(name, name in folders, problem=str(error)))
+            outlook = RecoveryPreview(name, known, problem=str(error))
+        outlooks.append(outlook)
     return outlooks
 
 
@@ -139,6 +144,7 @@ def _outlook(
     files: Files,
     folder: str,
     name: str,
+    *,
     known: bool,
     sources: Iterable[str],
     runs: Mapping[tuple[str, str], list[str]],

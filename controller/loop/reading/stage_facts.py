@@ -3,8 +3,9 @@
 The size comes from the log of the table, so that it costs as much as the table has files; no
 record is read. Reads only.
 
-`SetAsideCounts` counts the records that each stage has set aside now, from the logs of the tables.
-Counts are kept until the dataflow changes. A table is published after the run that changed it was
+`SetAsideCounts` counts the records that each stage has set aside now, from the logs of the tables:
+so a restart, a rebuilt store and an instance that only reads give the same figure. Counts are kept
+until the dataflow changes. A table is published after the run that changed it was
 committed; so they are kept once they are those in the figures of the newest run of the stage.
 """
 

@@ -13,8 +13,9 @@ cannot apply a replacement. A build keeps how far it has come (`checkpoint.py`).
 
 Where all results are views, and nothing depends on when they are published, a run reads many
 increments of a source whose ends no stage notices (`sources_rebuilt_together`), up to `unit_bytes`.
-So such a build also catches up with small updates that follow each other without a pause. Elsewhere
-each increment is a run: an output that is no view would have other records.
+So such a build also catches up with small updates that follow each other without a pause; its views
+have fewer changes than before, those of its runs. Elsewhere each increment is a run: an output that
+is no view would have other records.
 
 Guaranteed (tests/controller/loop/rebuild/test_build_beside.py): readers see the old tables or
 the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.

@@ -17,6 +17,8 @@ that never rests continues: at a share of one half it works a sixth of the time 
 
 Guaranteed: the shares and the limit above, and that a rest ends as soon as `check` raises
 (tests/controller/loop/rebuild/test_pace.py).
+Not guaranteed: how long a unit takes, such as a run of a large increment; it has its share of the
+engine's slots only.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ class Outcome:
 
     Attributes:
         seconds: Time since it was requested.
+        tables: How the tables differed, as plain values.
         by: The person who asked for the swap, or cancelled the build; `""` if there is none.
         exact: As in `RebuildJob`.
     """

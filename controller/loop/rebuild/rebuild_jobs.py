@@ -75,7 +75,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(kw_only=True, eq=False)
 class RebuildJobs(DataflowPart):
-    """Builds, compares and swaps; safe to use from several threads."""
+    """Builds, compares and swaps; safe to use from several threads.
+
+    Attributes:
+        building: Receives the dataflows that are built beside, whose inputs are kept.
+        holds: No build of a dataflow that is held begins or continues.
+    """
 
     engine: Engine
     versions: Versions

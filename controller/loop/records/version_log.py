@@ -44,8 +44,10 @@ class Begin:
         at_ms: Milliseconds since 1970; later than every earlier record.
         fresh: Leading stages whose code, input or settings changed; their failures are forgotten.
         anew: All stages that changed, or that rebuild their state.
+        emptied: The stages that begin with nothing, since they are added or rebuilt.
         swapped: The position of the previous version, if this one replaces all tables: by
             tables that were built beside, or by those from before such a swap.
+        back: Whether it shows the tables from before a swap.
     """
 
     at_ms: int
@@ -161,7 +163,11 @@ class Description:
 
 @dataclass(slots=True)
 class Descriptions:
-    """Reads and puts descriptions; caches the one in use of each dataflow."""
+    """Reads and puts descriptions; caches the one in use of each dataflow.
+
+    All parts of a controller share one. What another process puts is seen: its version has another
+    number.
+    """
 
     files: Files
     _cache: dict[str, tuple[tuple[int, datetime], Description]] = field(default_factory=dict)
@@ -179,6 +185,14 @@ class Descriptions:
             cached = key, self._with_adopted(record)
             self._cache[record.folder] = cached
         return cached[1]
+
+    def reread(self, record: DataflowRecord) -> Description:
+        """Return `of`, read from its file again: what is written next is made from it.
+
+        So damage is noticed before, however long ago the file was first read. What is cached stays:
+        runs continue with it.
+        """
+        return self._with_adopted(record)
 
     def adopt(self, record: DataflowRecord, loaded: DataflowShape, *, staged: str = "") -> None:
         """Record the present codes for a version that an earlier release registered.

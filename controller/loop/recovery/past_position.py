@@ -44,7 +44,7 @@ from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.records.compiled_dataflows import Units, wiring_of
 from controller.loop.records.dataflow_part import DataflowPart
-from controller.loop.recovery.undone_inputs import with_connectors
+from controller.loop.recovery.superseded import with_connectors
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
@@ -316,13 +316,19 @@ class Past(DataflowPart):
         )
 
     def _frames_of_old(
-        self, folder: str, stage: str, spec: InputSpec, increment: Increment, *how: Any
+        self,
+        folder: str,
+        stage: str,
+        spec: InputSpec,
+        increment: Increment,
+        memo: Any,
+        set_aside_max: int | None,
     ) -> tuple[list[Segment], Any]:
         """Frame an old increment; if its own files are gone, from those of the stage's table."""
         own = all(self.files.exists(f"{folder}/{file.path}") for file in increment.files)
         if not own and "." in increment.flow:  # `stage.output`; a source has a plain name
             (increment,) = self.increments.locate(folder, increment.flow, [increment])
-        return self.increments.frame(folder, stage, spec, increment, *how)
+        return self.increments.frame(folder, stage, spec, increment, memo, set_aside_max)
 
     def _arrivals(
         self,

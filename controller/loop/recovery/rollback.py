@@ -46,19 +46,21 @@ from controller.loop.leadership.terms import Terms
 from controller.loop.records.compiled_dataflows import wiring_of
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.past_position import Past, Tell, records_of, untold
+from controller.loop.recovery.superseded import (
+    coming_back,
+    file_names,
+    require_chains,
+    stay_dropped,
+    superseded_in,
+    without_increments,
+)
 from controller.loop.recovery.undone_inputs import (
     BySource,
     UndoneInput,
     Unread,
-    coming_back,
-    file_names,
     left_out,
-    require_chains,
-    stay_dropped,
-    superseded_in,
     undone_inputs,
     unread_of_sources,
-    without_increments,
 )
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.run_commit import RunCommit
@@ -79,6 +81,7 @@ class RollbackPlan:
         queued_before: Only if later arrivals are dropped: source -> its increments that had
             arrived before the point, but had not been read (or framed, for a framed input), and
             so are applied again.
+        tables: Table folder -> what changes.
         comes_back: Source -> increments that an earlier roll-back removed, and that are applied
             again, since this one goes back further.
     """
@@ -226,7 +229,10 @@ class Rollbacks(DataflowPart):
             self.finish(record, tell)
 
     def finish(self, record: DataflowRecord, tell: Tell = untold) -> bool:
-        """Finish the newest roll-back if the store lacks it; return whether it did."""
+        """Finish the newest roll-back if the store lacks it; return whether it did.
+
+        Raises `FileDamagedError` if the record of a roll-back is damaged or missing.
+        """
         log = self.open_log(record.folder)
         log.require_generation(record.generation)
         if log.generation <= record.generation:

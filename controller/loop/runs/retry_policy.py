@@ -9,7 +9,8 @@
     cancelled            by an operator: the stage stops; by a time limit: the run fails
     gave way             to another dataflow: tried again
     interrupted          by an orderly stop of the service: not counted
-    the service died     tried again; after `DEATHS_MAX` deaths in a row its stage stops
+    the service died     tried again, at once and then after pauses; after `DEATHS_MAX` deaths in a
+                         row the run is taken for their cause, and its stage stops
 
 Guaranteed: the error's class alone decides whether a failure is operating, so a restart counts
 the same tries (tests/controller/loop/runs/test_retry_policy.py, test_time_limit.py).

@@ -8,6 +8,9 @@ A run that could not be finished is *parked*: it is kept in `ParkedRuns` and fin
 stage starts nothing until then, and shows the reason. Publications that are due without a run
 start here too.
 
+The publisher's lock of the dataflow is taken once for each run, and held from the record's time to
+the commit.
+
 Invariants (tests/controller/loop/runs/test_publication.py, test_recovery.py): every step may be
 repeated after any crash; after `LogConflictError` this controller no longer publishes anything.
 """

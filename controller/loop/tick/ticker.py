@@ -221,8 +221,10 @@ class Ticker:
     """Decides which runs start, and starts them.
 
     Attributes:
+        waits: Stage -> why it did not start when its dataflow was last examined.
         looked: Dataflow -> its waits, for those that the last tick examined; a removed dataflow
             has none.
+        epochs: Returns dataflow -> how many epochs it has committed.
     """
 
     clock: Callable[[], datetime]

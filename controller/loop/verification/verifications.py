@@ -478,7 +478,11 @@ def as_json(one: Verification) -> dict[str, Any]:
 
 
 def result_of(value: Mapping[str, Any]) -> Verification | None:
-    """Build a verification from a JSON value; `None` if another release wrote other fields."""
+    """Build a verification from a JSON value; `None` if another release wrote other fields.
+
+    Fields of the request, of a table or of a difference that this release does not know are left
+    out; the rest of such a result still holds.
+    """
     try:
         if not _NEEDED <= value.keys() <= _FIELDS:
             message = f"the fields are {', '.join(value)}"

@@ -9,7 +9,8 @@ from fastapi import Query, Request
 from pydantic import Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
-from controller.api.answers.schemas import JobOut, Model, Page, Problem
+from controller.api.answers.jobs import JobOut
+from controller.api.answers.schemas import Model, Page, Problem
 from controller.api.requests.body import read_document_body, require_name
 from controller.api.requests.moments import ErrorCode, RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind

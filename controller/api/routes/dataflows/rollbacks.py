@@ -13,7 +13,8 @@ from cbp.errors import NotFoundError
 from cbp.model.flow.generation import Generation
 from cbp.model.instants import instant_of
 from cbp.model.version.rollback_point import PointAfterRun
-from controller.api.answers.schemas import JobOut, JobStatus, Model, Page, PageQuery
+from controller.api.answers.jobs import JobOut, JobStatus
+from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.requests.moments import RangePageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (
@@ -165,7 +166,8 @@ class RollbackPlanOut(Model):
     )
     files: list[UndoneFileOut] = Field(
         description="The first 20 files whose effect the roll-back would undo, by source and "
-        "arrival. For a framed input, only files that no frame had at the roll-back point."
+        "arrival. Of a framed input, these are the files that had not been framed at the "
+        "roll-back point."
     )
     files_total: int = Field(description="Number of all files whose effect would be undone.")
     files_cursor: str | None = Field(

@@ -160,13 +160,16 @@ def _one(name: str, sink: str, store: Store, controller: Controller, now: Now) -
 def _shown(one: SinkReport) -> SinkOut:
     node, row, standing = one.node, one.record, one.standing
     return SinkOut.of(
-        node,
         one,
         standing,
-        row,
+        dataflow=row.dataflow,
+        name=node.name,
+        to=node.to,
         flow=node.reads,
         mirrors_view=bool(node.view),
         target=node.path or urlsplit(node.url).hostname or "",
+        next=row.next,
+        generation=row.generation,
         published_at=_time(standing.published_ms),
         error=None if standing.error is None else json_value(dict(standing.error)),
         retry_at=_time(standing.retry_ms),

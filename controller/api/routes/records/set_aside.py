@@ -10,7 +10,8 @@ from fastapi import Query
 from pydantic import Field
 
 from cbp.errors import NotFoundError
-from controller.api.answers.schemas import JobOut, JobStatus, Model, Page
+from controller.api.answers.jobs import JobOut, JobStatus
+from controller.api.answers.schemas import Model, Page
 from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (

@@ -14,10 +14,17 @@ import pytest
 
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.errors import ChangeRefusedError, CodeDriftedError, DataflowBusyError, NotFoundError
+from cbp.errors import (
+    ChangeRefusedError,
+    CodeDriftedError,
+    DataflowBusyError,
+    FileDamagedError,
+    NotFoundError,
+)
 from cbp.model.verification import Request
 from controller.loop.records.version_log import path_of
 from tests.controller.changing import KEEPING_HOUSE, ONE, Changing, Double, Upgraded, document
+from tests.controller.damaging import flip
 from tests.controller.world import SCHEMA, Deferred, Sum
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
@@ -75,6 +82,27 @@ def test_a_stage_that_comes_back_begins_empty_and_repeats_no_name(world: Changin
     assert world.sums() == {"x": 20}
     newest = world.store.increments("d", "more.totals", limit=1).items[0].increment
     assert newest.index == 3
+
+
+def test_a_description_that_was_damaged_since_it_was_read_is_no_basis_of_a_version(
+    world: Changing,
+) -> None:
+    """The file is read again, although this process knows what it said; runs continue."""
+    world.controller.register(ONE)
+    world.arrive("d", "a", ("x", 1))
+    world.ticks()
+    record = world.store.dataflow("d")
+    path = Path(path_of(record.folder, 1))
+    whole = path.read_bytes()
+    flip(path)
+    with pytest.raises(FileDamagedError):
+        world.change(document(sum="sum", more="sum"))
+    assert world.store.dataflow("d").version == 1
+    world.arrive("d", "a", ("x", 2))
+    world.ticks()
+    assert world.sums() == {"x": 3}
+    path.write_bytes(whole)
+    assert world.change(document(sum="sum", more="sum")).version == 2
 
 
 def test_an_added_stage_may_begin_with_the_retained_input(world: Changing) -> None:
