@@ -151,7 +151,7 @@ PRODUCT = {
     "cbp/engine/state/index_cache.py": 1,
     "cbp/engine/storage/files.py": 1,
     "cbp/engine/task/writers.py": 2,
-    "controller/cli/session.py": 1,
+    "controller/cli/options.py": 1,
     "controller/store/methods/events.py": 1,
     "controller/store/migrations/versions/0011_events.py": 1,
 }

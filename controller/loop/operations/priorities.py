@@ -6,7 +6,7 @@ The file beside the tables is the truth, and is written first; the store is an i
 
 It names stages, not leaders of stages that run together, so a priority stays with a stage that
 leads itself in a later version. The names of removed stages stay too. No result depends on it, so a
-damaged one stops nothing. After a crash between the two, the next recovery tells the store.
+damaged one stops nothing. After a crash between the two, the next recovery updates the store.
 
 Guaranteed: both agree after `set_priority` and after `bring`, unless the file is damaged
 (tests/controller/loop/operations/test_priorities.py).

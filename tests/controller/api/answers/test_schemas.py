@@ -38,6 +38,7 @@ def test_an_attribute_is_asked_for_once() -> None:
 
 
 def test_the_first_value_that_has_an_attribute_gives_it() -> None:
+    """Later values fill in what it lacks, and what is named replaces both."""
     first, second = SimpleNamespace(name="a"), SimpleNamespace(name="b", size=1)
     assert Shown.of(first, second, words="x") == Shown(name="a", size=1, words="x")
 
