@@ -75,11 +75,12 @@ from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.retry_policy import Failures, RetryPolicy
 from controller.loop.runs.run_commit import ParkedRuns, RunCommit
 from controller.loop.runs.run_counts import RunCounts
+from controller.loop.runs.runner import Runner
 from controller.loop.runs.threads import Here
 from controller.loop.runs.time_limit import TimeLimit
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.kept_dataflows import KeptDataflows
-from controller.loop.tick.run_starts import RunIds, Runner, RunStarts
+from controller.loop.tick.run_starts import RunIds, RunStarts
 from controller.loop.tick.stage_views import StageViews
 from controller.loop.tick.ticker import Decisions, Drains, InputFraming, Ticker, UnfinishedRuns
 from controller.loop.verification.verifications import Verifications

@@ -42,10 +42,11 @@ from controller.loop.runs.in_flight import InFlight, StageId, Starving
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.planned_run import RecordedRun
 from controller.loop.runs.run_commit import PUBLISHED, ParkedRuns, RunCommit
+from controller.loop.runs.runner import Runner
 from controller.loop.runs.time_limit import TimeLimit
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.kept_dataflows import KeptDataflows
-from controller.loop.tick.run_starts import Runner, RunStarts
+from controller.loop.tick.run_starts import RunStarts
 from controller.loop.tick.stage_views import LoadedDataflow, StageViews, ViewedStage, stopped_wait
 from controller.store.base import DataflowRecord, Store
 
