@@ -76,7 +76,7 @@ def test_each_way_to_patch_a_constant_is_seen() -> None:
     """By module, by name in words, by a default of a function, by a module in a loop."""
     source = """
 from cbp.engine.state import bucket_compaction
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from tests.simulation import plan
 patch.setattr(bucket_compaction, "FANOUT", 3)
 patch.setattr("controller.loop.tick.TURNS", 3)
@@ -86,7 +86,7 @@ patch.setattr(bucket_compaction, "compact", None)
 patch.setattr(plan, "SHARE", 1)
 """
     assert sorted(patched_constants(source)) == [
-        "cbp.engine.delta.tables.open_table.__kwdefaults__",
+        "cbp.engine.delta.managed_table.open_table.__kwdefaults__",
         "cbp.engine.state.bucket_compaction.FANOUT",
         "controller.loop.tick.TURNS",
         "module._ROWS",

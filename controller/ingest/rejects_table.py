@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.delta.actions import AddFile
-from cbp.engine.delta.tables import ManagedTable, create_table, open_table
+from cbp.engine.delta.managed_table import ManagedTable, create_table, open_table
 from cbp.engine.storage.checked_parquet import CHECKED, open_parquet, sealed
 from cbp.engine.storage.files import files_for
 from cbp.engine.storage.table_names import rejects_table

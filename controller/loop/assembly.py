@@ -61,8 +61,8 @@ from controller.loop.rebuild.swap import Swaps
 from controller.loop.records.compiled_dataflows import Catalog
 from controller.loop.records.version_log import Descriptions
 from controller.loop.recovery.corrections import Corrections
-from controller.loop.recovery.journal import Journal
 from controller.loop.recovery.past_position import Past
+from controller.loop.recovery.recovery_notes import RecoveryNotes
 from controller.loop.recovery.redo import Recovery
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.dataflow_locks import DataflowLocks
@@ -282,7 +282,7 @@ class Parts:
     stage_facts = Part(StageFacts)
 
     # recovery
-    journal = Part(Journal, root=lambda parts: parts.given.tables_root)
+    recovery_notes = Part(RecoveryNotes, root=lambda parts: parts.given.tables_root)
     past = Part(Past)
     rollback = Part(Rollbacks, tables=lambda parts: parts.given.engine.publisher)
     correction = Part(Corrections)

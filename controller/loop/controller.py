@@ -62,7 +62,8 @@ class Controller:
         self._store, self._files = given.store, given.files
         self._control, self._root = given.engine.control, given.tables_root
         self._announcements = Announcements(given.store.announce)
-        self.isolation, self.journal, self.reading = parts.isolation, parts.journal, parts.reading
+        self.isolation, self.reading = parts.isolation, parts.reading
+        self.recovery_notes = parts.recovery_notes
         self.amendments, self.housekeeping = parts.amendments, parts.housekeeping
         self.rollback_jobs, self.give_back_jobs = parts.rollback_jobs, parts.give_back_jobs
         self.set_aside_counts, self.rebuild_jobs = parts.set_aside_counts, parts.rebuild_jobs
@@ -445,7 +446,8 @@ class Controller:
     def recover(self) -> None:
         """Redo and settle work that a crash interrupted; called before the first tick of a term."""
         with self._parts.holds.lock:
-            self.journal.begin(term=self._parts.terms.epoch, instance=self._parts.terms.address)
+            notes, terms = self.recovery_notes, self._parts.terms
+            notes.begin(term=terms.epoch, instance=terms.address)
             left = left_aside(self._files, self._root)
             self._parts.versions.recover_all()
             self._parts.recovery.settle()
@@ -453,7 +455,7 @@ class Controller:
             taken = self.rebuild_jobs.begin()
             left = [path for path in left if path not in taken]
             troubles = self.isolation.troubles()
-            self.journal.end(left, {t.dataflow: t.words for t in troubles if t.doing == RECOVERED})
+            notes.end(left, {t.dataflow: t.words for t in troubles if t.doing == RECOVERED})
         # Last, and in a thread of its own: a folder may be large.
         (self._parts.given.removers or Here()).submit(_remove, left)
         self.wake()

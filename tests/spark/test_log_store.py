@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.storage.files import Exists, Written
 from cbp.errors import FileSystemUnsafeError, NotFoundError, OperatingError
 from tests.cbp.engine.delta.commits import files as live_set

@@ -17,7 +17,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from cbp.engine.delta.actions import CommitInfo
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.storage.files import LocalFiles
 from tests.cbp.engine.kept_outputs import KEPT, run
 from tests.cbp.engine.merged_outputs import driver_on

@@ -29,7 +29,7 @@ from cbp.engine.commit.table_entries import shown_epoch, shown_generation
 from cbp.engine.delta.actions import AddFile, ChangeFile
 from cbp.engine.delta.deletion_vectors import vector_path
 from cbp.engine.delta.log import DeltaLog
-from cbp.engine.delta.tables import ManagedTable
+from cbp.engine.delta.managed_table import ManagedTable
 from cbp.engine.interface.garbage_collector import Dead, Kept, Retention, TablePlan
 from cbp.engine.storage.file_names import file_epoch
 from cbp.engine.storage.files import Files, StoredFile

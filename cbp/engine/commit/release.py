@@ -6,7 +6,7 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.commit.table_entries import plan_entries
 from cbp.engine.delta.foreign_writer_fence import FENCE
 from cbp.engine.delta.log import DeltaLog
-from cbp.engine.delta.tables import open_table, release
+from cbp.engine.delta.managed_table import open_table, release
 from cbp.engine.storage.files import Files
 
 
@@ -14,7 +14,8 @@ def release_table(path: str, *, files: Files, now_ms: int) -> int:
     """Publish a table's recorded runs, and release it; return the version that released it.
 
     The records are those in the dataflow's folder, if the table belongs to one. Raises as
-    `cbp.engine.delta.tables.release` and `plan_entries`; `ForeignWriterError` if others wrote.
+    `cbp.engine.delta.managed_table.release` and `plan_entries`; `ForeignWriterError` if others
+    wrote.
     """
     parts = path.rsplit("/", 2)
     if FENCE in DeltaLog(path, files).snapshot().protocol.writer_features and len(parts) == 3:

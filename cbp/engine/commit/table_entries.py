@@ -28,7 +28,7 @@ from pyroaring import BitMap64
 from cbp.engine.delta.actions import AddFile, ChangeFile, RemoveFile, difference
 from cbp.engine.delta.deletion_vectors import VectorCache, VectorsFile, pack_vectors
 from cbp.engine.delta.log import Snapshot
-from cbp.engine.delta.tables import ManagedTable
+from cbp.engine.delta.managed_table import ManagedTable
 from cbp.engine.state.bucket_state import LiveFile
 from cbp.engine.state.pending_deletes import Deletes, read_deletes
 from cbp.engine.storage.file_names import vectors_id

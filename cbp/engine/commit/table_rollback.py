@@ -34,7 +34,7 @@ from cbp.engine.delta.actions import Action, AddFile, ChangeFile, RemoveFile, Tx
 from cbp.engine.delta.change_feed_settings import feed_flow
 from cbp.engine.delta.deletion_vectors import VectorsFile
 from cbp.engine.delta.log import DeltaLog, Snapshot
-from cbp.engine.delta.tables import ManagedTable
+from cbp.engine.delta.managed_table import ManagedTable
 from cbp.engine.interface.tables import TableRewind, Target
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import Files

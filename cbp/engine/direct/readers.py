@@ -20,7 +20,7 @@ import pyarrow as pa
 from cbp.engine.commit import table_entries
 from cbp.engine.commit.garbage_collection import paths_of
 from cbp.engine.delta.log import DeltaLog, Snapshot, written_by
-from cbp.engine.delta.tables import ManagedTable
+from cbp.engine.delta.managed_table import ManagedTable
 from cbp.engine.interface.readers import Contents
 from cbp.engine.read.contents import listed_contents, output_contents, state_contents
 from cbp.engine.read.increments import located, read_columns, read_records, recalled

@@ -14,7 +14,7 @@ from cbp.engine.commit.garbage_collection import paths_of
 from cbp.engine.commit.table_entries import CHANGE, app_id, shown_epoch, shown_generation
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.log import DeltaLog
-from cbp.engine.delta.tables import create_table
+from cbp.engine.delta.managed_table import create_table
 from cbp.engine.interface.runs import RunControl
 from cbp.engine.outputs.table_migration import TableRewriter, ViewFilling, alter, shown_again
 from cbp.engine.outputs.table_specs import DeclaredTable, declared_set_aside, declared_tables

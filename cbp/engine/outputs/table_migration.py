@@ -46,7 +46,7 @@ from cbp.engine.delta.change_feed_settings import feed_flow, with_feed_of
 from cbp.engine.delta.columns import schema_string
 from cbp.engine.delta.live_records import live_batches, read_batches
 from cbp.engine.delta.log import Snapshot
-from cbp.engine.delta.tables import ManagedTable
+from cbp.engine.delta.managed_table import ManagedTable
 from cbp.engine.outputs.output_compaction import epochs_of, in_order
 from cbp.engine.outputs.table_specs import EPOCH, HASH, DeclaredTable
 from cbp.engine.state.bucket_compaction import live_records

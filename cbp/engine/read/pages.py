@@ -24,7 +24,7 @@ from cbp.engine.delta.deletion_vectors import vector_path
 from cbp.engine.delta.foreign_writer_fence import require_placement
 from cbp.engine.delta.live_records import live_batches, page_of
 from cbp.engine.delta.log import Snapshot
-from cbp.engine.delta.tables import ManagedTable
+from cbp.engine.delta.managed_table import ManagedTable
 from cbp.engine.interface.readers import KeyChanges, Page, Place
 from cbp.engine.outputs.output_compaction import in_order
 from cbp.engine.read.key_history import find_changes, having

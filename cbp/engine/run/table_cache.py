@@ -18,7 +18,7 @@ from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.deletion_vectors import vector_path
 from cbp.engine.delta.foreign_writer_fence import require_placement
 from cbp.engine.delta.log import Snapshot
-from cbp.engine.delta.tables import ManagedTable, open_table
+from cbp.engine.delta.managed_table import ManagedTable, open_table
 from cbp.engine.interface.runs import LookedUp
 from cbp.engine.outputs.output_compaction import live_of
 from cbp.engine.state.bucket_state import StateTable

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.storage.files import files_for, local_path
 from cbp.engine.storage.table_names import rejects_table
 from cbp.errors import CbpError, NotFoundError

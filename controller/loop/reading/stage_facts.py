@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.interface.readers import RecordReader
 from cbp.engine.storage.files import files_for, local_path
 from cbp.engine.storage.table_names import set_aside_table

@@ -33,7 +33,7 @@ from cbp.model.run.intention import Intention
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.records.dataflow_part import DataflowPart
-from controller.loop.recovery.journal import Journal
+from controller.loop.recovery.recovery_notes import RecoveryNotes
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
@@ -65,7 +65,7 @@ class Recovery(DataflowPart):
     punctuations: Punctuations
     rollback: Rollbacks
     isolation: Isolation
-    journal: Journal
+    recovery_notes: RecoveryNotes
 
     def recover_dataflow(
         self, record: DataflowRecord, *, on_redo: Callable[[Intention], object] = ignore
@@ -75,7 +75,7 @@ class Recovery(DataflowPart):
         nodes = dataflow.stages
         if self.rollback.finish(record):
             record = self.store.dataflow(record.name)
-            self.journal.rolled_back(record.name, record.generation)
+            self.recovery_notes.rolled_back(record.name, record.generation)
         if dropped := self.dropped(record):  # marks claims, also in a store that was lost
             self.store.withdraw(record.name, dropped)
         self._bring_forward(record)
@@ -151,7 +151,7 @@ class Recovery(DataflowPart):
         intention = self.read(self.store.dataflow(run.dataflow), run.stage, run.epoch)
         if intention is None or intention.run != run.id:  # otherwise a redo settles it
             self.failures.bury(run)
-            self.journal.interrupted(run.dataflow, run.stage, run.epoch)
+            self.recovery_notes.interrupted(run.dataflow, run.stage, run.epoch)
 
     def read(self, record: DataflowRecord, stage: str, epoch: int) -> Intention | None:
         """Return the record of an epoch, or `None`; a damaged one pauses the stage, and raises."""
@@ -180,7 +180,7 @@ class Recovery(DataflowPart):
         if trails or self.store.position(record.name).framed_less(position):
             _log.info("recovery.restored", dataflow=record.name, position=position.number)
             self.store.restore(position, at=self.clock())
-            self.journal.restored(record.name, position.number)
+            self.recovery_notes.restored(record.name, position.number)
 
     def _redo(
         self,
@@ -205,7 +205,7 @@ class Recovery(DataflowPart):
         _log.info("recovery.redo", dataflow=record.name, stage=stage.stage, epoch=stage.epoch)
         finished = self.run_commit.finish(RecordedRun(record, node, intention))
         if finished:
-            self.journal.redone(record.name, stage.stage, stage.epoch)
+            self.recovery_notes.redone(record.name, stage.stage, stage.epoch)
         return finished
 
     def _keep(self, record: DataflowRecord, stage: StageRecord) -> None:

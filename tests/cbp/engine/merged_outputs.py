@@ -7,7 +7,7 @@ from typing import Any
 
 from cbp import DataflowBuilder
 from cbp.engine.delta.actions import AddFile
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.files import LocalFiles

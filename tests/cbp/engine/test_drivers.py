@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cbp.engine.delta.actions import CommitInfo, encode
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import PlacementDiffersError

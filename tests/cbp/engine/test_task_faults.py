@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS

@@ -29,7 +29,7 @@ from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.rebuild_backlog import Rebuild
 from controller.loop.reading.stage_facts import SetAsideCounts, StageFacts
 from controller.loop.records.compiled_dataflows import Catalog
-from controller.loop.recovery.journal import Journal
+from controller.loop.recovery.recovery_notes import RecoveryNotes
 from controller.loop.runs.isolation import Trouble
 from controller.loop.runs.run_counts import Counts, LaneCount
 from controller.loop.runs.threads import Here
@@ -64,7 +64,8 @@ class FakeRetained:
 class FakeController:
     """Registers into the store.
 
-    Real parts are those that need no more than the store: lineages, facts of stages, the journal.
+    Real parts are those that need no more than the store: lineages, facts of stages, notes
+    of recoveries.
     """
 
     def __init__(self, store: FakeStore, root: Path) -> None:
@@ -98,7 +99,7 @@ class FakeController:
         self.problem, files = "", LocalFiles()
         self.waits_for = ""
         self.retained = FakeRetained(store)
-        self.journal = Journal(files=files, root=str(root), clock=lambda: NOON)
+        self.recovery_notes = RecoveryNotes(files=files, root=str(root), clock=lambda: NOON)
         self.disk_uses = DiskUses(files=files, clock=lambda: NOON)
         lanes = (
             LaneCount("clicks", "resident", runs=3, seconds=0.5),

@@ -19,7 +19,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cbp.client import rest as service_client
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.storage.files import LocalFiles
 from controller.api.answers.record_files import CURSOR_HEADER, TRUNCATED_HEADER
 from controller.api.requests.keys import NULL_PARAMETER

@@ -18,7 +18,7 @@ from controller.api.routing.dependencies import CallerDep, ControllerDep, Exchan
 from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.api.routing.scope_check import require_granted
 from controller.loop.reading.recovery_preview import OpenIntention
-from controller.loop.recovery.journal import RecoveryNote
+from controller.loop.recovery.recovery_notes import RecoveryNote
 
 routes = router("recovery")
 
@@ -118,7 +118,7 @@ def list_recoveries(
     """
     if query.dataflow is not None:
         require_granted(exchange, query.dataflow)
-    every = [note for note in controller.journal.notes() if query.holds(note.at)]
+    every = [note for note in controller.recovery_notes.notes() if query.holds(note.at)]
     notes = [shown for note in every if (shown := _visible(note, caller)) is not None]
 
     def show(note: RecoveryNote) -> RecoveryOut:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
 from cbp.engine.delta.actions import AddFile
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.state.run_files import state_file_schema
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.file_names import bucket_file

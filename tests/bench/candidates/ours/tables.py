@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.delta.live_records import live_batches
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import flow_table, state_table

@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 
 from cbp.engine.commit import change_feed
 from cbp.engine.commit.change_feed import net_changes
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.files import LocalFiles

@@ -17,7 +17,7 @@ import pytest
 
 from cbp import DataflowBuilder
 from cbp.engine.commit.garbage_collection import dead_files, oldest_kept
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.engine_limits import EngineLimits

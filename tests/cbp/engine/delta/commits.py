@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cbp.engine.delta.actions import AddFile, RemoveFile, difference
-from cbp.engine.delta.tables import ManagedTable
+from cbp.engine.delta.managed_table import ManagedTable
 
 
 def file(name: str, bucket: int = 0) -> AddFile:

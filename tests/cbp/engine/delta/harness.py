@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from cbp.engine.delta.actions import AddFile, DeletionVector
 from cbp.engine.delta.deletion_vectors import pack_vectors
 from cbp.engine.delta.foreign_writer_fence import NULL_PARTITION
-from cbp.engine.delta.tables import ManagedTable, create_table
+from cbp.engine.delta.managed_table import ManagedTable, create_table
 from cbp.engine.storage.files import LocalFiles
 from cbp.model.flow.schema import Schema
 from tests.cbp.engine.delta.commits import change

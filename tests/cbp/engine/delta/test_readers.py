@@ -22,8 +22,8 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from cbp.engine.delta.actions import AddFile
+from cbp.engine.delta.managed_table import ManagedTable, create_table, open_table, release
 from cbp.engine.delta.repair import repair
-from cbp.engine.delta.tables import ManagedTable, create_table, open_table, release
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import ForeignWriterError
 from cbp.model.flow.schema import Schema

@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cbp.engine.delta.actions import CommitInfo, RemoveFile, encode
+from cbp.engine.delta.managed_table import open_table, release
 from cbp.engine.delta.repair import Undone, repair
-from cbp.engine.delta.tables import open_table, release
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import (
     ForeignWriterError,

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from cbp.engine.delta.actions import AddFile
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.outputs.output_compaction import choose, in_order, merged_change
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS

@@ -19,7 +19,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from cbp.engine.commit.table_entries import horizon, horizon_mark, kind_of
 from cbp.engine.delta.actions import AddFile, CommitInfo, RemoveFile
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.outputs.output_compaction import choose, in_order
 from cbp.engine.outputs.retention import PARTS, expired, expired_change, grain_of

@@ -11,7 +11,7 @@ import pytest
 
 from cbp.model.verification import Request, Verification
 from controller.api.routing.cursors import page_behind
-from controller.loop.recovery.journal import RecoveryNote
+from controller.loop.recovery.recovery_notes import RecoveryNote
 from tests.controller.api.clicks import DOCUMENT, NOON
 from tests.controller.api.fake_service import Service
 
@@ -43,7 +43,7 @@ def filled(filled: Service) -> Service:
     for name in "abcd":
         filled.controller.register(DOCUMENT | {"name": name})
     filled.controller.verifications = Verifications()  # type: ignore[assignment]
-    filled.controller.journal = Notes()  # type: ignore[assignment]
+    filled.controller.recovery_notes = Notes()  # type: ignore[assignment]
     jobs = filled.controller.rebuild_jobs
     jobs.ended = [replace(jobs.show("clicks", "n1"), id=f"r{n}") for n in range(5)]
     for _ in range(5):

@@ -17,7 +17,7 @@ from cbp.errors import NotFoundError
 from cbp.model.run.intention import RunStatus
 from cbp.model.verification import Request, Verification
 from controller.access.scopes import Scope
-from controller.loop.recovery.journal import Journal
+from controller.loop.recovery.recovery_notes import RecoveryNotes
 from tests.controller.api.all_routes import routes
 from tests.controller.api.clicks import NOON
 from tests.controller.api.fake_service import Service
@@ -134,8 +134,8 @@ def test_recoveries_are_shown_without_those_of_other_dataflows(
     scope: str, filled: Service, tmp_path: Path
 ) -> None:
     """Neither their names nor folders that were removed; asking for them by name is refused."""
-    journal = Journal(files=LocalFiles(), root=str(tmp_path / "tables"), clock=ticking())
-    filled.controller.journal = journal
+    journal = RecoveryNotes(files=LocalFiles(), root=str(tmp_path / "tables"), clock=ticking())
+    filled.controller.recovery_notes = journal
     for term, dataflows in ((1, ["other"]), (2, ["clicks", "other"]), (3, [])):
         journal.begin(term=term, instance="here")
         for name in dataflows:

@@ -87,7 +87,7 @@ def test_a_stage_that_comes_back_begins_empty_and_repeats_no_name(world: Changin
 def test_a_description_that_was_damaged_since_it_was_read_is_no_basis_of_a_version(
     world: Changing,
 ) -> None:
-    """The file is read again, although this process knows what it said; runs continue."""
+    """The file is read again, although this process knows what it said."""
     world.controller.register(ONE)
     world.arrive("d", "a", ("x", 1))
     world.ticks()
@@ -98,9 +98,6 @@ def test_a_description_that_was_damaged_since_it_was_read_is_no_basis_of_a_versi
     with pytest.raises(FileDamagedError):
         world.change(document(sum="sum", more="sum"))
     assert world.store.dataflow("d").version == 1
-    world.arrive("d", "a", ("x", 2))
-    world.ticks()
-    assert world.sums() == {"x": 3}
     path.write_bytes(whole)
     assert world.change(document(sum="sum", more="sum")).version == 2
 

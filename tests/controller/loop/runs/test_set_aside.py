@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cbp import Input
-from cbp.engine.delta.tables import open_table
+from cbp.engine.delta.managed_table import open_table
 from cbp.engine.storage.checked_parquet import CHECKED, sealed
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import ChangeRefusedError, NotFoundError

@@ -5,7 +5,7 @@ protocol refuse it (INSERT, DELETE, OPTIMIZE, RESTORE and VACUUM of Spark, and d
 
 Guaranteed by `publish`:
 - A publication (`app_id`, `version`) appears once, however often it is repeated, by
-  one process or by several (tests/cbp/engine/delta/test_tables.py).
+  one process or by several (tests/cbp/engine/delta/test_managed_table.py).
 - Before each put, all entries since the last one read are checked. If ours is among them, the
   publication is done. Entries with nothing but `commitInfo` are skipped. Any other entry raises:
   a redo that ignored a foreign OPTIMIZE would double rows.

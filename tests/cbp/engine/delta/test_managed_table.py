@@ -28,7 +28,7 @@ from cbp.engine.delta.actions import (
     encode,
 )
 from cbp.engine.delta.log import DeltaLog
-from cbp.engine.delta.tables import ManagedTable, open_table, release
+from cbp.engine.delta.managed_table import ManagedTable, open_table, release
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import (
     CbpError,

@@ -16,7 +16,7 @@ from cbp.engine.storage.files import LocalFiles
 from cbp.errors import OperatingError
 from controller.cli.main import main
 from controller.cli.session import Session
-from controller.loop.recovery.journal import NOTES_MAX, Journal
+from controller.loop.recovery.recovery_notes import NOTES_MAX, RecoveryNotes
 from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.rest import api_of_world
@@ -113,9 +113,9 @@ def test_a_recovery_with_nothing_to_do_writes_nothing(
     assert answered(world, capsys, "recoveries")["items"] == []
 
 
-def test_the_journal_is_bounded_and_may_be_lost(world: World) -> None:
-    """The last notes stay; a damaged file is no journal, and hinders no recovery."""
-    journal = world.controller.journal
+def test_the_notes_are_bounded_and_may_be_lost(world: World) -> None:
+    """The last notes stay; a damaged file has no notes, and hinders no recovery."""
+    journal = world.controller.recovery_notes
     for number in range(NOTES_MAX + 3):
         world.clock.advance(1)
         journal.begin(term=number, instance="here")
@@ -125,9 +125,9 @@ def test_the_journal_is_bounded_and_may_be_lost(world: World) -> None:
     path = Path(world.tables) / ".recoveries" / "notes.json"
     path.write_bytes(path.read_bytes().replace(b"here", b"gone"))
     world.restart()
-    assert world.controller.journal.notes() == []
+    assert world.controller.recovery_notes.notes() == []
     world.controller.recover()
-    assert len(world.controller.journal.notes()) == 1
+    assert len(world.controller.recovery_notes.notes()) == 1
 
 
 class UnreadableNotes(LocalFiles):
@@ -137,10 +137,10 @@ class UnreadableNotes(LocalFiles):
         raise OperatingError(f"{path}: no answer")
 
 
-def test_a_journal_that_cannot_be_read_stops_no_recovery(tmp_path: Path) -> None:
+def test_notes_that_cannot_be_read_stop_no_recovery(tmp_path: Path) -> None:
     """Whatever is wrong with its file: the recovery ends, and its note stays in memory."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    journal = Journal(files=UnreadableNotes(), root=str(tmp_path), clock=lambda: now)
+    journal = RecoveryNotes(files=UnreadableNotes(), root=str(tmp_path), clock=lambda: now)
     journal.begin(term=1, instance="here")
     journal.redone("one", "sum", 0)
     journal.end(["left"], {})

@@ -1,4 +1,4 @@
-"""The journal of recoveries: the actions of the last ones, kept beside the tables.
+"""Notes of recoveries: the actions of the last ones, kept beside the tables.
 
     <tables>/.recoveries/notes.json    the last NOTES_MAX recoveries that did anything
 
@@ -6,7 +6,7 @@ A recovery that found nothing to do is kept in memory only, so a service that st
 What is redone later in the same term, since it could not be redone at once, joins the term's note.
 
 Guaranteed: a note that cannot be written stops no recovery
-(tests/controller/loop/recovery/test_recovery_journal.py).
+(tests/controller/loop/recovery/test_recovery_notes.py).
 Not guaranteed: that a note outlives a crash during its recovery; the next recovery then notes what
 is left to do.
 """
@@ -93,7 +93,7 @@ class RecoveryNote:
 _NOTES = TypeAdapter(list[RecoveryNote])
 
 
-class Journal:
+class RecoveryNotes:
     """Takes notes while a controller recovers; safe to use from several threads."""
 
     def __init__(self, *, files: Files, root: str, clock: Callable[[], datetime]) -> None:
