@@ -92,8 +92,9 @@ class EventFeed:
     def stop(self) -> None:
         """End all streams, and refuse new ones; any thread or signal handler may call it."""
         self._stopped = True
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
+        loop = self._loop  # read once: another thread may replace it
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._wake)
 
     @contextmanager
     def stream(self) -> Iterator[None]:

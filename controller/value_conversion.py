@@ -81,7 +81,7 @@ def from_json(type_: DataType, rules: ValueRules = STRICT) -> Converter:
 
 def from_text(type_: DataType, rules: ValueRules = STRICT) -> Converter:
     """Return the converter of a CSV cell; never called with a null cell."""
-    return _converter(_TEXT, type_, rules)
+    return str if type_.kind == "STRING" else _converter(_TEXT, type_, rules)
 
 
 def _converter(plain: Mapping[str, _Plain], type_: DataType, rules: ValueRules) -> Converter:
@@ -307,10 +307,6 @@ def _inside(convert: Converter, value: Any, where: str) -> Any:
         raise ValueError(message) from exc
 
 
-def _text_string(type_: DataType, value: str) -> str:
-    return value
-
-
 _Plain = Callable[[DataType, Any], Any]
 _JSON: dict[str, _Plain] = {
     **dict.fromkeys(INTEGER_BITS, _json_integer),
@@ -323,7 +319,6 @@ _JSON: dict[str, _Plain] = {
 }
 _TEXT: dict[str, _Plain] = {
     **dict.fromkeys(INTEGER_BITS, _text_integer),
-    "STRING": _text_string,
     "DOUBLE": _text_real,
     "FLOAT": _text_real,
     "BOOLEAN": _text_boolean,

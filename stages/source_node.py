@@ -21,7 +21,7 @@ def _is_number(value: Any) -> bool:
 
 
 _IS_OF: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "STRING": (lambda value: isinstance(value, str), "a string"),
+    "STRING": (lambda value: isinstance(value, str), "a text"),
     "BINARY": (lambda value: isinstance(value, bytes), "bytes"),
     "BOOLEAN": (lambda value: isinstance(value, bool), "true or false"),
     "DOUBLE": (_is_number, "a number"),
@@ -81,7 +81,7 @@ def _require_node(stage: Any, value: Any) -> None:
         expected = f"a whole number of {_BITS[kind]} bits"
     elif kind == "DECIMAL":
         fits = _has_scale(value, field.type.scale)
-        expected = f"a number with a scale of at most {field.type.scale}"
+        expected = f"a number with at most {field.type.scale} digits after the point"
     else:
         is_of, expected = _IS_OF.get(kind, (lambda _: True, ""))
         fits = is_of(value)

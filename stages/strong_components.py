@@ -18,7 +18,7 @@ from stages.nodes import Int64s
 
 
 def strong_components(many: int, src: Int64s, dst: Int64s) -> Int64s:
-    """Return for each node, of 0 to `many`, the least that it reaches and is reached from."""
+    """Return for each of `many` nodes (0, 1, ...) the least that it reaches and is reached from."""
     rank = np.random.default_rng(many).permutation(many)
     src, dst, part = rank[src], rank[dst], np.arange(many)
     while len(src):

@@ -1,4 +1,7 @@
-"""Errors between a client and the service: it refuses, does not answer, or is not done in time."""
+"""Errors between a client and the service: it refuses, does not answer, or is not done in time.
+
+`_KINDS` has the HTTP statuses of refusals.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ class RequestRefusedError(ServiceProblemError):
 
 
 class ServiceBusyError(ServiceProblemError, retryable=True):
-    """The service cannot do this now; try again later."""
+    """The service cannot do this now; raised once repeating the request, if safe, did not help."""
 
 
 class ServiceFailedError(ServiceProblemError):

@@ -24,7 +24,8 @@ class RecordCalls(Calls):
     """Calls that read records.
 
     Earlier contents can be read, too: `at` is a time, and `epoch` the number of a run of `stage`,
-    or of every stage. By default the newest snapshot is read.
+    or of every stage. By default the newest snapshot is read. A table is named `stage.name`; a
+    `ValueError` refuses a name without a dot.
     """
 
     def records(

@@ -148,7 +148,12 @@ class RestClient:
 
     @contextmanager
     def stream_lines(self, *path: str, **query: Any) -> Iterator[Iterator[str]]:
-        """Send a GET, and yield the lines of its answer as they arrive, one a minute at least."""
+        """Send a GET, and yield the lines of its answer as they arrive.
+
+        Raises:
+            ServiceUnreachableError: If nothing arrives for a minute, or the connection breaks.
+            ServiceProblemError: If the service refuses.
+        """
         with self._stream(path, query) as response:
             yield response.iter_lines()
 

@@ -1,10 +1,12 @@
 """Dataclasses as plain JSON values, and back, by the types of their fields. Pure.
 
-A field with the metadata `LEFT_OUT` is written only if it differs from its default: a later release
-added it, and records without it keep their form. A key that is missing is read as the default of
-its field, and one that is unknown is ignored.
+A field that a later release added has the metadata `ADDED`, or `LEFT_OUT` if it is written only
+where it differs from its default, so that records without it keep their form. Only such a field may
+be missing in a record; it then has its default. An unknown key is ignored, except where a record
+without it would mean something else (`refuses_unknown`).
 
-Invariant: `type(x).from_json(x.to_json()) == x` (tests/cbp/model/run/test_intention.py).
+Invariants (tests/cbp/model/test_json_fields.py): `type(x).from_json(x.to_json()) == x`; a record
+that lacks any other field is refused.
 """
 
 from __future__ import annotations
@@ -13,14 +15,19 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import UnionType
-from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, NamedTuple, Self, get_args, get_origin, get_type_hints
 
 from cbp.errors import format_unknown
 
-LEFT_OUT: Mapping[str, bool] = {"cbp.left_out": True}
-"""Metadata of a field that is not written while it has its default."""
+ADDED: Mapping[str, str] = {"cbp.json": "added"}
+"""Metadata of a field that earlier releases did not write."""
+
+LEFT_OUT: Mapping[str, str] = {"cbp.json": "left out"}
+"""The same, of a field that is not written while it has its default."""
 
 _Convert = Callable[[Any], Any]
+
+_ALWAYS_WRITTEN = object()
 
 
 class JsonFields:
@@ -32,14 +39,14 @@ class JsonFields:
 
     __slots__ = ()
     record: ClassVar[tuple[str, int] | None] = None
+    refuses_unknown: ClassVar[bool] = False
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""
         written = {
-            field.name: write(value)
-            for field, write, _ in _fields(type(self))
-            if (value := getattr(self, field.name)) != default_of(field)
-            or field.metadata != LEFT_OUT
+            one.name: one.write(value)
+            for one in _fields(type(self))
+            if (value := getattr(self, one.name)) != one.unwritten
         }
         return {"format": self.record[1], **written} if self.record else written
 
@@ -49,15 +56,20 @@ class JsonFields:
 
         Raises:
             InvariantError: The format of the record is unknown to this release.
-            KeyError: A field without a default is missing.
+            KeyError: A field is missing that every release has written.
+            TypeError: A key is unknown, and the class refuses that.
         """
         if cls.record and value.get("format") != cls.record[1]:
             raise format_unknown(cls.record[0], value.get("format"), cls.record[1])
+        fields = _fields(cls)
+        if cls.refuses_unknown and (unknown := value.keys() - {one.name for one in fields}):
+            message = f"{cls.__name__} has no field {min(unknown)!r}"
+            raise TypeError(message)
         return cls(
             **{
-                field.name: read(value[field.name])
-                for field, _, read in _fields(cls)
-                if field.name in value or default_of(field) is dataclasses.MISSING
+                one.name: one.read(value[one.name])
+                for one in fields
+                if one.name in value or not one.may_lack
             }
         )
 
@@ -69,7 +81,7 @@ class JsonArray:
 
     def to_json(self) -> list[Any]:
         """Return plain JSON values; `from_json` is the inverse."""
-        return [getattr(self, field.name) for field, *_ in _fields(type(self))]
+        return [getattr(self, one.name) for one in _fields(type(self))]
 
     @classmethod
     def from_json(cls, value: Sequence[Any]) -> Self:
@@ -77,12 +89,30 @@ class JsonArray:
         return cls(*value)
 
 
-def _fields_of(kind: Any) -> list[tuple[dataclasses.Field[Any], _Convert, _Convert]]:
+class _Field(NamedTuple):
+    """How a field is written and read, whether it may be missing, and when it is not written."""
+
+    name: str
+    write: _Convert
+    read: _Convert
+    may_lack: bool
+    unwritten: object
+
+
+def _fields_of(kind: Any) -> list[_Field]:
     hints = get_type_hints(kind)
-    return [(one, *_conversions(hints[one.name])) for one in dataclasses.fields(kind)]
+    return [
+        _Field(
+            one.name,
+            *_conversions(hints[one.name]),
+            may_lack=one.metadata in (ADDED, LEFT_OUT),
+            unwritten=default_of(one) if one.metadata == LEFT_OUT else _ALWAYS_WRITTEN,
+        )
+        for one in dataclasses.fields(kind)
+    ]
 
 
-_fields: Callable[[Any], list[tuple[dataclasses.Field[Any], _Convert, _Convert]]]
+_fields: Callable[[Any], list[_Field]]
 _fields = cache(_fields_of)
 
 

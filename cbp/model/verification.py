@@ -47,8 +47,17 @@ Kind = Literal["state", "view", "records", "history", "changes", "set_aside"]
 `set_aside`: what a stage has set aside, by epoch, number, group, record and code of the error.
 """
 
-_Compared = Literal["equal", "undecided", "differs", "not_deterministic"]
-Status = Literal["waiting", "running", _Compared, "timed_out", "cancelled", "failed"]
+Status = Literal[
+    "waiting",
+    "running",
+    "equal",
+    "undecided",
+    "differs",
+    "not_deterministic",
+    "timed_out",
+    "cancelled",
+    "failed",
+]
 """Results of a verification.
 
 `equal`: all that readers see was compared, and equals. `undecided`: nothing differs in what was

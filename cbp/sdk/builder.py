@@ -83,11 +83,17 @@ class DataflowBuilder:
     ) -> Flow:
         """Declare a flow that is fed from outside, and return its handle.
 
-        The options are those of a source in a document; see `cbp.sdk.document`, and for
-        `on_bad_records` `cbp.model.source.bad_records`. `duplicates` applies to a file with the
-        content of an accepted file, but another name: `"accept"` takes it as data, `"skip"` leaves
-        it out, `"quarantine"` moves it to quarantine. `same_name` applies to a file with the name
-        of an accepted file, but other content: `"quarantine"`, `"add"` or `"replace"`.
+        `duplicates` applies to a file with the content of an accepted file, but another name:
+        `"accept"` takes it as data, `"skip"` leaves it out, `"quarantine"` moves it to
+        quarantine. `on_bad_records` decides about a file with some wrong records; see
+        `cbp.model.source.bad_records`. `batch` is the number of waiting files that become one
+        increment. Without it each file is an increment, except in a backlog, if the stages
+        depend only on the final state. `location` is a prefix of a bucket, such as
+        `"s3://bucket/orders/"`, whose objects are taken in like dropped files. `same_name`
+        applies to a file with the name of an accepted file, but other content: `"quarantine"`
+        moves it to quarantine, `"add"` takes it as data, `"replace"` takes back the records of
+        the earlier file. Files whose names end in one of `unfinished` are incomplete, and stay
+        where they are. With `nested`, files in folders below the drop folder are taken in, too.
         """
         self._require_new("sources", name, self._sources)
         try:

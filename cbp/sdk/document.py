@@ -54,7 +54,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
@@ -91,7 +91,8 @@ _ANY_STAGE = ""
 _SINK_TEXTS = ("to", "flow", "view", "path", "url", "secret", "begin")
 _TOP = {"name", "sources", "stages", "sinks", "publish", "description"}
 _PUBLISH = {"epochs", "seconds"}
-_SOURCE = {one.name for one in fields(SourceNode)} - {"name", "cut_anywhere"}
+_SOURCE = {"schema", "format", "options", "keep", "duplicates", "on_bad_records", "batch"}
+_SOURCE |= {"location", "same_name", "unfinished", "nested"}
 _BATCH = {"files", "bytes", "seconds"}
 _KEEP, _KEEP_INPUTS = {"hours", "bytes"}, {"hours", "bytes", "increments", "until"}
 _UNTIL_SNAPSHOT = RetentionWish(0.0, 0, 0)

@@ -318,6 +318,19 @@ def test_a_source_that_can_be_no_node_is_refused(stage: Any, source: Any, node: 
     assert error.value.mistake.where == f"{stage.__name__}.source"
 
 
+@pytest.mark.parametrize(
+    ("source", "node", "advice"),
+    [
+        (0, "STRING", "give a text, or"),
+        (1.1, "DECIMAL(9,2)", "give a number with at most 2 digits after the point, or"),
+    ],
+)
+def test_the_message_about_a_source_stays(source: Any, node: str, advice: str) -> None:
+    """It is in the fingerprint of six ready stages, which stop as drifted if it changes."""
+    with pytest.raises(DefinitionError, match=advice):
+        Reachable(source, node)
+
+
 @pytest.mark.parametrize("stage", [Reachable, ReachableArrow])
 @pytest.mark.parametrize("node", [*NODES_OF, "STRING", "BINARY", "BOOLEAN"])
 def test_a_source_of_the_type_of_nodes_is_taken(stage: Any, node: str) -> None:

@@ -69,9 +69,22 @@ _STANDARD = (Decimal, Fraction, date, time, timedelta, tzinfo, PurePath, UUID, r
 _Cached = type(functools.lru_cache(len))
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _UNCOUNTED = frozenset(
-    "__abstractmethods__ __annotate__ __annotate_func__ "  # noqa: SIM905
-    "__annotations_cache__ __dataclass_fields__ __dataclass_params__ __dict__ __doc__ "
-    "__firstlineno__ __module__ __slotnames__ __static_attributes__ __weakref__ _abc_impl".split()
+    [
+        "__abstractmethods__",
+        "__annotate__",
+        "__annotate_func__",
+        "__annotations_cache__",
+        "__dataclass_fields__",
+        "__dataclass_params__",
+        "__dict__",
+        "__doc__",
+        "__firstlineno__",
+        "__module__",
+        "__slotnames__",
+        "__static_attributes__",
+        "__weakref__",
+        "_abc_impl",
+    ]
 )
 """Attributes of a class that do not affect its behaviour, or that Python derives or adds later.
 

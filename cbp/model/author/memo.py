@@ -14,9 +14,10 @@ def json_memo(value: Any, path: str = "memo") -> Any:
     if isinstance(value, list | tuple):
         return [json_memo(item, f"{path}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, Mapping):
-        for key in (key for key in value if not isinstance(key, str)):
-            part = f"the key {key!r} of {path}"
-            raise MemoInvalidError(part, type(key).__name__)
+        for key in value:
+            if not isinstance(key, str):
+                part = f"the key {key!r} of {path}"
+                raise MemoInvalidError(part, type(key).__name__)
         return {key: json_memo(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         raise MemoInvalidError(path, repr(value))

@@ -110,10 +110,12 @@ class ProcessWatch:
         changed = []
         for what, value in self._settings.items():
             was = before[what]
+            if value == was:
+                continue
             if isinstance(value, dict):
                 names = [n for n in {**was, **value} if was.get(n) != value.get(n)]
                 changed += [f"{what}[{_shown(name)!r}]" for name in names]
-            elif value != was:
+            else:
                 changed.append(what)
         return changed
 
@@ -185,7 +187,7 @@ def _shown(name: object) -> object:
 
 def _of_numpy() -> Hashable:
     numpy = sys.modules.get("numpy")
-    return numpy and tuple(numpy.geterr().values())
+    return None if numpy is None else tuple(numpy.geterr().values())
 
 
 def _random_of_numpy() -> Hashable:

@@ -27,7 +27,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from types import CodeType, FunctionType, MethodType, TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from cbp.errors import AuthorStateError
 from cbp.model.author.bytecode import nested
@@ -202,7 +202,8 @@ def shape(value: Any, left: list[int]) -> Hashable:
     if kind is float:
         return repr(value)
     if kind in _ATOMS:
-        return cast("Hashable", value)
+        atom: Hashable = value
+        return atom
     left[0] -= 1
     if left[0] <= 0:
         return id(value) if not hasattr(value, "__len__") else (kind, len(value))

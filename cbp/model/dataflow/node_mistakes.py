@@ -372,8 +372,11 @@ def _can_run(
 
     An input that is wired to an unknown flow counts as fed; it is another mistake.
     """
-    waits = {f for f in inputs.values() if f in flows and "." in f and f.partition(".")[0] in stuck}
-    fed = {name for name, flow in inputs.items() if flow not in waits}
+    fed = {
+        name
+        for name, flow in inputs.items()
+        if flow not in flows or "." not in flow or flow.partition(".")[0] not in stuck
+    }
     return runnable.can_start(fed, tuple(inputs))
 
 
@@ -464,8 +467,11 @@ def _option_mistakes(
 
 def _named_mistakes(source: SourceNode, options: LineOptions) -> Iterator[Mistake]:
     where = f"sources.{source.name}.options"
-    names = (options.file_name, _TEXT), (options.line_number, _INTEGERS)
-    yield from _option_mistakes(source, dict(zip(("file_name", "line_number"), names, strict=True)))
+    named = {
+        "file_name": (options.file_name, _TEXT),
+        "line_number": (options.line_number, _INTEGERS),
+    }
+    yield from _option_mistakes(source, named)
     if options.file_name and options.file_name == options.line_number:
         same = f"file_name and line_number name the same column {options.file_name!r}"
         yield Mistake("option_invalid", where, f"{same}; name two different columns")

@@ -30,7 +30,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from cbp.model.dataflow.nodes import SourceNode, StageNode
 from cbp.model.dataflow.runnable import RunAll
 from cbp.model.dataflow.stage import RunnableSpec, TranslatorSpec
-from cbp.model.graph.cycles import predecessors, reached
+from cbp.model.graph.cycles import Predecessors, predecessors, reached
 
 TOGETHER = RunnableSpec(RunAll(batch=1_000, bytes=16 << 20))
 """The most increments, and bytes of Parquet, that one run reads. These bytes hold about a million
@@ -43,12 +43,12 @@ def stages_together(
 ) -> frozenset[str]:
     """Return the names of stages whose runs read all queued increments."""
     cut_anywhere = {name for name, source in sources.items() if source.batch.files > 1}
-    together = set[str]()
+    together, before = set[str](), _predecessors(stages)
     waiting = dict(stages) if cut_anywhere else {}
     while ready := [n for n, node in waiting.items() if set(node.wiring.values()) <= cut_anywhere]:
         for name in ready:
             node = waiting.pop(name)
-            if _counts_on_final_state(node) and _readers_do([name], stages):
+            if _counts_on_final_state(node) and _readers_do([name], stages, before):
                 together.add(name)
                 cut_anywhere |= _written([node])
     return frozenset(together)
@@ -58,15 +58,16 @@ def sources_cut_anywhere(
     sources: Mapping[str, SourceNode], stages: Mapping[str, StageNode], published: Collection[str]
 ) -> frozenset[str]:
     """Return the sources whose increment boundaries affect no result, not even a published flow."""
+    before = _predecessors(stages)
 
     def is_hidden(name: str) -> bool:
         readers = [n for n, node in stages.items() if name in node.wiring.values()]
         return (
             bool(readers)
             and all(_counts_on_final_state(stages[reader]) for reader in readers)
-            and _readers_do(readers, stages)
+            and _readers_do(readers, stages, before)
             and name not in published
-            and _written(stages[n] for n in _from(readers, stages)).isdisjoint(published)
+            and _written(stages[n] for n in reached(before, readers)).isdisjoint(published)
         )
 
     return frozenset(n for n, one in sources.items() if one.format != "delta" and is_hidden(n))
@@ -98,9 +99,8 @@ def _written(nodes: Iterable[StageNode]) -> set[str]:
     return {f"{node.name}.{output.name}" for node in nodes for output in node.translator.outputs}
 
 
-def _from(names: Sequence[str], stages: Mapping[str, StageNode]) -> list[str]:
-    """Return these stages, and then all that are behind them."""
-    return reached(predecessors({n: node.wiring for n, node in stages.items()}), names)
+def _predecessors(stages: Mapping[str, StageNode]) -> Predecessors:
+    return predecessors({name: node.wiring for name, node in stages.items()})
 
 
 def _counts_on_final_state(node: StageNode) -> bool:
@@ -119,7 +119,9 @@ def _reads_one_flow(node: StageNode) -> bool:
     return len(spec.inputs) == len(node.wiring) == 1 and not by_runs and not histories
 
 
-def _readers_do(names: Sequence[str], stages: Mapping[str, StageNode]) -> bool:
+def _readers_do(
+    names: Sequence[str], stages: Mapping[str, StageNode], before: Predecessors
+) -> bool:
     """Return whether all stages behind these read the same, wherever increments end."""
-    behind = (stages[name] for name in _from(names, stages)[len(names) :])
+    behind = (stages[name] for name in reached(before, names)[len(names) :])
     return all(_reads_one_flow(node) and node.declared_rule.split_free for node in behind)

@@ -95,9 +95,11 @@ def _why_not(
             "be taken back"
         )
     for one in spec.inputs:
-        its = f"input {one.name!r} of the stage"
-        if one.loopback or node.wiring[one.name] not in sources:
-            return f"{its} reads {node.wiring[one.name]!r}, whose history is not kept"
+        its, flow = f"input {one.name!r} of the stage", node.wiring.get(one.name)
+        if flow is None:
+            continue  # an input that is not wired is another mistake
+        if one.loopback or flow not in sources:
+            return f"{its} reads {flow!r}, whose history is not kept"
         if one.frame_by is not None:
             return f"{its} is framed, and closed frames cannot be reopened"
         if not isinstance(one.route_by, tuple):

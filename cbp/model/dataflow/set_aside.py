@@ -54,22 +54,26 @@ SET_ASIDE_COMPARED = SET_ASIDE.select(("epoch", "number", "input", "key", "recor
 def read_on_error(on_error: object, most: object) -> int | None:
     """Return how many records of a stage can be set aside; `None` if it stops instead.
 
+    `most` is the number that the author gives; `None` means the default.
+
     Raises:
         ValueError: The settings are not valid. The message says what is allowed.
     """
-    most = SET_ASIDE_DEFAULT if most is None and on_error == "set_aside" else most
     if on_error not in ON_ERROR:
         message = f"got {on_error!r}; use one of {', '.join(ON_ERROR)}"
-    elif on_error == "stop":
-        if most is None:
-            return None
-        only = "set_aside_max has an effect only with `on_error: set_aside`"
-        message = f"{only}: add that line, or remove set_aside_max"
-    elif type(most) is int and 1 <= most <= SET_ASIDE_MAX:
-        return most
-    else:
+        raise ValueError(message)
+    if on_error == "stop":
+        if most is not None:
+            only = "set_aside_max has an effect only with `on_error: set_aside`"
+            message = f"{only}: add that line, or remove set_aside_max"
+            raise ValueError(message)
+        return None
+    if most is None:
+        return SET_ASIDE_DEFAULT
+    if type(most) is not int or not 1 <= most <= SET_ASIDE_MAX:
         message = f"set_aside_max must be a number from 1 to {SET_ASIDE_MAX}, not {most!r}"
-    raise ValueError(message)
+        raise ValueError(message)
+    return most
 
 
 def set_aside_mistakes(stage: str, spec: TranslatorSpec) -> Iterator[Mistake]:

@@ -259,8 +259,14 @@ class LookupSpec:
     def records(self) -> StateSpec:
         """The table as a state that is only read."""
         second = tuple(column for column in self.key if column not in self.by)
-        of_key = StateSpec(self.name, self.schema, order_by=second, second_key=second)
-        return replace(of_key, route_by=self.by, keep=bool(self.key))
+        return StateSpec(
+            self.name,
+            self.schema,
+            route_by=self.by,
+            order_by=second,
+            second_key=second,
+            keep=bool(self.key),
+        )
 
 
 @dataclass(frozen=True, slots=True)

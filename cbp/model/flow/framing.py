@@ -44,7 +44,7 @@ from cbp.model.author.decimals import author_decimals
 from cbp.model.author.memo import json_memo
 from cbp.model.author.translator_state import StateWatch
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
-from cbp.model.json_fields import LEFT_OUT, JsonArray, JsonFields
+from cbp.model.json_fields import ADDED, LEFT_OUT, JsonArray, JsonFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Framing(JsonFields):
     memo: Any = None
     next: int = 0
     open: Increment | None = None
-    last: int = -1
+    last: int = field(default=-1, metadata=ADDED)
     closed: bool = field(default=False, metadata=LEFT_OUT)
 
     def take(

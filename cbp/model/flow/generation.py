@@ -32,7 +32,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cbp.model.flow.position import Position
-from cbp.model.json_fields import LEFT_OUT, JsonFields
+from cbp.model.json_fields import ADDED, LEFT_OUT, JsonFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Generation(JsonFields):
     why: str = ""
     dropped: Mapping[str, int] = field(default_factory=dict)
     request: str = ""
-    closes_dropped: tuple[int, ...] = ()
+    closes_dropped: tuple[int, ...] = field(default=(), metadata=ADDED)
     superseded: Mapping[str, tuple[int, ...]] = field(default_factory=dict, metadata=LEFT_OUT)
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict, metadata=LEFT_OUT)
 
@@ -87,7 +87,8 @@ def home_of(generations: Sequence[Generation], stage: str, epoch: int) -> int:
     An epoch that has not run yet belongs to the newest one. Generation 0 has no record; here and
     below, `generations` are all others of the dataflow, ascending.
     """
-    return max((one.number for one in generations if one.start(stage) <= epoch), default=0)
+    homes = (one.number for one in reversed(generations) if one.start(stage) <= epoch)
+    return next(homes, 0)
 
 
 def closes_dropped(generations: Sequence[Generation]) -> frozenset[int]:
@@ -163,4 +164,5 @@ def first_of(generation: Generation, flow: str) -> int:
 
 def home_of_increment(generations: Sequence[Generation], flow: str, index: int) -> int:
     """Return the number of the generation that an increment of a stage's flow belongs to."""
-    return max((one.number for one in generations if first_of(one, flow) <= index), default=0)
+    homes = (one.number for one in reversed(generations) if first_of(one, flow) <= index)
+    return next(homes, 0)

@@ -12,13 +12,13 @@ Invariant: a position is a consistent cut: it was true at one moment, between tw
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
-from cbp.model.json_fields import JsonFields
+from cbp.model.json_fields import ADDED, JsonFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class Position(JsonFields):
     dataflow: str
     stages: Mapping[str, StagePosition]
     newest: tuple[Increment, ...]
-    punctuations: int = 0
-    version: int = 1
+    punctuations: int = field(default=0, metadata=ADDED)
+    version: int = field(default=1, metadata=ADDED)
 
     @property
     def number(self) -> int:

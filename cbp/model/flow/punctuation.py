@@ -17,12 +17,12 @@ Source: CBP (SoCC'10), footnote 3 of section 4.1; idle time is ours.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
 from cbp.model.flow.connector import Connector
-from cbp.model.json_fields import JsonFields
+from cbp.model.json_fields import ADDED, JsonFields
 
 Reason = Literal["request", "marker", "idle"]
 
@@ -39,13 +39,15 @@ class Punctuation(JsonFields):
         input: The only input that it closes, as `stage.input`; `""` means all that frame the flow.
     """
 
+    refuses_unknown = True  # without `input`, a release before it would close all inputs
+
     number: int
     flow: str
     at: int
     reason: Reason
     key: str
     closed_ms: int
-    input: str = ""
+    input: str = field(default="", metadata=ADDED)
 
     def meant_for(self, stage: str, input_: str, flow: str) -> bool:
         """Return whether this punctuation closes the open frame of an input that reads `flow`."""

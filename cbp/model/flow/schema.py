@@ -340,7 +340,10 @@ class _Parser:
         return ""
 
     def _take(self, token: str) -> bool:
-        return self._peek() == token and bool(self._next())
+        if self._peek() != token:
+            return False
+        self._next()
+        return True
 
     def _expect(self, token: str) -> None:
         got = self._next()

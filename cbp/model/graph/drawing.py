@@ -148,8 +148,9 @@ def _places(
 def _forward(
     labels: Mapping[Edge, str], layout: Layout, boxes: Mapping[object, _Box]
 ) -> Iterable[str]:
+    back = {*layout.back}
     for (begin, end), label in labels.items():
-        if (begin, end) in layout.back:
+        if (begin, end) in back:
             continue
         lanes = range(layout.layer_of[begin] + 1, layout.layer_of[end])
         stops = [boxes[begin], *(boxes[(begin, end, at)] for at in lanes), boxes[end]]
@@ -253,7 +254,10 @@ def lay_out(nodes: Sequence[str], edges: Iterable[Edge]) -> Layout:
 
 def _forward_order(nodes: Sequence[str], edges: Sequence[Edge]) -> list[str]:
     """Return all nodes so that few edges lead back; without a cycle none does."""
-    before = {name: frozenset(begin for begin, end in edges if end == name) for name in nodes}
+    feeding: dict[str, set[str]] = {name: set() for name in nodes}
+    for begin, end in edges:
+        feeding[end].add(begin)
+    before = {name: frozenset(names) for name, names in feeding.items()}
     ordered: list[str] = []
     for component in components(before):
         remaining = list(component)

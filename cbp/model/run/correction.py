@@ -15,7 +15,7 @@ Invariant: keys that are not named keep every record. In a named key, exactly wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from cbp.model.dataflow.expiry import expires_at
 from cbp.model.dataflow.run_context import NO_RUN
 from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.schema import DataType, Field, Schema
-from cbp.model.json_fields import JsonFields
+from cbp.model.json_fields import ADDED, JsonFields
 
 CORRECTIONS_MAX = 10_000
 """Maximum number of keys and of records in one correction, since it is made in memory."""
@@ -64,14 +64,16 @@ class CorrectionNote(JsonFields):
         left: Number of records that failed again when they were given back, and stay set aside.
     """
 
+    refuses_unknown = True  # redo writes the note again, and would lose what it does not know
+
     stage: str
     state: str
     keys: int
     path: str
     who: str
     why: str
-    request: str = ""
-    left: int = 0
+    request: str = field(default="", metadata=ADDED)
+    left: int = field(default=0, metadata=ADDED)
 
     @property
     def gives_back(self) -> bool:

@@ -25,7 +25,7 @@ from typing import Any
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import FrameNote
 from cbp.model.flow.increment import Increment
-from cbp.model.json_fields import LEFT_OUT, JsonArray, JsonFields
+from cbp.model.json_fields import ADDED, LEFT_OUT, JsonArray, JsonFields
 from cbp.model.run.correction import CorrectionNote
 
 
@@ -113,11 +113,11 @@ class Intention(JsonFields):
     changes: tuple[TableChange, ...]
     dataflow_version: int = 1
     unpublished_from: int = 0
-    leader_epoch: int = 0
+    leader_epoch: int = field(default=0, metadata=ADDED)
     memo: Any = None
     figures: Mapping[str, float] = field(default_factory=dict)
-    generation: int = 0
-    correction: CorrectionNote | None = None
+    generation: int = field(default=0, metadata=ADDED)
+    correction: CorrectionNote | None = field(default=None, metadata=ADDED)
     frames: Mapping[str, tuple[FrameNote, ...]] = field(default_factory=dict, metadata=LEFT_OUT)
     codes: Mapping[str, str] = field(default_factory=dict, metadata=LEFT_OUT)
     time_ms: int = field(default=0, metadata=LEFT_OUT)

@@ -1,8 +1,9 @@
 """Publication: when a dataflow publishes, and which records it publishes together. Pure.
 
-A run is durable once its record is put. Readers of the tables see it after the next *publication*.
-State and outputs of all stages are published together: one publication covers every record that
-was finished before it, and all its log entries have one timestamp.
+A run is durable once its record is put. Readers of the tables see it after the next *publication*;
+until then, the records define the state. State and outputs of all stages are published together:
+one publication covers every record that was finished before it, and all its log entries have one
+timestamp.
 
     record ---- record ---- record* ---- record ---- record*          * due: publishes
     '--------- published ---------'      '---- published ---'

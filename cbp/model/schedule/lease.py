@@ -48,7 +48,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A lease as its holder sees it, who may act `until` then, in seconds of its own clock."""
+    """A lease as its holder sees it: it may act `until` then, in seconds of its own clock."""
 
     epoch: int
     until: float

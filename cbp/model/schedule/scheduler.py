@@ -197,7 +197,11 @@ def decide(
 
 
 def _turn(now: datetime, case: _Case) -> tuple[Any, ...]:
-    """Return the sort key of a start; fewer epochs go first, should the clock stop."""
+    """Return the sort key of a start: the smallest goes first.
+
+    Among stages that started at the same instant, the one with fewer epochs goes first, so that no
+    stage starves even if the clock stops.
+    """
     view = case.view
     longest = -waited(view.waiting_since, now, view.priority)
     return longest, view.waiting_since, view.epoch, case.position, *view.id

@@ -29,8 +29,19 @@ from cbp.errors import CbpError
 from cbp.errors.counts import format_count
 from cbp.model.flow.connector import Connector
 
-_ForInput = Literal["input", "frame", "timer", "framing"]
-Kind = Literal[_ForInput, "asking", "readers", "place", "running", "retry", "paused", "stopped"]
+Kind = Literal[
+    "input",
+    "frame",
+    "timer",
+    "framing",
+    "asking",
+    "readers",
+    "place",
+    "running",
+    "retry",
+    "paused",
+    "stopped",
+]
 
 
 @dataclass(frozen=True, slots=True)

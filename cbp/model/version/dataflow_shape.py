@@ -18,7 +18,7 @@ from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.stage import CombineSpec, Computed, InputSpec, StateSpec
 from cbp.model.flow.schema import Schema
-from cbp.model.json_fields import LEFT_OUT, JsonFields
+from cbp.model.json_fields import ADDED, LEFT_OUT, JsonFields
 
 RULE = "runnable"
 """Name of the detail that says when a stage runs; its value is `RunnableSpec.text`."""
@@ -46,7 +46,7 @@ class InputShape(JsonFields):
     schema: Schema
     loopback: bool
     rules: Mapping[str, str]
-    framing_code: Code = UNKNOWN_CODE
+    framing_code: Code = field(default=UNKNOWN_CODE, metadata=ADDED)
 
 
 @dataclass(frozen=True, slots=True)

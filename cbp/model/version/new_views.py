@@ -38,8 +38,12 @@ def fates_of_views(
 ) -> Mapping[str, ViewFate]:
     """Return, for each new view of a stage, how it gets its first records."""
     made = flows_made_views(before, after)
-    new = [view for view in after.states if view in _changes_flows(after) - before.states.keys()]
-    return {view: "rebuilt" if rebuilt else "filled" if view in made else "empty" for view in new}
+    new = _changes_flows(after) - before.states.keys()
+    return {
+        view: "rebuilt" if rebuilt else "filled" if view in made else "empty"
+        for view in after.states
+        if view in new
+    }
 
 
 def view_mistakes(

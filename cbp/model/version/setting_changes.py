@@ -14,7 +14,7 @@ Invariant: a document that only writes a default out changes no setting
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cbp.model.dataflow.set_aside import ON_ERROR, SET_ASIDE_DEFAULT
@@ -52,13 +52,18 @@ def setting_changes(
     The section is `stages` or `sources`.
     """
     known = OF_STAGES if section == "stages" else OF_SOURCES
-    olds, news, changes = before.get(section) or {}, after.get(section) or {}, {}
-    for node in (node for node in news if node in olds):
-        values = [(s, olds[node].get(s, d), news[node].get(s, d)) for s, d in known.items()]
-        words = [f"{s}: {_shown(old)} -> {_shown(new)}" for s, old, new in values if old != new]
-        if words:
-            changes[node] = tuple(words)
-    return changes
+    old, new = before.get(section) or {}, after.get(section) or {}
+    changes = {name: tuple(_of_node(old[name], new[name], known)) for name in new if name in old}
+    return {name: words for name, words in changes.items() if words}
+
+
+def _of_node(
+    before: Mapping[str, Any], after: Mapping[str, Any], known: Mapping[str, Any]
+) -> Iterator[str]:
+    for name, default in known.items():
+        old, new = before.get(name, default), after.get(name, default)
+        if old != new:
+            yield f"{name}: {_shown(old)} -> {_shown(new)}"
 
 
 def _shown(value: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cbp import DataflowBuilder, Input, Output, RetentionWish, Translate, TranslateRecords
+from cbp import DataflowBuilder, Input, Output, RetentionWish, Translate, TranslateRecords, View
 from cbp.errors import DataflowInvalidError
 from cbp.model.dataflow.sinks import SinkNode
 
@@ -110,6 +110,23 @@ def test_names_that_are_declared_twice_are_named() -> None:
     flow.stage("split", Words(), lines="lines")
     flow.stage("split", Words(), lines="lines")
     assert codes(flow) == [("name_twice", "sources.lines"), ("name_twice", "stages.split")]
+
+
+class Joined(Translate):
+    left = Input("text STRING", route_by="text")
+    right = Input("text STRING", route_by="text")
+    texts = View("text STRING", key="text")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Emit nothing."""
+
+
+def test_an_unwired_input_beside_a_source_whose_files_are_replaced_is_named() -> None:
+    """Whether the stage could apply a replacement is asked of its wired inputs only."""
+    flow = DataflowBuilder("words")
+    lines = flow.source("lines", "text STRING", same_name="replace")
+    flow.stage("joined", Joined(), left=lines, any_order=True)
+    assert codes(flow) == [("input_unwired", "stages.joined.inputs.right")]
 
 
 def test_every_mistake_is_listed() -> None:
