@@ -9,7 +9,8 @@
 
 Guaranteed: the outcomes are those of the first files, in order; none if the first file has to be
 read by itself. A reader that returns has written every part completely, under a temporary name. If
-it raises, `PartNames.discard` removes what it left.
+it raises, `PartNames.discard` removes what it left. No part is visible or durable before the intake
+syncs it and gives it its name.
 """
 
 from __future__ import annotations
@@ -130,7 +131,11 @@ class StuckReader:
 
 
 class FileReader(Protocol):
-    """Reads files, in a process that it can end (`reader_pool`) or in its thread (`read_files`)."""
+    """Reads files; called by several threads at once.
+
+    Reading a file may take any time and memory. So a service reads in a process that it can end
+    (`reader_pool`), and a simulation reads in its own thread (`read_files`).
+    """
 
     def __call__(
         self,
@@ -232,7 +237,8 @@ def _refused(
     if error.rule == "column_unknown":
         columns = suggest_columns(Path(file.path), request.source)
         error = error.proposing([f"{one.name} {one.type}" for one in columns], request.source.name)
-    return error.with_traceback(None)  # which would keep the file's records in memory
+    # Built anew: its traceback, and those of its causes, would keep the file's records in memory.
+    return FileRejectedError(**error.arguments())
 
 
 def _gathered(
