@@ -9,7 +9,8 @@
                    that is complete now
 
 A pass ends early, between files, when its time is over or when the service stops; the next one
-continues, also with its listing: to list 200,000 names takes seconds.
+continues. To list 200,000 names takes seconds, so a listing that has files left is used again for
+some time.
 """
 
 from __future__ import annotations
@@ -71,8 +72,10 @@ class Tally:
 
     Attributes:
         claims: Whether files of `incoming` are claimed.
+        opened, listed: The open claims and the listing, from `SourcePass.take_in` on.
         between: Called from time to time while a folder is listed; others can have their turn.
         early: After this time no file is begun while files wait in other sources of the dataflow.
+        batch: How many files become one increment in this pass.
     """
 
     place: SourcePlace

@@ -365,7 +365,10 @@ class _ObjectStream:
         self._left, self._fetched, self._begun = memoryview(b""), 0, False
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes; raises as `ObjectStore.read`, or `ObjectSlowError`."""
+        """Return up to `size` bytes; `b""` at the end.
+
+        Raises as `ObjectStore.read`, `ObjectSlowError`, or `IntakeStoppedError`.
+        """
         if not self._left and (self._fetched < self._one.size or not self._begun):
             self._left = memoryview(self._block())
         data, self._left = bytes(self._left[:size]), self._left[size:]

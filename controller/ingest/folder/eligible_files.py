@@ -24,6 +24,10 @@ once it was sealed (renamed to a hidden name) and its close was put.
 
 The files of a manifest become one increment, or none. A crash can leave some of them in `claimed`
 and others in `incoming`, so they are gathered from both before any of them is read.
+
+If a producer stalls for longer than `settle_seconds` in the middle of a file, the first part is
+taken in (`late_writes` reports the rest). Such a producer should write under a `.part` name, or use
+a manifest.
 """
 
 from __future__ import annotations
@@ -190,7 +194,11 @@ class Scanned:
 
 
 class EligibleFiles:
-    """Remembers the listings of one folder, and says which files may be claimed."""
+    """Remembers the listings of one folder, and says which files may be claimed.
+
+    A file is complete `settle_seconds` after its last write; 0 means that producers only rename
+    complete files into place.
+    """
 
     def __init__(
         self,
@@ -335,7 +343,10 @@ def scan_folder(
 
 
 def count_files(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> int:
-    """Return how many files of a folder, and not below it, are listed; looks at no file."""
+    """Return how many files of a folder, and not below it, are listed; raises `OSError`.
+
+    It looks at no file, since that takes seconds where very many wait.
+    """
     with os.scandir(folder) as entries:
         return sum(
             is_sealed(one.name) or not is_unfinished(one.name, unfinished)
@@ -484,8 +495,8 @@ def announced_claims(
 ) -> dict[str, ClaimRecord]:
     """Return the open claims that belong to manifests, by the file's name.
 
-    `copies` are the ids of claims whose file is in `claimed`: that is an older file if its name is
-    also in `incoming`.
+    `copies` are the ids of claims whose file is in `claimed`. If its name is also in `incoming`,
+    the claimed copy is an older file.
     """
     promised = {path: file.bytes for one in manifests for path, file in one.promises.items()}
     return {

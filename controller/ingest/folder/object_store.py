@@ -77,8 +77,8 @@ _NO_KEY = frozenset({"NoCredentialsError", "PartialCredentialsError", "Credentia
 class S3Store:
     """An `ObjectStore` on S3; raises `BucketPackagesError` if s3fs is not installed.
 
-    The endpoint `""` means AWS; without a key botocore finds one; a request lists `page` objects at
-    most.
+    The endpoint `""` means AWS. If the key is `None`, botocore finds one. A request lists at most
+    `page` objects; a service may list fewer.
     """
 
     def __init__(

@@ -99,7 +99,7 @@ class SourcePlace:
         root: The source's part of the drop folder.
         table: For a `delta` source: the folder of its table, once it is known to be allowed.
         signed: Whether its readers add up signs (`cbp.model.dataflow.replacement_obstacles`).
-    takes_in: Whether its dataflow is not drained.
+        takes_in: Whether its dataflow takes in files, which one that is drained does not.
     """
 
     dataflow: str

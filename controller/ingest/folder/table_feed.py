@@ -4,7 +4,9 @@
     the versions after it, in order    each by itself, or as many as the source's `batch` says
 
 A group is claimed like an upload: a small file names the versions (`ChangeGroup`). The next group
-is claimed only when the one before is settled; while one is in quarantine, the source waits.
+is claimed only when the one before is settled: versions are never taken in out of order. While one
+is in quarantine the source waits for an operator's decision, since the versions after it may undo
+what it says.
 
 How far a source has come (`FeedPosition`) is a record beside its increments. It is written before a
 group is claimed, and once more afterwards (`claimed`). After a crash in between, the same group is
@@ -134,7 +136,11 @@ class TableFeeds:
         return replace(place, table=self.allowed.locate(path))
 
     def claim_next(self, place: SourcePlace) -> bool:
-        """Claim the next versions; return whether claimed ones are to be taken in."""
+        """Claim the next versions, if there are any and no others are being taken in.
+
+        Return whether versions were claimed, now or before, which are to be taken in now. Raises
+        errors of `controller.ingest.errors`, `FileDamagedError`, or as an upload.
+        """
         if self._waits(place):
             return False
         position = load_position(place.increments, self.ports.files)

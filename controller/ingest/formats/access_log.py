@@ -112,7 +112,7 @@ class _Column:
         self.name = field.name
         self._field, self._type = field, arrow_type(field.type)
         self._text = ColumnBuilder(field, text=True) if field.name != "time" else None
-        self._time = lru_cache(_TIMES_MAX)(_moment)  # many lines have the same
+        self._time = lru_cache(_TIMES_MAX)(_moment)  # many lines have the same time
 
     def array(self, rows: Sequence[Row], numbers: Sequence[int], bad: BadLines) -> pa.Array | None:
         if self._text is not None:

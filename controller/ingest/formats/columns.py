@@ -1,11 +1,13 @@
 """The columns of a source's schema, from text, from parsed JSON, and from files with types.
 
 Text and JSON (`ColumnBuilder`) are converted in bulk where that is certainly exact, and one by one
-otherwise, with the same result (tests/controller/ingest/formats/test_column_builder.py).
+otherwise. The bulk conversion accepts nothing that `value_conversion` would reject, and gives the
+same result (tests/controller/ingest/formats/test_column_builder.py compares them).
 
 Arrow columns (`ArrowColumns`) are cast only where no value can change. Accepted: the declared type,
 other widths of the same kind when every value fits, and dictionaries of it; a timestamp without a
-zone, if the source names a zone. A column that the file lacks is null.
+zone, if the source names a zone. A column that the file lacks is null. A column that the schema
+lacks is rejected unless the source ignores these. Anything else is rejected, with column and row.
 """
 
 from __future__ import annotations
@@ -283,7 +285,11 @@ class ArrowColumns:
         return [name for name in names if name in actual.names]
 
     def batch(self, part: pa.RecordBatch, lines: Sequence[int]) -> pa.RecordBatch | None:
-        """Return a batch of the columns of `present`; `None` if all its rows are wrong."""
+        """Return a batch of the columns of `present`; `None` if there is nothing to yield.
+
+        Wrong rows are reported (`value_range`, `value_missing`, `encoding`). `lines` has the number
+        of each row, without gaps. Raises `column_type`.
+        """
 
         def build(rows: Sequence[int], numbers: Sequence[int]) -> pa.RecordBatch | None:
             some = part if len(rows) == part.num_rows else part.take(pa.array(rows, pa.int64()))

@@ -179,7 +179,11 @@ class Bounds:
         present: Sequence[str],
         limits: IngestLimits,
     ) -> Bounds:
-        """Examine the header of every page of these columns; raises if a limit is passed."""
+        """Examine the header of every page of these columns.
+
+        Raises `parquet_limits`, `parquet_damaged`, `parquet_encrypted`, `decompression_ratio` or
+        `decompressed_too_large`.
+        """
         metadata = file.metadata
         columns = [at for at in range(metadata.num_columns) if _top(metadata, at) in present]
         if encrypted := encrypted_columns(handle, size).intersection(columns):
@@ -324,10 +328,10 @@ def read_parquet(
 ) -> Iterator[pa.RecordBatch]:
     """Hash the file, then yield its records in order, up to the first wrong one.
 
-    Rows are counted after the `line` rows before this file; the columns `aside` are left out. Wrong
-    rows go to `bad`: `value_range`, `value_missing`. Raises `format_mismatch`, a `parquet_...`
-    rule, `line_too_long`, `decompression_ratio`, `decompressed_too_large`, or as
-    `ArrowColumns.present`.
+    `line` is the number of rows before this file, which is added to the numbers of wrong rows. The
+    columns `aside` are always left out. Wrong rows go to `bad`: `value_range`, `value_missing`.
+    Raises `format_mismatch`, a `parquet_...` rule, `line_too_long`, `decompression_ratio`,
+    `decompressed_too_large`, or as `ArrowColumns.present`.
     """
     if content.peek(4) not in (PLAIN_MAGIC, ENCRYPTED_MAGIC):
         raise FileRejectedError("format_mismatch", "the content is not Parquet")

@@ -5,7 +5,8 @@
                       '-- too slow, stopped, device hangs --> killed
 
 The time of a file is processor time: `seconds_max`, and one second more for each given number of
-bytes read; in a batch each file has its own time. If a process neither answers nor computes, it is
+bytes read; in a batch each file has its own time. So a machine under load, or a slow disk, is no
+reason to reject a file. If a process neither answers nor computes, it is
 shown (`stuck`), and later killed; its file is left to the next pass.
 
 Guaranteed: `__call__` returns, whatever the file holds, soon after `stopping` returned true or a
