@@ -200,9 +200,10 @@ class DropFolder:
         """Repair the traces of a crash: log entries, open claims, quarantined files.
 
         Creates and checks the folders as `prepare` does; problems of one source are shown there.
-        No file is read, so that a take-over does not wait for reading, and none in `incoming` is
-        claimed. Temporary files are removed; no other process may use this drop folder meanwhile.
-        Idempotent.
+        Log entries are indexed in the store. Claimed files are moved to the folder from which the
+        next `scan` takes them in. No file is read, so that a take-over does not wait for reading,
+        and none in `incoming` is claimed. Temporary files are removed; no other process may use
+        this drop folder meanwhile. Idempotent.
         """
         return self._pass_over(record, dataflow, never, reading=False)
 

@@ -42,7 +42,11 @@ _SEALED_NAME = re.compile(r"(\d{20})-(\d{20})\.jsonl", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ArrivedFile:
-    """One file of an increment; `records` is `None` for the only one, which has all."""
+    """One file of an increment.
+
+    Its `records` follow those of the previous file; `None` for the only file of an increment, which
+    has all records.
+    """
 
     claim: str
     sequence: int

@@ -83,7 +83,7 @@ class Uploads:
         """Like `receive`, for a name that is already in the form of `evidence`.
 
         `before_claim` is called with the claim after the file, but before the claim, is durable. If
-        the file replaces another one, `asked` has the person and the reason.
+        the file replaces another one, `asked` has the person and the reason, kept in `same_as`.
         """
         identity = upload_id(self._new_id(), key)
         part = place.incoming / upload_name(identity)

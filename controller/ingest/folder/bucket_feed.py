@@ -71,7 +71,11 @@ Receive = Callable[[SourcePlace, str, BinaryIO, str], object]
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Access to buckets; a location is listed every `seconds`, and an `executor` fetches ahead."""
+    """Access to buckets.
+
+    `make_store` is called when the first source needs it. A location is listed every `seconds`. An
+    `executor` fetches small objects ahead, each in a thread; without one none is fetched ahead.
+    """
 
     allowed: AllowedLocations = field(default_factory=AllowedLocations)
     make_store: Callable[[], ObjectStore] = S3Store

@@ -16,10 +16,11 @@ Which objects were claimed (`ObjectIndex`); beside the source's increments, as s
     _objects/<n>.json    objects that were claimed together, or all of those before ("whole")
 
 An object whose key, ETag and size are in the index is not fetched again. A record is put after the
-claims of its objects are durable; otherwise objects are known by the keys of their claims. So the
-index decides nothing about data: it spares the database a question for each object and listing. If
-the database is lost with it, every object is fetched once more, the accepted ones are known from
-the source's log, and the others come to quarantine anew.
+claims of its objects are durable. After a crash in between, and after a loss of the index, the
+objects are known by the keys of their claims. So the index decides nothing about data: it spares
+the database a question for each object and listing. If the database is lost with it, every object
+is fetched once more, the accepted ones are known from the source's log, and the others come to
+quarantine anew.
 
 Each record is put under the first number that is free, so two controllers cannot both put it. After
 many records one that is whole takes their place; it leaves out objects that are gone. Records of
@@ -100,7 +101,10 @@ def file_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """One file of the index: objects by relative key, ETag and size; if `whole`, all of them."""
+    """One file of the index: key in the location, ETag and size of each object.
+
+    If it is `whole`, it replaces all records before it.
+    """
 
     location: str
     whole: bool
@@ -153,7 +157,10 @@ class ObjectIndex:
         return self._seen.get(name) == (one.etag, one.size)
 
     def put(self, claimed: Iterable[tuple[str, StoredObject]]) -> None:
-        """Note claimed objects, durably, by their keys in the location; or `LogConflictError`."""
+        """Note that objects were claimed; durable when it returns. Raises `LogConflictError`.
+
+        There is at least one, each with its key relative to the location.
+        """
         objects = tuple((name, one.etag, one.size) for name, one in claimed)
         self._put(_Record(self.location, not self.numbers, objects))
         self._seen.update((name, (etag, size)) for name, etag, size in objects)

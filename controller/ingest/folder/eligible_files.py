@@ -13,10 +13,11 @@ In addition one of these holds:
 Producers' file times are only compared for equality, and used to order the files of one listing.
 Clocks of two hosts are never compared.
 
-Every other name stays where its producer put it, and is shown with its reason (`unclaimed`). Its
-age counts from the last change of status (`ctime`), which a producer cannot set. A sealed manifest
-that cannot be read is claimed like a file, and then rejected. So nothing in a folder stops a
-listing. Only regular files are ever opened or obeyed, also under the service's own names.
+Every other name stays where its producer put it, since only the producer knows what it is for. It
+is shown with its reason (`unclaimed`), and causes a warning once it is old. Its age counts from the
+last change of status (`ctime`), which a producer cannot set. A sealed manifest that cannot be read
+is claimed like a file, and then rejected. So nothing in a folder stops a listing. Only regular
+files are ever opened or obeyed, also under the service's own names.
 
 A file named `_CLOSE` is a marker: it closes the flow's open frames after all files that are older
 than it. It takes its turn among them, and newer files wait for it. A recorded marker is durable
@@ -255,6 +256,7 @@ class EligibleFiles:
         )
 
     def _settled(self, one: Candidate, now: datetime) -> bool:
+        """Return whether a file stayed unchanged for long enough, over two listings or more."""
         seen = self._seen[one.name]
         return not self._settle or (now - seen >= self._settle and seen < now)
 

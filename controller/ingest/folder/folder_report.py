@@ -65,7 +65,8 @@ _RULE = "file_gone"
 
 def gone_reason(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
     """Return the reason for settling an open claim without its file, as JSON values."""
-    lost = claim.status == "claimed" or bool(claim.sha256)  # it was moved, or uploaded
+    # Its producer had a confirmation: the file was moved, or uploaded.
+    lost = claim.status == "claimed" or bool(claim.sha256)
     message = "the file was removed while it was being claimed"
     if lost:
         message = (

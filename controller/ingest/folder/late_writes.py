@@ -132,7 +132,11 @@ class LateWrites:
         before: Stamp | None,
         stopping: Callable[[], bool],
     ) -> int:
-        """Compare a file that was moved with its stamp from before; return whether it changed."""
+        """Compare a file that was just moved with its stamp from before it was read.
+
+        Return how many files changed: 0 or 1. Raises `IntakeStoppedError` once `stopping` returned
+        true while the file was read again.
+        """
         name = kept_name(claim.id, claim.path)
         now = Stamp.of(place.finished / name)
         if now is None:  # not moved: the next pass moves it, and a cleaning compares it
@@ -356,6 +360,7 @@ def remove_finished(place: SourcePlace, files: Files, plan: Expiry) -> None:
 
 
 def _finished(place: SourcePlace) -> Iterator[tuple[str, int]]:
+    """Yield name and size of the entries of `finished`; follows no link."""
     with suppress(FileNotFoundError), os.scandir(place.finished) as entries:
         for entry in entries:
             with suppress(OSError):  # only this name fails: it stays

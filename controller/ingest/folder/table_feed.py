@@ -129,7 +129,10 @@ class TableFeeds:
     allowed: AllowedFolders
 
     def locate(self, place: SourcePlace) -> SourcePlace:
-        """Add the table's folder to the place of a `delta` source; raises `TablePlaceError`."""
+        """Return the place of a `delta` source with its table's folder.
+
+        Raises `TablePlaceError` if the settings do not allow the folder.
+        """
         path = place.source.options["table"]
         if why := self.allowed.refusal(path):
             raise TablePlaceError(place.name, why)
@@ -226,6 +229,10 @@ class _Log:
         return FeedPosition(made, digest, claimed=not changes)
 
     def _require_next(self, position: FeedPosition) -> bool:
+        """Return whether the version after a position is there, of the same table.
+
+        Raises `TableGoneError`, `TableReplacedError` or `TableVersionGoneError`.
+        """
         last, table = position.group.last, position.group.table
         has_next, digest = self._has(last + 1), self._digest(last)
         if digest and digest != position.digest:

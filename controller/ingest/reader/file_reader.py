@@ -102,7 +102,10 @@ Write = Callable[[Iterable[pa.RecordBatch]], object]
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """The result of reading the first files; the `claim` names the parts, if there are any."""
+    """The result of reading the first files.
+
+    `claim` is the id of the claim that names the parts; `""` if there are none.
+    """
 
     claim: str
     parts: tuple[WrittenPart, ...]
@@ -202,6 +205,7 @@ def _read_whole(
     worked: Callable[[int], object],
     begun: Callable[[int], object],
 ) -> ReadResult:
+    """Read all files; the parts are there only if every file is sound."""
     outcomes, refused = list[FileOutcome](), False
     claim = request.files[0].claim
     writer = request.writer(claim)
@@ -247,6 +251,7 @@ def _gathered(
     stopping: Callable[[], bool],
     worked: Callable[[int], object],
 ) -> tuple[list[pa.RecordBatch], SoundFile]:
+    """Read a file into memory; raises `_LargeError` if it has more than a row group."""
     gathered, size = list[pa.RecordBatch](), 0
 
     def gather(batches: Iterable[pa.RecordBatch]) -> None:
