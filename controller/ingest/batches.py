@@ -97,7 +97,7 @@ class Batches:
         claimed = _up_to_manifest(claimed)
         if not claimed:
             return {}
-        batch = self._batch(place, claimed, stopping, self._limits.scan_seconds)
+        batch = self._batch(place, claimed, stopping, seconds=self._limits.scan_seconds)
         read = batch.read(batch.request, hurried)
         judged = batch.judge(read, {})
         if judged.replacing is not None:  # a replacement is an increment of its own
@@ -118,7 +118,7 @@ class Batches:
         As `take`, but the outcomes are empty if something changed meanwhile. `missing` names the
         files of the manifest that are not there.
         """
-        batch = self._batch(place, claimed, stopping)
+        batch = self._batch(place, claimed, stopping, seconds=None)
         read = batch.read(batch.request)
         judged = batch.judge(read, manifest.promises)
         judged.refuse_others(missing)
@@ -129,8 +129,10 @@ class Batches:
         place: SourcePlace,
         claimed: Sequence[Claimed],
         stopping: Callable[[], bool],
-        seconds: float | None = None,
+        *,
+        seconds: float | None,
     ) -> _Batch:
+        """Return files as a batch; without `seconds` they are read as a whole (`request_of`)."""
         index = self._store.next_index(place.dataflow, place.name)
         request = request_of(place, claimed, index, self._limits, seconds=seconds)
         return _Batch(self._intake, place, claimed, request, stopping)

@@ -359,6 +359,7 @@ class Intake:
         sound: SoundFile,
         pending: Sequence[Pending],
     ) -> tuple[tuple[WrittenPart, ...], tuple[WrittenPart, ...], SoundFile]:
+        """Write the differences from the earlier file instead of the file; return both parts."""
         waiting = {claim.id: (claim, one.brought) for one in pending for claim, _ in one.files}
         made = self.replacements.difference(
             place, names.temporaries(parts), str(same_as["claim"]), waiting
@@ -413,6 +414,7 @@ def request_of(
 
 
 def _claim_of(place: SourcePlace, file: ArrivedFile, entry: SourceEntry) -> ClaimRecord:
+    """Return the claim that a log entry names, for a store that lost it."""
     record = place.new_claim(
         file.claim, file.path, file.bytes, "accepted", entry.accepted_at, sha256=file.sha256
     )

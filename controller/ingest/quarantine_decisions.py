@@ -232,6 +232,7 @@ class QuarantineDecisions:
 
     @contextmanager
     def _deciding(self, place: SourcePlace, identity: str) -> Iterator[ClaimRecord]:
+        """Hold a claim for one decision, after an unfinished one was carried out."""
         claim = self._find(identity)
         if claim is None or (claim.dataflow, claim.source) != (place.dataflow, place.name):
             raise NotFoundError(kind="quarantined file", name=f"{place.name}/{identity}")
@@ -290,6 +291,7 @@ class QuarantineDecisions:
         return settled
 
     def _take_back(self, place: SourcePlace, claim: ClaimRecord, file: Path) -> ClaimRecord:
+        """Move a file back to quarantine, and its claim; each step can be repeated."""
         reason = {name: value for name, value in (claim.reason or {}).items() if name != "decision"}
         again = replace(claim, status="quarantined", reason=reason)
         self._move_back(place, file, lambda: self._store.update_claim(again))
@@ -312,6 +314,7 @@ class QuarantineDecisions:
                 move(path, folder / path.name, self._files, self._faults)
 
     def _was_made(self, place: SourcePlace, note: _Note, claim: ClaimRecord | None) -> bool:
+        """Return whether the claim of a readmitted file exists, in the store or as a file."""
         if self._find(note.readmitted_as) is not None:
             return True
         moved_on = kept_files(place.finished) | kept_files(place.quarantine)
@@ -322,6 +325,7 @@ class QuarantineDecisions:
         return self._store.find_claims([identity]).get(identity) if identity else None
 
     def _repeated(self, claim: ClaimRecord, as_it_is: bool) -> Decided:
+        """Return the first answer to a request that is repeated; refuse another one."""
         decision = (claim.reason or {}).get("decision") or {}
         other = self._find(str(decision.get("readmitted_as", "")))
         if as_it_is and not decision.get("mended"):

@@ -252,6 +252,7 @@ class RepeatedFiles:
     def _first(
         self, place: SourcePlace, file: ClaimRecord | NamedContent, *, waiting: bool
     ) -> ClaimRecord | None:
+        """Return the claim with this name and content, or otherwise one with this content."""
         ask = partial(
             self.store.same_claim, place.dataflow, place.name, file.sha256, waiting=waiting
         )
@@ -260,6 +261,7 @@ class RepeatedFiles:
 
 
 def _is_added(place: SourcePlace, file: ClaimRecord | NamedContent) -> bool:
+    """Return whether a file is data although its name is known."""
     if is_correction(file.key):
         return False
     return place.source.same_name == "add" or _is_admitted(file)
@@ -296,6 +298,7 @@ def _judged(
 def _replaced(
     place: SourcePlace, file: ClaimRecord | NamedContent, same_name: ClaimRecord | None
 ) -> Judged | None:
+    """Judge a file that may take the place of the newest one of its name; `None` if it does not."""
     asked = is_correction(file.key)
     retracted = same_name is not None and (same_name.same_as or {}).get("by") == RETRACTED
     if asked and same_name is None:

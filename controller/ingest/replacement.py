@@ -166,6 +166,7 @@ class Replacements:
         return () if claim is None else self._sharing(claim, ())
 
     def _sharing(self, first: ClaimRecord, waiting: Iterable[ClaimRecord]) -> tuple[int, ...]:
+        """Return the increments of a file that replaced none, and of an earlier one of its name."""
         others = [one for one in waiting if one.path == first.path]
         if stored := self._store.claim_before(first):
             others.append(stored)
@@ -203,6 +204,7 @@ class Replacements:
         return claim
 
     def _brought(self, place: SourcePlace, claim: ClaimRecord) -> Brought:
+        """Return a claim's part of an increment, which can have several files."""
         try:
             record = self._store.increment(place.dataflow, place.name, claim.index or 0)
         except NotFoundError as error:
@@ -252,6 +254,7 @@ def _turned(records: pa.Table) -> pa.Table:
 
 
 def _without_pairs(records: pa.Table) -> pa.Table:
+    """Return signed records without the pairs that cancel out."""
     positive = records.filter(pc.greater(records.column(SIGN), 0))
     negative = records.filter(pc.invert(pc.greater(records.column(SIGN), 0).fill_null(False)))
     more, less = subtract_rows(positive, _turned(negative))

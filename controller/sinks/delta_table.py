@@ -112,6 +112,7 @@ class _DeltaTarget(FolderTarget):
             raise SinkForeignError(self.folder, f"{why}; continue by `{command}` with {choices}")
 
     def _writer(self, note: SinkNote, version: int) -> str:
+        """Return the operation by which something else wrote a version, or `_OURS`."""
         operation = "an unknown writer"
         for action in self._actions(version):
             if str(action.get("txn", {}).get("appId", "")).startswith(_app(note, "")):
@@ -294,6 +295,7 @@ def _numbered(
 
 
 def _last(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the net changes of a batch, one per record."""
     left = batch.filter(pc.not_equal(batch.column(CHANGE_TYPE), "update_before"))
     return pa.RecordBatch.from_arrays([left.column(name) for name in schema.names], schema=schema)
 

@@ -343,6 +343,7 @@ class SinkPublishing:
         return reached < end
 
     def _is_current(self, record: DataflowRecord) -> bool:
+        """Return whether a dataflow is unchanged since this pass began."""
         now = self.store.dataflow(record.name)
         same = now.created_at == record.created_at and now.generation == record.generation
         return same and self.open_log(record.folder).generation == record.generation
@@ -418,6 +419,7 @@ class SinkPublishing:
         return same and row.end <= row.next and standing.increments > 0
 
     def _fail(self, dataflow: str, sink: str, error: CbpError) -> None:
+        """Store a failure with the time of the next attempt, so that it is shown."""
         row = next((one for one in self.store.sinks(dataflow) if one.sink == sink), None)
         if row is None:
             return

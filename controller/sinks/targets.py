@@ -131,6 +131,7 @@ class Targets:
         return target
 
     def _client(self) -> httpx.Client:
+        """Return the client of all webhooks; it is made when the first one is at work."""
         with self.lock:
             if not self.http:
                 self.http.append(outbound_client(self.rules))
@@ -138,6 +139,7 @@ class Targets:
 
 
 def _view(dataflow: Dataflow, name: str) -> tuple[pa.Schema, tuple[str, ...]]:
+    """Return the columns of a view, and those that name a record."""
     translator, spec = dataflow.tables()[name]
     key = dict.fromkeys((*translator.key_of(spec).names, *spec.second_key))
     return column_schema(spec.schema), tuple(key)

@@ -68,6 +68,7 @@ _log = structlog.get_logger(__name__)
 
 
 def _is_copy(place: SourcePlace, claim: ClaimRecord) -> bool:
+    """Return whether a settled claim's file may be in `claimed`: it is this source's, and read."""
     mine = (claim.dataflow, claim.source) == (place.dataflow, place.name)
     return mine and claim.status in ("accepted", "duplicate", "withdrawn")
 
@@ -278,6 +279,7 @@ class Claims:
         return bool(strays or opened.foreign)
 
     def _put_aside(self, place: SourcePlace, claim: ClaimRecord, path: Path) -> ClaimRecord:
+        """Put a correction into quarantine whose copy does not name the file that it corrects."""
         claim = replace(claim, path=f"correction-{claim.id}")
         message = (
             "the database was lost before this correction was read. The name of the file to "
@@ -297,6 +299,7 @@ class Claims:
         return made is not None and made <= self._clock() + _CLOCK_SET_BACK_MOST
 
     def _give_back(self, place: SourcePlace, name: str) -> None:
+        """Move a file of `claimed` to `incoming`, under a name that is free there."""
         target = place.incoming / f"recovered-{name}"
         if len(os.fsencode(target.name)) > _NAME_BYTES_MAX or os.path.lexists(target):
             target = place.incoming / f"recovered-{secrets.token_hex(8)}"

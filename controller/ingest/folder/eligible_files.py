@@ -263,6 +263,7 @@ class EligibleFiles:
     def _settles_at(
         self, files: Sequence[Candidate], ready: dict[str, Candidate], manifests: _Manifests
     ) -> datetime | None:
+        """Return when the first file settles that waits for nothing else."""
         unsettled = [
             self._seen[one.name]
             for one in files
@@ -273,6 +274,7 @@ class EligibleFiles:
     def _manifests(
         self, scanned: Scanned, ready: dict[str, Candidate], unfinished: Sequence[str]
     ) -> _Manifests:
+        """Read the manifests; an unreadable one is claimed, and then rejected."""
         made = _Manifests()
         for one in sorted(scanned.sealed, key=lambda one: one.name)[:_SEALED_MAX]:
             try:
@@ -298,6 +300,7 @@ class EligibleFiles:
         return made
 
     def _manifest(self, one: Candidate, unfinished: Sequence[str]) -> Manifest:
+        """Read a manifest, unless it was read and has not changed since."""
         if one not in self._read:
             self._read[one] = read_manifest(self._folder / one.name, unfinished)
         return self._read[one]
@@ -374,6 +377,7 @@ def _scan(
     *,
     nested: bool,
 ) -> list[str]:
+    """Classify the names of one folder; return the folders in it if they are to be listed."""
     below = list[str]()
     for entry in entries:
         name = f"{prefix}{entry.name}"

@@ -254,6 +254,7 @@ class _Log:
     def _require_readable(
         self, before: ChangeGroup, version: int, actions: list[Action], partitions: tuple[str, ...]
     ) -> tuple[str, ...]:
+        """Check a version that changes the table's settings; return its partition columns."""
         protocol = next((one for one in actions if isinstance(one, Protocol)), None)
         metadata = next((one for one in actions if isinstance(one, Metadata)), None)
         if metadata is None:
@@ -283,6 +284,7 @@ class _Log:
             return None
 
     def _digest(self, version: int) -> str:
+        """Return the SHA-256 of an entry; `""` if it was removed."""
         data = self._entry(version)
         return "" if data is None else hashlib.sha256(data).hexdigest()
 
@@ -297,6 +299,7 @@ class _Log:
 
 
 def _changed_bytes(actions: list[Action]) -> Iterator[int]:
+    """Yield the size of each file that records changes of a version, at least 1."""
     for action in actions:
         if isinstance(action, ChangeFile) or (
             isinstance(action, AddFile | RemoveFile) and action.data_change

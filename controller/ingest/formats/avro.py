@@ -235,6 +235,7 @@ class _Records:
 
     @property
     def schema(self) -> pa.Schema:
+        """The file's columns; one whose type Arrow lacks is there by name only."""
         fields = [(name, pa.null() if t.arrow is None else t.arrow) for name, t in self._fields]
         return pa.schema(fields)
 
@@ -243,6 +244,7 @@ class _Records:
         self._kept = [(at, name, type_.arrow) for at, (name, type_) in fields if name in names]
 
     def batches(self, count: int, data: bytes) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield the records of a block, and the number of the first of each batch."""
         at = begun = 0
         if count > len(data):
             damaged(

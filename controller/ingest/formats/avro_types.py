@@ -360,6 +360,7 @@ class _Schema:
         damaged(f"the schema has no type {excerpt(name)}")
 
     def _begin(self, schema: Mapping[str, Any], namespace: str) -> tuple[str, str]:
+        """Note a named type that is being read; return its full name, and its namespace."""
         name = schema.get("name", "")
         space = schema.get("namespace", namespace)
         if not isinstance(name, str) or not isinstance(space, str):

@@ -151,6 +151,7 @@ class ColumnBuilder:
 
 
 def _bytes(text: pa.Array) -> bytes:
+    """Return the characters of all strings of an array, one string after the other."""
     _, ends, data = text.buffers()
     if not len(text) or data is None:
         return b""
@@ -329,6 +330,7 @@ class ArrowColumns:
     def _note_texts(
         self, values: pa.Array, field: Field, target: pa.DataType, lines: Sequence[int]
     ) -> None:
+        """Report the rows that hold a text which is not UTF-8."""
         noted = 0
         for at, line in enumerate(lines):
             # In the declared type, as a dictionary holds the texts of other rows, too.
@@ -346,6 +348,7 @@ class ArrowColumns:
         lines: Sequence[int],
         error: Exception,
     ) -> None:
+        """Report the rows that do not fit; if each row fits alone, report the first one."""
         cause, noted = excerpt(str(error)), 0
         for at, line in enumerate(lines):
             one = actual.take(pa.array([at], pa.int64()))
@@ -390,6 +393,7 @@ def _text_of(row: pa.RecordBatch) -> str:
 
 
 def _text_of_value(one: pa.Array) -> str:
+    """Return the only value of an array for people, as Arrow shows it if Python cannot."""
     try:
         return str(one[0])
     except (OverflowError, ValueError):
@@ -458,6 +462,8 @@ def _hint(declared: DataType, actual: pa.DataType, rules: ValueRules) -> str:
 
 
 def _fits(declared: DataType, actual: pa.DataType, rules: ValueRules, *, top: bool = True) -> bool:
+    """Return whether a column of this Arrow type may hold values of the declared type."""
+
     def inner(declared: DataType, actual: pa.DataType) -> bool:
         return _fits(declared, actual, rules, top=False)
 

@@ -105,6 +105,7 @@ class Int96Columns:
 
 
 def _shown(units: Sequence[pa.Array], at: int) -> str:
+    """Return the time that the file has: in nanoseconds if these have not wrapped around."""
     if not pa.types.is_timestamp(units[0].type):
         return "a time"
     nanos, millis = units[1][at].value, units[2][at].value
@@ -124,6 +125,7 @@ def _taken_back(times: pa.Array, nanoseconds: pa.Array) -> tuple[pa.Array, npt.N
 
 
 def _are_right(units: Sequence[pa.Array]) -> bool:
+    """Compare the same times in microseconds, nanoseconds and milliseconds, however deep."""
     if pa.types.is_timestamp(units[0].type):
         if units[1].type == units[2].type:  # no INT96, but another time beside it
             return True
@@ -410,6 +412,7 @@ class _Reader:
         return batch
 
     def _unmarked(self, batch: pa.RecordBatch, lines: Sequence[int]) -> pa.RecordBatch:
+        """Report the rows that are marked as wrong; return the batch without the marks."""
         marks = [name for name in batch.schema.names if name.endswith(_WRONG)]
         for name in marks:
             column = name.removesuffix(_WRONG)
@@ -421,6 +424,7 @@ class _Reader:
 
 
 def _marked(batch: pa.RecordBatch, wrong: Mapping[str, Mapping[int, str]]) -> pa.RecordBatch:
+    """Return a batch with one more column for each with wrong rows: the mistake, or null."""
     for name, rows in wrong.items():
         marks = pa.array([rows.get(at) for at in range(batch.num_rows)], pa.string())
         batch = batch.append_column(f"{name}{_WRONG}", marks)

@@ -120,6 +120,7 @@ class _Decoder:
         self._encoding, self._aside = reading.options.lines.encoding, aside
 
     def text(self, data: bytes, first: int) -> str:
+        """Return whole lines; a blank one for each that is not text."""
         if first == 1:
             data = _without_mark(data, self._encoding)
         try:
@@ -147,6 +148,7 @@ class _Decoder:
 
 
 def _without_mark(data: bytes, encoding: str) -> bytes:
+    """Remove the byte-order mark of UTF-8; refuse those that contradict the encoding."""
     if data.startswith(_UTF16):
         message = "the text is UTF-16, which is not supported; write UTF-8"
         raise FileRejectedError("encoding", message, line=1)

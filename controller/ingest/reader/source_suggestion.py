@@ -319,6 +319,7 @@ _SQL: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 
 def _sql_type(type_: pa.DataType) -> str | None:
+    """Return an Arrow type as a schema spells it; `None` if no schema has it."""
     if pt.is_dictionary(type_):
         return _sql_type(type_.value_type)
     if pt.is_decimal(type_):
@@ -395,6 +396,7 @@ def _of_lines(lines: Sequence[str]) -> Suggestion:
 
 
 def _misfits(lines: Sequence[str], fits: Sequence[bool]) -> list[int]:
+    """Return the numbers of the lines that do not fit, from 1; blank lines are not records."""
     numbered = enumerate(zip(lines, fits, strict=True), 1)
     return [number for number, (line, is_fit) in numbered if not is_fit and line.strip()]
 
