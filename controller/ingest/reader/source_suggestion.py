@@ -226,7 +226,10 @@ def suggest_source(path: Path, *, records: int = SAMPLE_RECORDS) -> Suggestion:
 
 
 def suggest_columns(path: Path, source: SourceNode) -> tuple[Column, ...]:
-    """Return new columns in the first records of a file that has the format of its source."""
+    """Return the columns in the first records of a file that its source's schema lacks.
+
+    There are none if the file suggests another format than its source has, or cannot be read.
+    """
     try:
         made = _suggested(path, IngestLimits(), _NEW_COLUMN_RECORDS)
     except (FileRejectedError, OSError, ValueError, RecursionError):
@@ -402,7 +405,10 @@ def _misfits(lines: Sequence[str], fits: Sequence[bool]) -> list[int]:
 
 
 def _mostly(misfits: Sequence[int], records: int) -> bool:
-    """Return whether so few lines do not fit that they are broken: one, or 5 % of the lines."""
+    """Return whether so few lines do not fit that they are broken, rather than of another format.
+
+    Of a short sample, one line may be broken as long as most are not.
+    """
     count = len(misfits)
     return count * 20 <= records or (count == 1 and records > 2)
 
