@@ -46,6 +46,7 @@ class _Judged:
     Attributes:
         accepted: Their records are in the parts.
         known: Equal to another file, and their source does not want them.
+        in_parts: Number of files whose records are in the parts.
         replacing: Position of the first file that takes the place of an earlier one.
     """
 
@@ -56,6 +57,7 @@ class _Judged:
     replacing: int | None = None
 
     def refuse_others(self, missing: Sequence[str]) -> None:
+        """Refuse all files that would be accepted, if one was refused or is missing."""
         if not self.refused and not missing:
             return
         if self.refused:
@@ -89,12 +91,13 @@ class Batches:
     ) -> dict[str, Outcome]:
         """Take in the first files; return the outcomes by the claims' ids.
 
-        Raises as `Intake.read` and `Intake.settle`.
+        Once `stopping` returns true, nothing more is read; once `hurried` does, the batch ends
+        behind the file that is read. Raises as `Intake.read` and `Intake.settle`.
         """
         claimed = _up_to_manifest(claimed)
         if not claimed:
             return {}
-        batch = self._batch(place, claimed, stopping, self._limits.scan_seconds)
+        batch = self._batch(place, claimed, stopping, seconds=self._limits.scan_seconds)
         read = batch.read(batch.request, hurried)
         judged = batch.judge(read, {})
         if judged.replacing is not None:  # a replacement is an increment of its own
@@ -115,7 +118,7 @@ class Batches:
         As `take`, but the outcomes are empty if something changed meanwhile. `missing` names the
         files of the manifest that are not there.
         """
-        batch = self._batch(place, claimed, stopping)
+        batch = self._batch(place, claimed, stopping, seconds=None)
         read = batch.read(batch.request)
         judged = batch.judge(read, manifest.promises)
         judged.refuse_others(missing)
@@ -126,8 +129,10 @@ class Batches:
         place: SourcePlace,
         claimed: Sequence[Claimed],
         stopping: Callable[[], bool],
-        seconds: float | None = None,
+        *,
+        seconds: float | None,
     ) -> _Batch:
+        """Return files as a batch; without `seconds` they are read as a whole (`request_of`)."""
         index = self._store.next_index(place.dataflow, place.name)
         request = request_of(place, claimed, index, self._limits, seconds=seconds)
         return _Batch(self._intake, place, claimed, request, stopping)
@@ -144,6 +149,7 @@ class _Batch:
     stopping: Callable[[], bool]
 
     def carry_out(self, read: ReadResult, judged: _Judged) -> dict[str, Outcome]:
+        """Accept the files judged as accepted, and settle the others; return all outcomes."""
         intake, place = self.intake, self.place
         try:
             judged.refused = [
@@ -153,7 +159,7 @@ class _Batch:
         except NewColumnsError:
             self.discard(read)
             raise
-        if judged.in_parts > len(judged.accepted):
+        if judged.in_parts > len(judged.accepted):  # the parts hold files that are not accepted
             self.discard(read)
             again = self._read_again(judged)
             if again is None:  # something changed meanwhile, so nothing is as it was judged
@@ -180,6 +186,7 @@ class _Batch:
             raise
 
     def _read_again(self, judged: _Judged) -> ReadResult | None:
+        """Read the accepted files alone; `None` if they have changed."""
         if not judged.accepted:
             return ReadResult("", (), ())
         wanted = {claim.id: sound for claim, sound in judged.accepted}
@@ -191,6 +198,7 @@ class _Batch:
         return None
 
     def judge(self, read: ReadResult, promises: Mapping[str, Promise]) -> _Judged:
+        """Decide about each file that was read, given all accepted files and those before it."""
         made, sound = _Judged(), list[tuple[ClaimRecord, SoundFile]]()
         for (claim, _), outcome in zip(self.claimed, read.outcomes, strict=False):
             if not isinstance(outcome, SoundFile):
@@ -227,7 +235,10 @@ class _Batch:
 
 
 def _up_to_manifest(claimed: Sequence[Claimed]) -> Sequence[Claimed]:
-    """Return the files before the first one that is taken in by itself."""
+    """Return the files before the first one that is taken in by itself.
+
+    That is a manifest, which is rejected, or a file that somebody asked to replace another.
+    """
     for number, (claim, _) in enumerate(claimed):
         if claim.path == MANIFEST_NAME or is_sealed(claim.path) or is_correction(claim.key):
             return claimed[:number]

@@ -10,14 +10,17 @@ Steps for a file; each step is durable before the next:
     (6) store: accepted, enqueued       one transaction
     (7) renamed to finished/<id>-name
 
-Files are read one by one; all other steps run for a group of small files at once. If the source
-says so, small files become one increment (`batches`).
+Files are read one by one; all other steps run for a group of small files at once, since each costs
+one sync of the disk or more. If the source says so, small files become one increment (`batches`):
+they are read together, and (5) and (6) are one entry and one increment for all of them.
 
 After a crash at any point, the next pass compares the folders with the store and continues:
 - A claim without its file in `claimed` is used again for the file that is still in `incoming`.
 - A log entry without its store row is indexed.
 - A settled file in `claimed` is moved on.
 - The close of a sealed marker is requested again under the same key.
+
+If the store was lost, a recovery also restores the claims of quarantined files.
 
 Guaranteed:
 - One pass per source at a time in this object.
@@ -197,9 +200,10 @@ class DropFolder:
         """Repair the traces of a crash: log entries, open claims, quarantined files.
 
         Creates and checks the folders as `prepare` does; problems of one source are shown there.
-        No file is read, so that a take-over does not wait for reading, and none in `incoming` is
-        claimed. Temporary files are removed; no other process may use this drop folder meanwhile.
-        Idempotent.
+        Log entries are indexed in the store. Claimed files are moved to the folder from which the
+        next `scan` takes them in. No file is read, so that a take-over does not wait for reading,
+        and none in `incoming` is claimed. Temporary files are removed; no other process may use
+        this drop folder meanwhile. Idempotent.
         """
         return self._pass_over(record, dataflow, never, reading=False)
 
@@ -308,6 +312,7 @@ class DropFolder:
             self._intake.refuse_columns(wanted.claim, error.message)
 
     def _called(self, place: SourcePlace, answer: Answer) -> Answer:
+        """Return the answer, after the listing was called: a claimed file waits for it."""
         self._watch.call(place.dataflow)
         return answer
 
@@ -331,7 +336,11 @@ class DropFolder:
         return warnings + self._claims.gone.lost_below(folder, self._clock())
 
     def arriving(self, record: DataflowRecord, dataflow: Dataflow) -> dict[str, int]:
-        """Return, by source, how many files arrived and are not taken in yet; reads names only."""
+        """Return, by source, how many files arrived and are not taken in yet; reads names only.
+
+        Sources without such files are left out, and so are those with an unreadable folder, which
+        `troubled` names.
+        """
         arriving = {}
         for place in self._places(record, dataflow):
             bucket = self.buckets.report(place) or {"waiting": 0}
@@ -363,7 +372,10 @@ class DropFolder:
         ]
 
     def watch(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
-        """Call `wake` with the dataflows whose `incoming` folders changed; blocks until `stop`."""
+        """Call `wake` with the dataflows whose `incoming` folders changed; blocks until `stop`.
+
+        A hint only: changes on network file systems are not seen.
+        """
         self._watch.run(stop, wake)
 
     def _places(self, record: DataflowRecord, dataflow: Dataflow) -> Iterator[SourcePlace]:

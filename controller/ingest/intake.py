@@ -5,8 +5,9 @@ r"""Takes in claimed files: read, write, log, index; or rejects them, or skips t
                   \-> (same as an accepted file) store -> finished
 
 Each arrow is durable before the next begins, and can be repeated: an open claim is taken again
-until it is settled, possibly by another process. The source log is the point of acceptance, of all
-files of a group at once. A file is accepted whole or not at all.
+until it is settled, possibly by another process. Files are read one by one. The next arrows run
+once for a group of files, since each costs a sync of the disk or two. The source log is the point
+of acceptance, of all files of a group at once. A file is accepted whole or not at all.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class Intake:
         return count
 
     def _require_no_orphan(self, place: SourcePlace, end: int) -> None:
-        """Raise `FileLostError` if the log lacks its newest entries.
+        """Raise `FileLostError` if an increment was accepted and the end of the log is missing.
 
         A file is moved to `finished` only once its log entry is durable. A crash before the entry
         leaves an increment's files too, but the file is still in `claimed` then.
@@ -202,8 +203,9 @@ class Intake:
         """Settle files that were read; return the outcomes by the claims' ids.
 
         New files come first. The others may equal one of them, and must not be settled as known
-        because of a file that a crash prevents from being accepted. Raises as `put`; on
-        `DiskFullError` and `DropFolderError` the claims stay open.
+        because of a file that a crash prevents from being accepted. Raises `LogConflictError` if
+        another controller takes in files of this source; after `DiskFullError` and
+        `DropFolderError` the claims stay open and the files stay claimed.
         """
         if pending:
             self.accept(place, pending)
@@ -237,7 +239,10 @@ class Intake:
     def without_columns(
         self, place: SourcePlace, claim: ClaimRecord, error: FileRejectedError
     ) -> FileRejectedError:
-        """Return why a file with new columns is rejected; `NewColumnsError` adds them."""
+        """Return why a file with new columns is rejected: its source does not or cannot add them.
+
+        Raises `NewColumnsError` if the columns are to be added; the claim stays open.
+        """
         if not (place.adds_columns and error.lacks_only_columns):
             return error
         if (why := self._not_added.pop(claim.id, None)) is not None:
@@ -266,7 +271,7 @@ class Intake:
         """Read a claimed file and judge it; `None` if it was rejected and settled.
 
         After `IntakeStoppedError` and `NewColumnsError` nothing has changed; after `DiskFullError`
-        and `DropFolderError` the file stays claimed.
+        and `DropFolderError` the claim stays open and the file stays claimed.
         """
         try:
             with device_errors(str(path)):
@@ -333,7 +338,10 @@ class Intake:
     def compare(
         self, place: SourcePlace, claim: ClaimRecord, path: Path, earlier: str
     ) -> Difference:
-        """Return the effects of a file that would replace another; changes nothing."""
+        """Return the effects of a file that would replace another; changes nothing.
+
+        Raises `FileRejectedError` if the file cannot be read, or the earlier one is not kept.
+        """
         index = self._store.next_index(place.dataflow, place.name)
         names = self.names(place, index, claim.id)
         try:
@@ -351,6 +359,7 @@ class Intake:
         sound: SoundFile,
         pending: Sequence[Pending],
     ) -> tuple[tuple[WrittenPart, ...], tuple[WrittenPart, ...], SoundFile]:
+        """Write the differences from the earlier file instead of the file; return both parts."""
         waiting = {claim.id: (claim, one.brought) for one in pending for claim, _ in one.files}
         made = self.replacements.difference(
             place, names.temporaries(parts), str(same_as["claim"]), waiting
@@ -388,7 +397,10 @@ def request_of(
     *,
     seconds: float | None = None,
 ) -> ReadRequest:
-    """Return the request to read an increment: the whole one, or what takes `seconds`."""
+    """Return the request to read an increment; see `ReadRequest`.
+
+    The files are read `whole`; with `seconds`, as many of them as are begun in this time.
+    """
     return ReadRequest(
         files=tuple(ClaimedFile(str(path), one.bytes, one.id, one.path) for one, path in claimed),
         source=place.as_read,
@@ -402,6 +414,7 @@ def request_of(
 
 
 def _claim_of(place: SourcePlace, file: ArrivedFile, entry: SourceEntry) -> ClaimRecord:
+    """Return the claim that a log entry names, for a store that lost it."""
     record = place.new_claim(
         file.claim, file.path, file.bytes, "accepted", entry.accepted_at, sha256=file.sha256
     )
@@ -409,7 +422,10 @@ def _claim_of(place: SourcePlace, file: ArrivedFile, entry: SourceEntry) -> Clai
 
 
 def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = None) -> None:
-    """Check a file against its upload, and its size and digest in a manifest that names it."""
+    """Check a file against its upload, and its size and digest in a manifest that names it.
+
+    Raises `manifest_mismatch` or `file_changed`.
+    """
     if promise is not None and claim.bytes != promise.bytes:
         message = f"the manifest says {promise.bytes} bytes, but the file has {claim.bytes}"
         raise FileRejectedError("manifest_mismatch", message)

@@ -16,7 +16,7 @@ class IngestLimits:
     """Limits of ingestion; per file, unless stated otherwise.
 
     Memory is bounded by `line_bytes_max`, `batch_rows` and `row_group_bytes`, whatever the size of
-    the file.
+    the file. Disk is bounded by `file_bytes_max` and `decompressed_bytes_max`.
 
     Attributes:
         ratio_max: Decompressed to compressed bytes; checked from `ratio_floor_bytes` on.
@@ -27,14 +27,16 @@ class IngestLimits:
         row_group_bytes: Arrow bytes that are collected before they are written.
         part_bytes: Parquet bytes after which an increment begins its next part.
         claims_per_scan: Maximum number of files of one source that one scan takes in.
-        scan_seconds: After this time a scan begins no more files of a source, for the sake of the
-            next.
+        scan_seconds: After this time a scan begins no more files of a source, so that no source
+            delays the next ones for long.
         seconds_max: Processor time for a file before any byte is read.
         bytes_per_second_min: Each such number of bytes, read or decoded, adds one second.
-        silent_seconds_shown: After this time without computing or reading, a reader is stuck.
-        silent_seconds_max: After this time, its device is considered hung.
+        silent_seconds_shown: After this time without computing or reading, a reader is shown as
+            stuck.
+        silent_seconds_max: After this time without either, its device is considered hung.
         memory_bytes_max: Additional memory that a reader process may take for one file.
-        group_files, group_bytes: Of small files that are claimed, and moved away, together.
+        group_files, group_bytes: Most small files, and bytes of them, that are claimed together,
+            and moved away together, unless they become one increment.
         sealed_entries: Number of entries of a source's log that are put into one file, once there
             are as many newer ones.
     """
@@ -67,14 +69,16 @@ class FetchLimits:
 
     Attributes:
         slice_seconds: Time after which other sources have their turn.
-        new_max: Largest number of new objects of one listing.
+        new_max: Largest number of new objects of one listing; the next listing continues after
+            them.
+        block_bytes: Bytes that one request fetches; held in memory.
         ahead: Number of small objects, of `ahead_bytes`, that are fetched while an earlier one is
             claimed.
         noted_seconds: Longest time until a claimed object is noted in the index.
         waiting_files: How many files may wait in `claimed`, unless its batch has more.
         waiting_bytes: How many bytes may wait there; the last file may exceed it.
-        failed_in_a_row: Number of unreadable objects after which the rest of a listing is not
-            tried.
+        failed_in_a_row: Number of unreadable objects in a row after which the rest of a listing
+            is not tried.
         index_records: Number of records of the index that are merged into one.
         index_gone: Number of deleted objects that may stay in the index, beside as many as exist.
     """

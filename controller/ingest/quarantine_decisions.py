@@ -13,13 +13,16 @@ arrow is durable before the next:
 
 The note names the claim of the part before it is made, so a note whose claim was never made is
 removed, and the part too. Every other note is carried out by the next request or the next recovery.
+So no request admits the file a second time.
 
 Guaranteed (tests/controller/ingest/test_readmission.py, tests/simulation): wherever the service is
 killed, the file is in quarantine, or was admitted once; also if the database is lost.
 
-After the loss of the store (`restore_quarantined`) the folder is the truth. Not restored: claims of
-files that their producer took away (`file_gone`), since no file records them; claims of duplicates;
-the order relative to accepted files.
+After the loss of the store (`restore_quarantined`) the folder is the truth: each rejected file is
+there under its claim's id, beside its reason, which was durable before the file was moved there. So
+every rejected file has a claim again; a file that the store already knows is left alone. Not
+restored: claims of files that their producer took away (`file_gone`), since no file records them;
+claims of duplicates; the order relative to accepted files.
 """
 
 from __future__ import annotations
@@ -81,7 +84,7 @@ that was refused for another reason was never compared with earlier ones: it sti
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The outcome of a decision, with the claim of the file that was admitted in its place."""
+    """The outcome of a decision; `readmitted` is the claim of the file admitted in its place."""
 
     claim: ClaimRecord
     readmitted: ClaimRecord | None = None
@@ -90,7 +93,10 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """A decision, as it is written beside the file; `readmitted_as` is the claim in its place."""
+    """A decision, as it is written beside the file.
+
+    `readmitted_as` is the id of the claim of the file in its place; `""` for `discard`.
+    """
 
     action: Action
     claim: str
@@ -171,7 +177,11 @@ class QuarantineDecisions:
             return Decided(self._carry_out(place, claim, note))
 
     def restore(self, place: SourcePlace, identity: str) -> Decided:
-        """Undo a decision; raises `FileDecidedError` if the file in its place counts, or waits."""
+        """Undo a decision; the file is in quarantine again when this returns.
+
+        Raises `FileDecidedError` if the file that was admitted in its place is applied, or waits to
+        be read; `NotFoundError` if the file is no longer kept.
+        """
         with self._deciding(place, identity) as claim:
             if claim.status == "quarantined":
                 return Decided(claim, repeated=True)
@@ -188,7 +198,10 @@ class QuarantineDecisions:
             return Decided(self._take_back(place, claim, quarantined))
 
     def finish(self, place: SourcePlace) -> bool:
-        """Complete decisions that a crash interrupted; whether an unclaimed file came back."""
+        """Complete decisions that a crash interrupted; part of a recovery, and can be repeated.
+
+        Return whether a file without a claim in the store was put back into quarantine.
+        """
         came_back = False
         for name in names_in(place.quarantine):
             if name.endswith(DECISION_SUFFIX):
@@ -219,6 +232,7 @@ class QuarantineDecisions:
 
     @contextmanager
     def _deciding(self, place: SourcePlace, identity: str) -> Iterator[ClaimRecord]:
+        """Hold a claim for one decision, after an unfinished one was carried out."""
         claim = self._find(identity)
         if claim is None or (claim.dataflow, claim.source) != (place.dataflow, place.name):
             raise NotFoundError(kind="quarantined file", name=f"{place.name}/{identity}")
@@ -277,6 +291,7 @@ class QuarantineDecisions:
         return settled
 
     def _take_back(self, place: SourcePlace, claim: ClaimRecord, file: Path) -> ClaimRecord:
+        """Move a file back to quarantine, and its claim; each step can be repeated."""
         reason = {name: value for name, value in (claim.reason or {}).items() if name != "decision"}
         again = replace(claim, status="quarantined", reason=reason)
         self._move_back(place, file, lambda: self._store.update_claim(again))
@@ -299,6 +314,7 @@ class QuarantineDecisions:
                 move(path, folder / path.name, self._files, self._faults)
 
     def _was_made(self, place: SourcePlace, note: _Note, claim: ClaimRecord | None) -> bool:
+        """Return whether the claim of a readmitted file exists, in the store or as a file."""
         if self._find(note.readmitted_as) is not None:
             return True
         moved_on = kept_files(place.finished) | kept_files(place.quarantine)
@@ -309,6 +325,7 @@ class QuarantineDecisions:
         return self._store.find_claims([identity]).get(identity) if identity else None
 
     def _repeated(self, claim: ClaimRecord, as_it_is: bool) -> Decided:
+        """Return the first answer to a request that is repeated; refuse another one."""
         decision = (claim.reason or {}).get("decision") or {}
         other = self._find(str(decision.get("readmitted_as", "")))
         if as_it_is and not decision.get("mended"):
@@ -354,17 +371,15 @@ _log = structlog.get_logger(__name__)
 def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> None:
     """Add the claims that the store lacks. May be interrupted, and repeated."""
     names = names_in(place.quarantine)
-    there = set(names)
-    # Skips reasons, markers, and files that a person put there.
-    ids = [
-        (identity, name)
-        for name in names
-        if reason_path(Path(name)).name in there
-        and name != kept_name(identity := name.partition("-")[0], CLOSE_NAME)
-        and _ID.fullmatch(identity)
-    ]
-    for start in range(0, len(ids), _ASKED_AT_ONCE):
-        some = dict(ids[start : start + _ASKED_AT_ONCE])
+    there, rejected = set(names), list[tuple[str, str]]()
+    for name in names:
+        identity = name.partition("-")[0]
+        has_reason = reason_path(Path(name)).name in there
+        is_marker = name == kept_name(identity, CLOSE_NAME)
+        if has_reason and not is_marker and _ID.fullmatch(identity):  # a person may put files there
+            rejected.append((identity, name))
+    for start in range(0, len(rejected), _ASKED_AT_ONCE):
+        some = dict(rejected[start : start + _ASKED_AT_ONCE])
         known = store.known_claims(list(some))
         for identity, name in some.items():
             if identity not in known:
@@ -372,6 +387,7 @@ def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> Non
 
 
 def _restore(place: SourcePlace, identity: str, name: str, store: Store, faults: Faults) -> None:
+    """Restore the claim of one file; a person may have put anything there."""
     try:
         claim = _claim_of(place, identity, place.quarantine / name)
     except OSError:

@@ -57,8 +57,10 @@ class FileRejectedError(CbpError):
 
     Args:
         line: Line in the decompressed text (row of a Parquet file), from 1.
-        lines: The wrong lines that were found, in order, up to 100; there may be `lines_more`.
-        new_columns: Declarations of columns that the schema lacks (`device STRING`).
+        lines: All wrong lines that were found, in order; up to 100.
+        lines_more: Whether there may be more wrong lines.
+        new_columns: Declarations of columns that the schema lacks (`device STRING`), if the file
+            suggests their types.
     """
 
     code = "file_rejected"
@@ -137,7 +139,11 @@ class FileRejectedError(CbpError):
 
 
 def unforeseen(error: Exception) -> FileRejectedError:
-    """Return the rejection for an unexpected error: no file may ever stop the files after it."""
+    """Return the rejection for an unexpected error while a file was read.
+
+    No content of a file may ever stop the files after it. So the file goes to quarantine with the
+    error's class and our place in the code.
+    """
     said = str(error)[:_SAID_MAX]
     cause = f"{type(error).__name__}: {said}" if said else type(error).__name__
     place = place_of(error)

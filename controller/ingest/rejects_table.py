@@ -5,6 +5,8 @@
 The truth is the source's log: the entry of an increment holds the rejected records. The table is
 redone from the log: each publication carries the number of its increment, as a transaction, and
 appears once. It is behind the log until the end of the same pass; after a crash, until the next.
+
+Any reader of Delta tables reads it. It is managed as the others are: foreign writers are refused.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ class RejectsTables:
         self._published: dict[str, int] = {}
 
     def publish(self, place: SourcePlace) -> None:
-        """Show the rejected records of all accepted increments."""
+        """Show the rejected records of all accepted increments; raises `OperatingError`.
+
+        Called for sources that reject single records; after an error the next call continues.
+        """
         path = f"{place.folder}/{rejects_table(place.name)}"
         if path not in self._published:
             self._published[path] = self._published_before(path)
@@ -101,7 +106,10 @@ class RejectsTables:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which rejected records to read, of files taken in from `since` to `until`; `None`: all."""
+    """Which rejected records to read, of files taken in from `since` on, before `until`.
+
+    `None` chooses all.
+    """
 
     code: str | None = None
     increment: int | None = None
@@ -123,7 +131,11 @@ ALL = Chosen()
 def read_rejects(
     folder: str, source: str, *, below: tuple[int, int] | None, limit: int, chosen: Chosen = ALL
 ) -> tuple[list[dict[str, object]], tuple[int, int] | None]:
-    """Return rejected records, newest increment first, by line; and the place `below` them."""
+    """Return rejected records, newest increment first, in the order of the file's lines.
+
+    `below` is the end of the last page, as returned with it; `None` means from the beginning. The
+    returned end is `None` if nothing follows.
+    """
     path, records = f"{folder}/{rejects_table(source)}", list[dict[str, object]]()
     try:
         live = open_table(path, files_for(path)).snapshot.live

@@ -8,7 +8,8 @@
 
 A corrected file that is sent again has the name of the earlier one, and would count twice. So a
 person decides whether it is an addition (`quarantine_decisions`) or replaces the earlier file
-(`replacement`). After a replacement, files are compared with the newest one of their name only.
+(`replacement`). After a replacement, files are compared with the newest one of their name only:
+replaced content can come again, under any name.
 
 Times, inodes and sizes are not compared. A file in quarantine was never accepted, and a file whose
 increment was dropped by a roll-back is no longer accepted: both can come again as new. The known
@@ -154,9 +155,9 @@ class RepeatedFiles:
     ) -> list[Judged]:
         """Return whether each of some files is new, given all accepted files.
 
-        They have digests, and are in the order of their records: each accepted file counts as an
-        earlier file for the next ones, as do the `pending` ones. Another instance that has become
-        leader may have accepted a claim.
+        The files have digests, and are in the order of their records: each accepted file counts as
+        an earlier file for the next ones. So do the `pending` ones, which are accepted together
+        with these. Another instance that has become leader may have accepted a claim.
         """
         stored, newest = self._stored(place, files)
         named: dict[tuple[str, str], ClaimRecord] = {}
@@ -251,6 +252,7 @@ class RepeatedFiles:
     def _first(
         self, place: SourcePlace, file: ClaimRecord | NamedContent, *, waiting: bool
     ) -> ClaimRecord | None:
+        """Return the claim with this name and content, or otherwise one with this content."""
         ask = partial(
             self.store.same_claim, place.dataflow, place.name, file.sha256, waiting=waiting
         )
@@ -259,6 +261,7 @@ class RepeatedFiles:
 
 
 def _is_added(place: SourcePlace, file: ClaimRecord | NamedContent) -> bool:
+    """Return whether a file is data although its name is known."""
     if is_correction(file.key):
         return False
     return place.source.same_name == "add" or _is_admitted(file)
@@ -295,6 +298,7 @@ def _judged(
 def _replaced(
     place: SourcePlace, file: ClaimRecord | NamedContent, same_name: ClaimRecord | None
 ) -> Judged | None:
+    """Judge a file that may take the place of the newest one of its name; `None` if it does not."""
     asked = is_correction(file.key)
     retracted = same_name is not None and (same_name.same_as or {}).get("by") == RETRACTED
     if asked and same_name is None:

@@ -7,12 +7,17 @@ The earlier file is what counts under its name now: its records in the increment
 and what replacements of it brought and took back since. Nothing of it is kept beside the
 increments, so what is computed here is the same from the folders alone.
 
-If several files of one name count, none of them is replaced: the name does not say which is meant.
+Several files of one name can count: those that an operator admitted beside an earlier one, or that
+came while the source said `same_name: add`. None of them is replaced, since the name does not say
+which one is meant.
+
 A retraction is a replacement by nothing. Which claim replaces which is kept in `same_as`, and so in
 the source's log: `by` is `replaced` or `retracted`, and `claim` is the one before.
 
 If the readers of a source add up signs, a record that goes is one more record, with its sign turned
-(`cbp.model.dataflow.replacement_obstacles`). Memory: both files, as Arrow columns.
+(`cbp.model.dataflow.replacement_obstacles`).
+
+Memory: both files, as Arrow columns.
 
 Invariant (tests/controller/loop/recovery/test_replacement.py): the records of all increments of a
 name, less those that are gone, are those of the newest file of that name.
@@ -54,7 +59,10 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The records that a new file adds, and those that it lacks; `signed` as the source's place."""
+    """The records that a new file adds to the earlier one, and those that it lacks.
+
+    It is `signed` if the readers of the source add up signs.
+    """
 
     came: pa.Table
     gone: pa.Table
@@ -73,7 +81,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The effects of a replacement; of stages that route by columns, how many groups it touches."""
+    """The effects of a replacement.
+
+    `groups` has, for each stage that routes the source by columns, the number of its groups with
+    such a record.
+    """
 
     came: int
     gone: int
@@ -105,7 +117,11 @@ class Replacements:
         earlier: str,
         waiting: Mapping[str, tuple[ClaimRecord, Brought]],
     ) -> Difference:
-        """Return the difference of a new and an earlier file; or `name_shared`."""
+        """Return the records that a new file adds and removes, compared with the earlier file.
+
+        Raises `inputs_not_kept` if the earlier file is no longer kept; `name_shared` if several
+        files of the name count.
+        """
         schema = arrow_schema(place.source.schema)
         count = pa.concat_tables([schema.empty_table(), *(_table(path, schema) for path in new)])
         before = gone = schema.empty_table()
@@ -150,6 +166,7 @@ class Replacements:
         return () if claim is None else self._sharing(claim, ())
 
     def _sharing(self, first: ClaimRecord, waiting: Iterable[ClaimRecord]) -> tuple[int, ...]:
+        """Return the increments of a file that replaced none, and of an earlier one of its name."""
         others = [one for one in waiting if one.path == first.path]
         if stored := self._store.claim_before(first):
             others.append(stored)
@@ -187,6 +204,7 @@ class Replacements:
         return claim
 
     def _brought(self, place: SourcePlace, claim: ClaimRecord) -> Brought:
+        """Return a claim's part of an increment, which can have several files."""
         try:
             record = self._store.increment(place.dataflow, place.name, claim.index or 0)
         except NotFoundError as error:
@@ -236,6 +254,7 @@ def _turned(records: pa.Table) -> pa.Table:
 
 
 def _without_pairs(records: pa.Table) -> pa.Table:
+    """Return signed records without the pairs that cancel out."""
     positive = records.filter(pc.greater(records.column(SIGN), 0))
     negative = records.filter(pc.invert(pc.greater(records.column(SIGN), 0).fill_null(False)))
     more, less = subtract_rows(positive, _turned(negative))

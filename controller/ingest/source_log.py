@@ -42,7 +42,11 @@ _SEALED_NAME = re.compile(r"(\d{20})-(\d{20})\.jsonl", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ArrivedFile:
-    """One file of an increment; `records` is `None` for the only one, which has all."""
+    """One file of an increment.
+
+    Its `records` follow those of the previous file; `None` for the only file of an increment, which
+    has all records.
+    """
 
     claim: str
     sequence: int
@@ -232,6 +236,7 @@ class SourceLog:
         return digested(data, self._path(entry.increment.index))
 
     def _parsed(self, data: bytes, start: int) -> list[SourceEntry]:
+        """Return the entries of a file that was put at `start`; raises `FileDamagedError`."""
         path = self._path(start)
         entries = list(self._entries(data, path, start))
         promised = json.loads(data.splitlines()[0]).get(_TOGETHER, 1) if entries else 1
@@ -244,6 +249,7 @@ class SourceLog:
             yield parsed(line, path, SourceEntry.from_json, written_to=self._path(index))
 
     def _start_of(self, index: int, sealed_end: int) -> int:
+        """Return the number of the file that holds an entry, or would hold it."""
         if self._files.exists(self._path(index)):
             return index
         names = self._files.list_names(self._folder)
@@ -252,6 +258,7 @@ class SourceLog:
         return max((start for start in starts if least <= start < index), default=least)
 
     def _whole_lines(self, start: int) -> list[bytes]:
+        """Return the entries of a file, checked; once they are sealed the file is gone."""
         path = self._path(start)
         try:
             data = self._files.read(path)
@@ -266,6 +273,7 @@ class SourceLog:
         return [(int(one[1]), int(one[2]), one[0]) for one in matches if one]
 
     def _singles(self) -> list[int]:
+        """Return the numbers at which the files begin that are not sealed, ascending."""
         return record_numbers(self._files.list_names(self._folder))
 
     def _remove_before(self, end: int) -> None:

@@ -9,7 +9,8 @@
                    that is complete now
 
 A pass ends early, between files, when its time is over or when the service stops; the next one
-continues, also with its listing: to list 200,000 names takes seconds.
+continues. To list 200,000 names takes seconds, so a listing that has files left is used again for
+some time.
 """
 
 from __future__ import annotations
@@ -71,8 +72,10 @@ class Tally:
 
     Attributes:
         claims: Whether files of `incoming` are claimed.
+        opened, listed: The open claims and the listing, from `SourcePass.take_in` on.
         between: Called from time to time while a folder is listed; others can have their turn.
         early: After this time no file is begun while files wait in other sources of the dataflow.
+        batch: How many files become one increment in this pass.
     """
 
     place: SourcePlace
@@ -111,7 +114,10 @@ class _Left:
 
 @dataclass(slots=True)
 class _Group:
-    """Files of one source that were read one by one, and are settled together."""
+    """Files of one source that were read one by one, and are settled together.
+
+    `waiting` has each file's claim, its path, and its stamp from before it was read.
+    """
 
     pending: list[Pending] = field(default_factory=list)
     known: list[Known] = field(default_factory=list)
@@ -120,7 +126,10 @@ class _Group:
 
 
 class SourcePass:
-    """Makes passes over sources; the caller makes one pass at a time over each source."""
+    """Makes passes over sources; the caller makes one pass at a time over each source.
+
+    If `on_close` is `None`, sources cannot be closed.
+    """
 
     def __init__(
         self,
@@ -164,7 +173,8 @@ class SourcePass:
             listed = self._look(place, tally.between)
             now = self._clock()
             left = _Left(listed, now + LISTING_SHARE * (now - begun))
-        tally.opened, tally.listed = opened, (listed := left.listed)
+        listed = left.listed
+        tally.opened, tally.listed = opened, listed
         tally.begin(self._clock(), self._limits.scan_seconds)
         tally.batch = place.source.batch_of(len(opened.claims) + len(listed.eligible))
         self._take_open(tally)
@@ -213,6 +223,7 @@ class SourcePass:
         return self._claims.bring_copy(tally.place, claim, tally.opened, tally.listed)
 
     def _take_manifest(self, manifest: Manifest, tally: Tally) -> None:
+        """Take in the files of a sealed manifest as one increment, or refuse all of them."""
         if tally.is_over(self._clock()):
             tally.report += ScanReport(ready=1)
             return
@@ -403,6 +414,7 @@ class SourcePass:
         tally.report += ScanReport(closed=1)
 
     def _claim_all(self, candidates: Sequence[Candidate], tally: Tally) -> list[Claimed]:
+        """Claim files; skips files that are gone or were written to since they were listed."""
         place, reusable = tally.place, tally.opened.reusable
         require_folders(place, self._files)  # a pass is long: a folder may be another by now
         wanted = list[tuple[Path, ClaimRecord, Candidate]]()

@@ -83,7 +83,7 @@ class Uploads:
         """Like `receive`, for a name that is already in the form of `evidence`.
 
         `before_claim` is called with the claim after the file, but before the claim, is durable. If
-        the file replaces another one, `asked` has the person and the reason.
+        the file replaces another one, `asked` has the person and the reason, kept in `same_as`.
         """
         identity = upload_id(self._new_id(), key)
         part = place.incoming / upload_name(identity)
@@ -160,6 +160,7 @@ class Uploads:
     def _received(
         self, place: SourcePlace, identity: str, path: str, stream: BinaryIO, key: str
     ) -> ClaimRecord:
+        """Write the part of an upload, durably; return its claim, which is not recorded."""
         require_folders(place, self._files)
         size, digest = 0, hashlib.sha256()
         with open(place.incoming / upload_name(identity), "xb") as file:
@@ -249,6 +250,7 @@ class ReplacementRequests:
         return name if name in known and path not in known else path
 
     def _earlier(self, place: SourcePlace, path: str) -> ClaimRecord:
+        """Return the claim of the current file of a name, as claims have it; raises as `ask`."""
         # First: one that is accepted meanwhile is found below.
         waiting = self._store.open_claims(place.dataflow, place.name)
         claim = self._store.named_claims(place.dataflow, place.name, [path]).get(path)

@@ -5,8 +5,11 @@
 
 A commit has a transaction of this sink (Delta's `txn` action): its version is the increment. An
 increment whose transaction is in the table is not committed again. A commit is made against the
-version that was looked at, or not at all. Each replacement of a mirror begins a new name of
-transactions.
+version that was looked at, or not at all, so of two writers at one moment one is refused.
+
+A mirror can be replaced as a whole, in one commit, by the view as it is: when it begins, after a
+roll-back, and when its stage started again. Each replacement begins a new name of transactions. A
+table that has more commits of this sink than its note knows of is not believed, either.
 
 Commits of others are found by the log entries after the version that this sink wrote last. What
 only rewrites the layout of files (OPTIMIZE, VACUUM) is let pass.
@@ -49,7 +52,10 @@ _TEXT_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class _DeltaTarget(FolderTarget):
-    """The common part of both kinds; some choices of operators accept commits of others."""
+    """The common part of both kinds.
+
+    `choice` is what an operator chose; one of `accepting` takes commits of others as they are.
+    """
 
     accepting: ClassVar[tuple[str, ...]] = ("keep",)
 
@@ -82,6 +88,7 @@ class _DeltaTarget(FolderTarget):
         return replace(note, claimed=True, version=table.version())
 
     def _seen(self, note: SinkNote, version: int) -> SinkNote:
+        """Return the note as of a version; refuse commits that the sink did not make."""
         ours = 0
         for number in range(note.version + 1, version + 1):
             operation = self._writer(note, number)
@@ -105,6 +112,7 @@ class _DeltaTarget(FolderTarget):
             raise SinkForeignError(self.folder, f"{why}; continue by `{command}` with {choices}")
 
     def _writer(self, note: SinkNote, version: int) -> str:
+        """Return the operation by which something else wrote a version, or `_OURS`."""
         operation = "an unknown writer"
         for action in self._actions(version):
             if str(action.get("txn", {}).get("appId", "")).startswith(_app(note, "")):
@@ -122,6 +130,7 @@ class _DeltaTarget(FolderTarget):
             return []
 
     def _commit(self, note: SinkNote, number: int, write: Callable[..., object]) -> SinkNote:
+        """Make one commit with the transaction `number`, unless the table has it already."""
         with _delta_errors(self.folder):
             table = DeltaTable(self.folder)
             app = _app(note, note.replacement)
@@ -137,6 +146,7 @@ class _DeltaTarget(FolderTarget):
         return replace(note, version=after)
 
     def _sync(self, version: int) -> None:
+        """Make a version durable: its files, its log entry, and their names."""
         adds = (action["add"]["path"] for action in self._actions(version) if "add" in action)
         paths = [f"{self.folder}/{path}" for path in adds]
         paths.append(f"{self.folder}/{LOG}/{version:020d}.json")
@@ -240,8 +250,9 @@ class DeltaMirror(_DeltaTarget):
     ) -> SinkNote:
         """Replace all records by those of the view as of an epoch, in one commit.
 
-        After a crash it is repeated, with the view at that time. Epoch -1 is before the first. The
-        next increment of the note is that after the epoch.
+        After a crash it is repeated, with the view at that time. `generation` and `epoch` are the
+        position of the records in the view's history; -1 means before the first epoch. The next
+        increment of the returned note is that after the epoch.
         """
 
         def overwrite(table: DeltaTable, properties: CommitProperties) -> None:
@@ -284,6 +295,7 @@ def _numbered(
 
 
 def _last(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the net changes of a batch, one per record."""
     left = batch.filter(pc.not_equal(batch.column(CHANGE_TYPE), "update_before"))
     return pa.RecordBatch.from_arrays([left.column(name) for name in schema.names], schema=schema)
 

@@ -131,6 +131,7 @@ class IncrementFiles(FolderTarget):
         return note
 
     def _check(self, path: str, draft: str, batches: Iterable[pa.RecordBatch]) -> None:
+        """Raise `SinkForeignError` unless a file is the increment's."""
         self._write(draft, batches)
         same = filecmp.cmp(path, draft, shallow=False)
         if not (same or (self.to == "parquet" and _same_records(path, draft))):
@@ -152,6 +153,7 @@ class IncrementFiles(FolderTarget):
 
 
 def _same_records(path: str, other: str) -> bool:
+    """Return whether two Parquet files have the same records, perhaps of different writers."""
     try:
         with pq.ParquetFile(path) as one, pq.ParquetFile(other) as two:
             if one.metadata.num_rows != two.metadata.num_rows:

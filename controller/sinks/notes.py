@@ -3,8 +3,9 @@
     <tables>/<dataflow>/_sinks/<sink>-<identity>.json
 
 A note is the truth about its sink, as the database may be lost. It is written after each increment
-that was published, so after a crash it can be one increment behind its target. It stays when its
-sink is taken out of the document, so the sink continues when it comes back.
+that was published, so after a crash it can be one increment behind its target. Targets find out:
+they publish an increment of one index and generation once. A note stays when its sink is taken out
+of the document, so the sink continues when it comes back.
 
 Guaranteed: a note is whole, and its folder is never made again after the deletion of a dataflow.
 """
@@ -36,7 +37,8 @@ class SinkNote:
     """The progress of a sink.
 
     Attributes:
-        token: Random; identifies this life of the sink in its target.
+        token: Random; identifies this life of the sink in its target. A target with another token
+            was filled by another life of a dataflow, whose increments have the same numbers.
         first: The first increment that it published, or will publish.
         life: For a view: the first increment of the life of its changes that the target shows.
         since: For a view: the version of the dataflow in which that life began; 0 for its first.

@@ -3,9 +3,13 @@
     what is wrong with the position (roll-back, gap)?  -> an operator chooses, or it is set right
     for each increment that was recorded since:        target, then note, then store
 
-The order makes each step a redo of what a crash left (README). Only the leader works; every effect
-passes the fence of its lease. A pass ends after some seconds, so that other sinks get its place. A
-failure is the sink's own: it is stored, shown and tried again with growing pauses.
+The order makes each step a redo of what a crash left: the target publishes an increment once, the
+note says what the target has, and the store is the note's copy for people. Only the leader works;
+every effect passes the fence of its lease. What a slower former leader still writes is the same
+file, or loses the race for a version of a table.
+
+A pass ends after some seconds, so that other sinks get its place. A failure is the sink's own: it
+is stored, shown and tried again with growing pauses.
 
 Invariants (tests/controller/sinks): the records in a target are those of the flow, each once,
 wherever a crash happens; what a sink has not published stays.
@@ -60,7 +64,7 @@ from controller.sinks.notes import SinkNote, SinkNotes, identity_of
 from controller.sinks.sink_standing import CHOOSING, Standing, standing_of
 from controller.sinks.target import Shipment, Target
 from controller.store.base import DataflowRecord, Store
-from controller.store.records import Desired, SinkRecord
+from controller.store.records import SinkRecord
 
 PAGE_RECORDS = 10_000
 
@@ -150,7 +154,10 @@ class SinkPublishing:
         self._turn = ""
 
     def all(self) -> list[tuple[str, str]]:
-        """Return all (dataflow, sink) pairs that can be loaded; forgets sinks that are gone."""
+        """Return the (dataflow, sink) pairs of all dataflows that can be loaded.
+
+        Rows of sinks that are no longer in any document are removed; their notes stay.
+        """
         rows = self.store.sinks()
         return [
             (record.name, sink)
@@ -336,6 +343,7 @@ class SinkPublishing:
         return reached < end
 
     def _is_current(self, record: DataflowRecord) -> bool:
+        """Return whether a dataflow is unchanged since this pass began."""
         now = self.store.dataflow(record.name)
         same = now.created_at == record.created_at and now.generation == record.generation
         return same and self.open_log(record.folder).generation == record.generation
@@ -347,6 +355,7 @@ class SinkPublishing:
             return None
 
     def _row(self, record: DataflowRecord, node: SinkNode) -> SinkRecord | None:
+        """Return the row of a sink; make it, and its note, when the sink is first seen."""
         identity = identity_of(record.name, node)
         rows = {row.sink: row for row in self.store.sinks(record.name)}
         row = rows.get(node.name)
@@ -365,9 +374,19 @@ class SinkPublishing:
                 self.notes.save(record.folder, node.name, identity, note)
                 _log.info("sink.begun", dataflow=record.name, sink=node.name, first=note.next)
             standing = Standing(first=note.first).to_json()
-            desired: Desired = "paused" if node.paused else "running"
-            begun = (record.name, node.name, identity, node.reads, note.generation, note.next)
-            self.store.put_sink(SinkRecord(*begun, desired, "", standing))
+            self.store.put_sink(
+                SinkRecord(
+                    record.name,
+                    node.name,
+                    identity,
+                    node.reads,
+                    note.generation,
+                    note.next,
+                    "paused" if node.paused else "running",
+                    "",
+                    standing,
+                )
+            )
         return next(one for one in self.store.sinks(record.name) if one.sink == node.name)
 
     def _first_note(self, record: DataflowRecord, node: SinkNode) -> SinkNote:
@@ -382,6 +401,7 @@ class SinkPublishing:
             work.note = note
 
     def _move(self, work: SinkWork, standing: Standing) -> None:
+        """Store the position of the sink; clear a choice after it was carried out."""
         note = work.note
         moved = replace(
             work.row, generation=note.generation, next=note.next, standing=standing.to_json()
@@ -391,6 +411,7 @@ class SinkPublishing:
             work.row = replace(moved, choice="")
 
     def _rests(self, record: DataflowRecord, row: SinkRecord) -> bool:
+        """Return whether there is no work, or a failed sink is not due for a retry yet."""
         standing = standing_of(row)
         if standing.error is not None:
             return int(self.clock().timestamp() * 1000) < standing.retry_ms
@@ -398,6 +419,7 @@ class SinkPublishing:
         return same and row.end <= row.next and standing.increments > 0
 
     def _fail(self, dataflow: str, sink: str, error: CbpError) -> None:
+        """Store a failure with the time of the next attempt, so that it is shown."""
         row = next((one for one in self.store.sinks(dataflow) if one.sink == sink), None)
         if row is None:
             return

@@ -36,8 +36,11 @@ CHOOSING = frozenset(
 class Standing:
     """Figures of a sink since it was registered, and its last error.
 
-    The error is the output of `CbpError.as_dict`; an operator skipped `dead` refused deliveries.
-    Times of 0 mean never, and that a retry is due at once.
+    Attributes:
+        dead: Number of refused deliveries that an operator skipped.
+        published_ms: When it last published; 0 means never.
+        error: The output of `CbpError.as_dict`; `None` if the last attempt did not fail.
+        retry_ms: Time of the next attempt; 0 means at once.
     """
 
     first: int = 0

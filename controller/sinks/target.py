@@ -32,7 +32,10 @@ class Shipment:
 
 @dataclass(frozen=True, slots=True)
 class Target(ABC):
-    """Where a sink publishes; used by one thread at a time. Raises errors of `sinks.errors`."""
+    """Where a sink publishes; used by one thread at a time.
+
+    Every method raises a leaf of `controller.sinks.errors`, or `DiskFullError`.
+    """
 
     dataflow: str
     sink: str
@@ -48,8 +51,8 @@ class Target(ABC):
     ) -> SinkNote:
         """Publish an increment with records, durably and exactly once, even if called again.
 
-        The batches are not read if it is already published. The note has then the facts that the
-        target must remember.
+        The batches are not read if it is already published. The returned note has the facts that
+        the target must remember.
         """
 
     def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:

@@ -39,7 +39,11 @@ _SECRET_BYTES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class SinkPlaces:
-    """The allowed targets; relative paths begin at the first root; `taken` are ours."""
+    """The allowed targets.
+
+    Relative paths begin at the first of `roots`. No sink writes to the folders `taken`, which are
+    the service's own.
+    """
 
     roots: tuple[Path, ...]
     secrets: Path
@@ -60,7 +64,10 @@ class SinkPlaces:
         return folder, allowed.root_of(folder)
 
     def secret(self, sink: SinkNode) -> bytes | None:
-        """Return a webhook's secret, if any; raises `SinkSecretError` if others can read it."""
+        """Return the secret that signs a webhook's requests; `None` if they are not signed.
+
+        Raises `SinkSecretError` if it cannot be read, or if other users can read it.
+        """
         if not sink.secret:
             return None
         path = self.secrets / sink.secret
@@ -84,7 +91,10 @@ class SinkPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Makes targets; thread-safe. `cleaned` have no drafts of killed writers any more."""
+    """Makes targets; safe to use from several threads.
+
+    `cleaned` has the folders from which this process has removed the drafts of killed writers.
+    """
 
     places: SinkPlaces
     files: Files
@@ -121,6 +131,7 @@ class Targets:
         return target
 
     def _client(self) -> httpx.Client:
+        """Return the client of all webhooks; it is made when the first one is at work."""
         with self.lock:
             if not self.http:
                 self.http.append(outbound_client(self.rules))
@@ -128,6 +139,7 @@ class Targets:
 
 
 def _view(dataflow: Dataflow, name: str) -> tuple[pa.Schema, tuple[str, ...]]:
+    """Return the columns of a view, and those that name a record."""
     translator, spec = dataflow.tables()[name]
     key = dict.fromkeys((*translator.key_of(spec).names, *spec.second_key))
     return column_schema(spec.schema), tuple(key)

@@ -70,7 +70,10 @@ def delivery_body(
 
 @dataclass(frozen=True, slots=True)
 class Webhook(Target):
-    """Posts to an address; deliveries cannot be taken back. Without a `secret` none is signed."""
+    """Posts to an address; `secret` signs the bodies, and `None` means that they are not signed.
+
+    It is never stale: deliveries cannot be taken back, and are sent again.
+    """
 
     url: str
     secret: bytes | None

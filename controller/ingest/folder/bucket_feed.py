@@ -71,7 +71,11 @@ Receive = Callable[[SourcePlace, str, BinaryIO, str], object]
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Access to buckets; a location is listed every `seconds`, and an `executor` fetches ahead."""
+    """Access to buckets.
+
+    `make_store` is called when the first source needs it. A location is listed every `seconds`. An
+    `executor` fetches small objects ahead, each in a thread; without one none is fetched ahead.
+    """
 
     allowed: AllowedLocations = field(default_factory=AllowedLocations)
     make_store: Callable[[], ObjectStore] = S3Store
@@ -365,7 +369,10 @@ class _ObjectStream:
         self._left, self._fetched, self._begun = memoryview(b""), 0, False
 
     def read(self, size: int) -> bytes:
-        """Return up to `size` bytes; raises as `ObjectStore.read`, or `ObjectSlowError`."""
+        """Return up to `size` bytes; `b""` at the end.
+
+        Raises as `ObjectStore.read`, `ObjectSlowError`, or `IntakeStoppedError`.
+        """
         if not self._left and (self._fetched < self._one.size or not self._begun):
             self._left = memoryview(self._block())
         data, self._left = bytes(self._left[:size]), self._left[size:]

@@ -8,16 +8,23 @@ Which objects are data, and what their files are called:
     orders/_temporary/0/a.jsonl     left out: it is renamed when it is whole
     orders/a.jsonl.part             left out, as in a drop folder
 
+A name is evidence and part of the identity of a file, and never becomes a path. It is short enough
+to fit into the name of a claimed copy, which alone has it while the database is lost.
+
 Which objects were claimed (`ObjectIndex`); beside the source's increments, as small records:
 
     _objects/<n>.json    objects that were claimed together, or all of those before ("whole")
 
 An object whose key, ETag and size are in the index is not fetched again. A record is put after the
-claims of its objects are durable; otherwise objects are known by the keys of their claims. So the
-index decides nothing about data: it spares the database a question for each object and listing.
+claims of its objects are durable. After a crash in between, and after a loss of the index, the
+objects are known by the keys of their claims. So the index decides nothing about data: it spares
+the database a question for each object and listing. If the database is lost with it, every object
+is fetched once more, the accepted ones are known from the source's log, and the others come to
+quarantine anew.
 
 Each record is put under the first number that is free, so two controllers cannot both put it. After
-many records one that is whole takes their place. Records of another location are not believed.
+many records one that is whole takes their place; it leaves out objects that are gone. Records of
+another location are not believed.
 
 A document is written by someone who may register dataflows, not by the operator of the service. So
 a location outside of the allowed prefixes (`AllowedLocations`) is refused at registration, and
@@ -94,7 +101,10 @@ def file_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """One file of the index: objects by relative key, ETag and size; if `whole`, all of them."""
+    """One file of the index: key in the location, ETag and size of each object.
+
+    If it is `whole`, it replaces all records before it.
+    """
 
     location: str
     whole: bool
@@ -147,7 +157,10 @@ class ObjectIndex:
         return self._seen.get(name) == (one.etag, one.size)
 
     def put(self, claimed: Iterable[tuple[str, StoredObject]]) -> None:
-        """Note claimed objects, durably, by their keys in the location; or `LogConflictError`."""
+        """Note that objects were claimed; durable when it returns. Raises `LogConflictError`.
+
+        There is at least one, each with its key relative to the location.
+        """
         objects = tuple((name, one.etag, one.size) for name, one in claimed)
         self._put(_Record(self.location, not self.numbers, objects))
         self._seen.update((name, (etag, size)) for name, etag, size in objects)
@@ -158,7 +171,10 @@ class ObjectIndex:
         return len(self.numbers) > limits.index_records or gone > max(limits.index_gone, there)
 
     def renew(self, there: Iterable[str]) -> None:
-        """Replace all records by one, with the objects that still exist; can be interrupted."""
+        """Replace all records by one, with the objects that still exist; or `LogConflictError`.
+
+        It can be interrupted anywhere: records before a whole one are no longer read.
+        """
         seen = {name: self._seen[name] for name in there if name in self._seen}
         objects = tuple((name, etag, size) for name, (etag, size) in seen.items())
         self._put(_Record(self.location, True, objects))
@@ -224,7 +240,11 @@ def list_location(
     stopping: Callable[[], bool],
     unfinished: Sequence[str] = UNFINISHED,
 ) -> BucketListing:
-    """List a location, without content; objects with names in `last` are claimed after others."""
+    """List a location, without content; objects with names in `last` are claimed after others.
+
+    Asks `stopping` before each page, and then raises `IntakeStoppedError`. Other errors are those
+    of `ObjectStore`, `FileDamagedError` and `FileLostError`.
+    """
     made = BucketListing(location, now, ObjectIndex.load(increments, str(location), files))
     new, left_out = list[tuple[str, StoredObject]](), list[Unclaimed]()
     for page in store.pages(location.bucket, location.prefix):
@@ -245,7 +265,10 @@ def list_location(
             made.complete = False
             break
     made.left_out = UnclaimedFiles.of(left_out)
-    made.new.extend(
-        sorted(new, key=lambda each: (each[0] in last, each[0].encode("utf-8", "surrogatepass")))
-    )
+    made.new.extend(sorted(new, key=lambda each: (each[0] in last, _turn(each[0]))))
     return made
+
+
+def _turn(name: str) -> bytes:
+    """Return the sort key of an object: the order of S3."""
+    return name.encode("utf-8", "surrogatepass")

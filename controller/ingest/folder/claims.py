@@ -1,8 +1,9 @@
 """Claims: the store's record of an intention, and the one rename that carries it out.
 
-A claim is recorded first, and its file is renamed second, for a group of files at a time. A large
-file is claimed only when its turn comes. After a crash in between, the claim is found open, and its
-file may be in any of these places:
+A claim is recorded first, and its file is renamed second, for a group of files at a time, since
+each of these steps costs one or two syncs of the disk. A large file takes long, so it is claimed
+only when its turn comes. Groups are small, so that a file that fails keeps few others claimed.
+After a crash in between, the claim is found open, and its file may be in any of these places:
 
     claimed/<id>         continue
     incoming (upload)    the upload was complete: rename, continue
@@ -67,6 +68,7 @@ _log = structlog.get_logger(__name__)
 
 
 def _is_copy(place: SourcePlace, claim: ClaimRecord) -> bool:
+    """Return whether a settled claim's file may be in `claimed`: it is this source's, and read."""
     mine = (claim.dataflow, claim.source) == (place.dataflow, place.name)
     return mine and claim.status in ("accepted", "duplicate", "withdrawn")
 
@@ -96,7 +98,7 @@ class PathLocks:
         self._locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
 
     def hold(self, path: Path) -> threading.Lock:
-        """Return the lock of one folder."""
+        """Return the lock of one folder, for a `with` statement."""
         with self._guard:
             return self._locks[path]
 
@@ -129,7 +131,10 @@ class OpenClaims:
     _moved_on: dict[str, Path] | None = None
 
     def moved_on(self, place: SourcePlace) -> dict[str, Path]:
-        """Return the files in `quarantine` and `finished`, by claim; both are listed only once."""
+        """Return the files in `quarantine` and `finished`, by claim.
+
+        Both are listed at the first call only, since they may hold very many names.
+        """
         if self._moved_on is None:
             self._moved_on = kept_files(place.quarantine) | kept_files(place.finished)
         return self._moved_on
@@ -163,7 +168,11 @@ class Claims:
             return OpenClaims(copies, claims, foreign)
 
     def make(self, place: SourcePlace, source: Path, claim: ClaimRecord) -> ClaimRecord:
-        """Claim a file by a claim in status `claiming`; raises `FileNotFoundError`."""
+        """Claim a file by a claim in status `claiming`.
+
+        Raises `FileNotFoundError` if the producer removed it: the claim stays open, and the next
+        pass settles it.
+        """
         made = self.make_all(place, [(source, claim, None)])
         if not made:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
@@ -177,9 +186,9 @@ class Claims:
     ) -> list[ClaimRecord]:
         """Claim files together: each step runs for all files and is durable before the next step.
 
-        A file that changed since it was listed is skipped. Claims in status `claiming` that are not
-        `known` get their sequence. The claims whose files existed are returned, in order. The
-        others stay open: a later pass uses them again or settles them.
+        A file that changed since it was listed is skipped. `known` has the ids of claims that were
+        recorded before; the others get their sequence. The claims whose files existed are returned,
+        in order. The others stay open: a later pass uses them again or settles them.
         """
         with self._locks.hold(place.root):
             new = [claim for _, claim, _ in files if claim.id not in known]
@@ -270,6 +279,7 @@ class Claims:
         return bool(strays or opened.foreign)
 
     def _put_aside(self, place: SourcePlace, claim: ClaimRecord, path: Path) -> ClaimRecord:
+        """Put a correction into quarantine whose copy does not name the file that it corrects."""
         claim = replace(claim, path=f"correction-{claim.id}")
         message = (
             "the database was lost before this correction was read. The name of the file to "
@@ -289,6 +299,7 @@ class Claims:
         return made is not None and made <= self._clock() + _CLOCK_SET_BACK_MOST
 
     def _give_back(self, place: SourcePlace, name: str) -> None:
+        """Move a file of `claimed` to `incoming`, under a name that is free there."""
         target = place.incoming / f"recovered-{name}"
         if len(os.fsencode(target.name)) > _NAME_BYTES_MAX or os.path.lexists(target):
             target = place.incoming / f"recovered-{secrets.token_hex(8)}"

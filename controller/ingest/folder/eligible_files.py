@@ -13,10 +13,11 @@ In addition one of these holds:
 Producers' file times are only compared for equality, and used to order the files of one listing.
 Clocks of two hosts are never compared.
 
-Every other name stays where its producer put it, and is shown with its reason (`unclaimed`). Its
-age counts from the last change of status (`ctime`), which a producer cannot set. A sealed manifest
-that cannot be read is claimed like a file, and then rejected. So nothing in a folder stops a
-listing. Only regular files are ever opened or obeyed, also under the service's own names.
+Every other name stays where its producer put it, since only the producer knows what it is for. It
+is shown with its reason (`unclaimed`), and causes a warning once it is old. Its age counts from the
+last change of status (`ctime`), which a producer cannot set. A sealed manifest that cannot be read
+is claimed like a file, and then rejected. So nothing in a folder stops a listing. Only regular
+files are ever opened or obeyed, also under the service's own names.
 
 A file named `_CLOSE` is a marker: it closes the flow's open frames after all files that are older
 than it. It takes its turn among them, and newer files wait for it. A recorded marker is durable
@@ -24,6 +25,10 @@ once it was sealed (renamed to a hidden name) and its close was put.
 
 The files of a manifest become one increment, or none. A crash can leave some of them in `claimed`
 and others in `incoming`, so they are gathered from both before any of them is read.
+
+If a producer stalls for longer than `settle_seconds` in the middle of a file, the first part is
+taken in (`late_writes` reports the rest). Such a producer should write under a `.part` name, or use
+a manifest.
 """
 
 from __future__ import annotations
@@ -190,7 +195,11 @@ class Scanned:
 
 
 class EligibleFiles:
-    """Remembers the listings of one folder, and says which files may be claimed."""
+    """Remembers the listings of one folder, and says which files may be claimed.
+
+    A file is complete `settle_seconds` after its last write; 0 means that producers only rename
+    complete files into place.
+    """
 
     def __init__(
         self,
@@ -247,12 +256,14 @@ class EligibleFiles:
         )
 
     def _settled(self, one: Candidate, now: datetime) -> bool:
+        """Return whether a file stayed unchanged for long enough, over two listings or more."""
         seen = self._seen[one.name]
         return not self._settle or (now - seen >= self._settle and seen < now)
 
     def _settles_at(
         self, files: Sequence[Candidate], ready: dict[str, Candidate], manifests: _Manifests
     ) -> datetime | None:
+        """Return when the first file settles that waits for nothing else."""
         unsettled = [
             self._seen[one.name]
             for one in files
@@ -263,6 +274,7 @@ class EligibleFiles:
     def _manifests(
         self, scanned: Scanned, ready: dict[str, Candidate], unfinished: Sequence[str]
     ) -> _Manifests:
+        """Read the manifests; an unreadable one is claimed, and then rejected."""
         made = _Manifests()
         for one in sorted(scanned.sealed, key=lambda one: one.name)[:_SEALED_MAX]:
             try:
@@ -288,6 +300,7 @@ class EligibleFiles:
         return made
 
     def _manifest(self, one: Candidate, unfinished: Sequence[str]) -> Manifest:
+        """Read a manifest, unless it was read and has not changed since."""
         if one not in self._read:
             self._read[one] = read_manifest(self._folder / one.name, unfinished)
         return self._read[one]
@@ -335,7 +348,10 @@ def scan_folder(
 
 
 def count_files(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> int:
-    """Return how many files of a folder, and not below it, are listed; looks at no file."""
+    """Return how many files of a folder, and not below it, are listed; raises `OSError`.
+
+    It looks at no file, since that takes seconds where very many wait.
+    """
     with os.scandir(folder) as entries:
         return sum(
             is_sealed(one.name) or not is_unfinished(one.name, unfinished)
@@ -361,6 +377,7 @@ def _scan(
     *,
     nested: bool,
 ) -> list[str]:
+    """Classify the names of one folder; return the folders in it if they are to be listed."""
     below = list[str]()
     for entry in entries:
         name = f"{prefix}{entry.name}"
@@ -484,8 +501,8 @@ def announced_claims(
 ) -> dict[str, ClaimRecord]:
     """Return the open claims that belong to manifests, by the file's name.
 
-    `copies` are the ids of claims whose file is in `claimed`: that is an older file if its name is
-    also in `incoming`.
+    `copies` are the ids of claims whose file is in `claimed`. If its name is also in `incoming`,
+    the claimed copy is an older file.
     """
     promised = {path: file.bytes for one in manifests for path, file in one.promises.items()}
     return {

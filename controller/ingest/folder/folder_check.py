@@ -1,10 +1,11 @@
 """Checks that the folders of a source are real folders on one device.
 
 Someone may replace a folder while the service runs. A link in place of `incoming` would hand over
-the files of its target, and a link in place of `finished` would have files there removed. So every
-pass, every group of files and every upload checks all of them before it moves a file. A missing
-folder is made again while the source's own folder is there. If that one is missing as well, a disk
-may not be mounted: nothing is made on what is below.
+the files of its target, and a link in place of `finished` would have files there removed. A link in
+place of a source's own folder, or of its dataflow's, would let two sources take each other's files.
+So every pass, every group of files and every upload checks all of them before it moves a file. A
+missing folder is made again while the source's own folder is there. If that one is missing as well,
+a disk may not be mounted: nothing is made on what is below.
 
 Two paths may lead to one folder without any link, as where it is mounted twice or where the file
 system takes `Orders` and `orders` for one name. So one real folder belongs to one source: to the

@@ -15,7 +15,8 @@ newest claims.
 
 Failures of sources (`SourceTroubles`): what stopped the pass of one source, while others continue.
 After each of the first two failures the next try follows at once. Every further failure is followed
-by a pause, which doubles up to `MOST_SECONDS`.
+by a pause, which doubles up to `MOST_SECONDS`. A device that is full or away is treated like an
+unexpected error of ours. The source's files stay where they are meanwhile.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ _RULE = "file_gone"
 
 def gone_reason(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
     """Return the reason for settling an open claim without its file, as JSON values."""
-    lost = claim.status == "claimed" or bool(claim.sha256)  # it was moved, or uploaded
+    # Its producer had a confirmation: the file was moved, or uploaded.
+    lost = claim.status == "claimed" or bool(claim.sha256)
     message = "the file was removed while it was being claimed"
     if lost:
         message = (
@@ -91,7 +93,10 @@ class GoneFile:
 
     @classmethod
     def of(cls, claim: ClaimRecord) -> GoneFile:
-        """Return the file of a settled claim; earlier versions noted no time in its reason."""
+        """Return the file of a settled claim, missed when it was claimed if its reason has no time.
+
+        Earlier versions noted none.
+        """
         reason = claim.reason or {}
         missed_at = reason.get("missed_at") or claim.created_at.isoformat()
         lost, at = bool(reason.get("lost")), datetime.fromisoformat(missed_at)
@@ -281,12 +286,19 @@ class ScanReport:
     new_columns: tuple[NewColumnsError, ...] = field(default=(), compare=False)
 
     def __add__(self, other: ScanReport) -> ScanReport:
-        summed = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
         return ScanReport(
-            **summed,
-            settles_at=_first(self.settles_at, other.settles_at),
-            again_at=_first(self.again_at, other.again_at),
-            polled=self.polled or other.polled,
+            self.accepted + other.accepted,
+            self.quarantined + other.quarantined,
+            self.duplicates + other.duplicates,
+            self.waiting + other.waiting,
+            self.ignored + other.ignored,
+            self.closed + other.closed,
+            self.failures + other.failures,
+            self.ready + other.ready,
+            _first(self.settles_at, other.settles_at),
+            _first(self.again_at, other.again_at),
+            self.polled or other.polled,
+            self.new_columns + other.new_columns,
         )
 
     @property
@@ -298,12 +310,6 @@ class ScanReport:
     def next_at(self) -> datetime | None:
         """When the next pass is due without an event; `None` if none is."""
         return _first(self.settles_at, self.again_at)
-
-
-_SUMMED = (
-    *("accepted", "quarantined", "duplicates", "waiting", "ignored", "closed", "failures"),
-    *("ready", "new_columns"),
-)
 
 
 def _first(*times: datetime | None) -> datetime | None:

@@ -179,7 +179,10 @@ class IncomingWatch:
             raise
 
     def _run(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
-        """Call `wake` with the dataflows whose folders changed; `call` does without inotify."""
+        """Call `wake` with the dataflows whose folders changed, until `stop` is set; blocks.
+
+        On a system without inotify only `call` calls it. Raises `OSError`.
+        """
         self._wake = wake
         if not sys.platform.startswith("linux"):
             stop.wait()
@@ -261,8 +264,9 @@ class IncomingWatch:
 def has_every_event(folder: Path, mounts: Path = _MOUNTS) -> bool:
     """Return whether the kernel reports every file that arrives in a folder, links followed.
 
-    That is, whether its file system is known to be local (by Linux's `mountinfo`): others can write
-    to a network file system without this kernel.
+    Others can write without this kernel on a network file system, in a folder shared by a virtual
+    machine's host, and in a file system in user space. So the answer is false unless the file
+    system is known to be local (by Linux's `mountinfo`), and on other systems than Linux.
     """
     try:
         lines = mounts.read_bytes().splitlines()

@@ -1,5 +1,8 @@
 """Late writes: a file that its producer changes after it was taken in; and how long files are kept.
 
+A file is taken in as it was at one moment. A producer that stalls for longer than the settle time
+and then continues writes into the file in `finished`, which nobody would ever read again.
+
     before it is read   stamp: inode, size, time of last write
     once it is moved    compared with the stamp, then stamped again
     each pass           the next 1,000 files that were finished in the last ten minutes
@@ -14,6 +17,12 @@ says what was taken in, what was not, and what to do. The moved file gets a clai
 is the id of the first claim followed by `g`. What was accepted stays accepted.
 
 Guaranteed (tests/controller/ingest/folder/test_growth.py):
+- Whatever a producer writes into its file until the file is removed from `finished` is reported,
+  or is part of the increment. A change of size or of the last write's time is always noticed.
+- Each change is reported once, wherever the service is killed.
+Not guaranteed: after a restart, a change is not noticed if it keeps the size and sets the time of
+the last write back to before the file was taken in. If a text file ended with a cut record and was
+taken in so, that record is not taken back: the reason says that it may be there.
 
 The oldest files are removed first, by the time of their claims, which begins their names; the
 file's own times are its producer's. A file whose claim is still open stays. No increment needs its
@@ -96,8 +105,8 @@ class _Recent:
 class _Comparison:
     """The present content of a file that changed.
 
-    It `grew` if it still begins with the bytes that were taken in; `whole` if these end with a line
-    end.
+    It `grew` if it still begins with the bytes that were taken in. These are `whole` if they end
+    with the end of a line.
     """
 
     bytes: int
@@ -123,7 +132,11 @@ class LateWrites:
         before: Stamp | None,
         stopping: Callable[[], bool],
     ) -> int:
-        """Compare a file that was moved with its stamp from before; return whether it changed."""
+        """Compare a file that was just moved with its stamp from before it was read.
+
+        Return how many files changed: 0 or 1. Raises `IntakeStoppedError` once `stopping` returned
+        true while the file was read again.
+        """
         name = kept_name(claim.id, claim.path)
         now = Stamp.of(place.finished / name)
         if now is None:  # not moved: the next pass moves it, and a cleaning compares it
@@ -347,6 +360,7 @@ def remove_finished(place: SourcePlace, files: Files, plan: Expiry) -> None:
 
 
 def _finished(place: SourcePlace) -> Iterator[tuple[str, int]]:
+    """Yield name and size of the entries of `finished`; follows no link."""
     with suppress(FileNotFoundError), os.scandir(place.finished) as entries:
         for entry in entries:
             with suppress(OSError):  # only this name fails: it stays

@@ -5,8 +5,8 @@
 Files that a manifest names wait until all of them are there with their sizes. They then become one
 increment, in the manifest's order, or none. `sha256` is optional and checked when given. A complete
 manifest is sealed (renamed to a hidden name) before the first of its files is claimed, and moved
-away when all of them are settled. Names are only compared with names in the listing; none is ever
-joined to a path.
+away when all of them are settled. So a crash in between loses neither the set, nor its order, nor
+its checksums. Names are only compared with names in the listing; none is ever joined to a path.
 """
 
 from __future__ import annotations

@@ -38,7 +38,10 @@ class StoredObject:
 
 
 class ObjectStore(Protocol):
-    """A service that has buckets; thread-safe. Raises only errors of `controller.ingest.errors`."""
+    """A service that has buckets; methods can be called from several threads.
+
+    Every method raises the errors of `controller.ingest.errors`, and no others.
+    """
 
     def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[StoredObject]]:
         """Yield the objects whose keys begin with a prefix, a page at a time."""
@@ -77,8 +80,8 @@ _NO_KEY = frozenset({"NoCredentialsError", "PartialCredentialsError", "Credentia
 class S3Store:
     """An `ObjectStore` on S3; raises `BucketPackagesError` if s3fs is not installed.
 
-    The endpoint `""` means AWS; without a key botocore finds one; a request lists `page` objects at
-    most.
+    The endpoint `""` means AWS. If the key is `None`, botocore finds one. A request lists at most
+    `page` objects; a service may list fewer.
     """
 
     def __init__(
@@ -163,9 +166,12 @@ class S3Store:
 
 
 def _session_class() -> type[Any]:
+    """Return aiobotocore's HTTP session without redirections, which could lead anywhere."""
     from aiobotocore.httpsession import AIOHTTPSession
 
     class Straight:
+        """An aiohttp session that follows no redirection; botocore gets it as the answer."""
+
         def __init__(self, session: Any) -> None:
             self._session = session
 

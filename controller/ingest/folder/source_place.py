@@ -6,7 +6,8 @@
                                     finished     accepted, or a duplicate of an accepted file
 
 All four are on one device, so that every move is one atomic rename; it is durable when it returns.
-Producers' names are kept as evidence and never become part of a path unchanged.
+Producers' names are kept as evidence and never become part of a path unchanged: the service builds
+names from ids and an escaped or sanitised form of the producer's name.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class SourcePlace:
         root: The source's part of the drop folder.
         table: For a `delta` source: the folder of its table, once it is known to be allowed.
         signed: Whether its readers add up signs (`cbp.model.dataflow.replacement_obstacles`).
-    takes_in: Whether its dataflow is not drained.
+        takes_in: Whether its dataflow takes in files, which one that is drained does not.
     """
 
     dataflow: str
@@ -144,7 +145,7 @@ class SourcePlace:
 
     @property
     def as_read(self) -> SourceNode:
-        """The source with the options that readers need; can be sent to a process."""
+        """The source, with its table's folder among the options; can be sent to a process."""
         table = {"table": self.table} if self.table else {}
         return replace(self.source, options={**self.source.options, **table})
 
@@ -195,7 +196,11 @@ class SourcePlace:
 
 
 def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
-    """Move a file durably; or raise `OSError`, or `DropFolderError` if the folder is missing."""
+    """Move a file durably; both folders are on one device.
+
+    Raises `DropFolderError` if the target's folder is missing, or `OSError`; the file was not moved
+    then.
+    """
     faults("rename.before")
     try:
         os.rename(path, target)
@@ -208,9 +213,11 @@ def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
 
 
 def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -> set[Path]:
-    """Move files durably into one folder, with one sync of each; return the new paths.
+    """Move files durably into one folder, with one sync of each folder; return the new paths.
 
-    Missing files are left out. After an error (as of `move`) the later files were not moved.
+    Missing files are left out. After an error, as of `move`, this file and the later ones were not
+    moved. `faults` is called with `rename.before` for each file, and with `rename.after` once at
+    the end.
     """
     moved = list[tuple[Path, Path]]()
     for path, target in moves:

@@ -4,7 +4,9 @@
     the versions after it, in order    each by itself, or as many as the source's `batch` says
 
 A group is claimed like an upload: a small file names the versions (`ChangeGroup`). The next group
-is claimed only when the one before is settled; while one is in quarantine, the source waits.
+is claimed only when the one before is settled: versions are never taken in out of order. While one
+is in quarantine the source waits for an operator's decision, since the versions after it may undo
+what it says.
 
 How far a source has come (`FeedPosition`) is a record beside its increments. It is written before a
 group is claimed, and once more afterwards (`claimed`). After a crash in between, the same group is
@@ -127,14 +129,21 @@ class TableFeeds:
     allowed: AllowedFolders
 
     def locate(self, place: SourcePlace) -> SourcePlace:
-        """Add the table's folder to the place of a `delta` source; raises `TablePlaceError`."""
+        """Return the place of a `delta` source with its table's folder.
+
+        Raises `TablePlaceError` if the settings do not allow the folder.
+        """
         path = place.source.options["table"]
         if why := self.allowed.refusal(path):
             raise TablePlaceError(place.name, why)
         return replace(place, table=self.allowed.locate(path))
 
     def claim_next(self, place: SourcePlace) -> bool:
-        """Claim the next versions; return whether claimed ones are to be taken in."""
+        """Claim the next versions, if there are any and no others are being taken in.
+
+        Return whether versions were claimed, now or before, which are to be taken in now. Raises
+        errors of `controller.ingest.errors`, `FileDamagedError`, or as an upload.
+        """
         if self._waits(place):
             return False
         position = load_position(place.increments, self.ports.files)
@@ -220,6 +229,10 @@ class _Log:
         return FeedPosition(made, digest, claimed=not changes)
 
     def _require_next(self, position: FeedPosition) -> bool:
+        """Return whether the version after a position is there, of the same table.
+
+        Raises `TableGoneError`, `TableReplacedError` or `TableVersionGoneError`.
+        """
         last, table = position.group.last, position.group.table
         has_next, digest = self._has(last + 1), self._digest(last)
         if digest and digest != position.digest:
@@ -241,6 +254,7 @@ class _Log:
     def _require_readable(
         self, before: ChangeGroup, version: int, actions: list[Action], partitions: tuple[str, ...]
     ) -> tuple[str, ...]:
+        """Check a version that changes the table's settings; return its partition columns."""
         protocol = next((one for one in actions if isinstance(one, Protocol)), None)
         metadata = next((one for one in actions if isinstance(one, Metadata)), None)
         if metadata is None:
@@ -270,6 +284,7 @@ class _Log:
             return None
 
     def _digest(self, version: int) -> str:
+        """Return the SHA-256 of an entry; `""` if it was removed."""
         data = self._entry(version)
         return "" if data is None else hashlib.sha256(data).hexdigest()
 
@@ -284,6 +299,7 @@ class _Log:
 
 
 def _changed_bytes(actions: list[Action]) -> Iterator[int]:
+    """Yield the size of each file that records changes of a version, at least 1."""
     for action in actions:
         if isinstance(action, ChangeFile) or (
             isinstance(action, AddFile | RemoveFile) and action.data_change

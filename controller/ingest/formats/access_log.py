@@ -83,6 +83,7 @@ class _Layout:
         self._hint = f", but of the {other} layout; declare options: {{layout: {other}}}"
 
     def rows(self, lines: list[str], first: int, bad: BadLines) -> tuple[list[Row], list[int]]:
+        """Return the parts of each line and its number; wrong lines go to `bad`."""
         rows, numbers = list[Row](), list[int]()
         fullmatch = self._line.fullmatch
         for number, raw in enumerate(lines, first):
@@ -112,9 +113,10 @@ class _Column:
         self.name = field.name
         self._field, self._type = field, arrow_type(field.type)
         self._text = ColumnBuilder(field, text=True) if field.name != "time" else None
-        self._time = lru_cache(_TIMES_MAX)(_moment)  # many lines have the same
+        self._time = lru_cache(_TIMES_MAX)(_moment)  # many lines have the same time
 
     def array(self, rows: Sequence[Row], numbers: Sequence[int], bad: BadLines) -> pa.Array | None:
+        """Return the column's values; `None` if one is wrong, which `bad` then has."""
         if self._text is not None:
             return self._text.array(self._texts(rows), numbers, bad)
         at = _NAMES.index("time")

@@ -2,7 +2,7 @@
 
     Obj1 {metadata: schema, codec} sync   (count, bytes, data, sync)*
 
-Written here since other readers accept damaged files in silence (README).
+Written here since other readers accept damaged files in silence (`controller/ingest/README.md`).
 
 Every block must end with the file's own sync marker, and the file with a block: a file that was cut
 or damaged is rejected, never read in part. Avro has no checksums, except for blocks packed by
@@ -43,7 +43,11 @@ _LONG_BYTES = 10
 
 
 class AvroContainer:
-    """Reads one file from its beginning to its end; what it refuses is `avro_damaged`, mostly."""
+    """Reads one file from its beginning to its end.
+
+    Raises `format_mismatch`, `avro_damaged`, `avro_limits` or `compression_unsupported`; `blocks`
+    also raises `decompression_ratio` or `decompressed_too_large`.
+    """
 
     def __init__(self, content: ClaimedContent, limits: IngestLimits) -> None:
         if content.peek(len(_MAGIC)) != _MAGIC:
@@ -231,6 +235,7 @@ class _Records:
 
     @property
     def schema(self) -> pa.Schema:
+        """The file's columns; one whose type Arrow lacks is there by name only."""
         fields = [(name, pa.null() if t.arrow is None else t.arrow) for name, t in self._fields]
         return pa.schema(fields)
 
@@ -239,6 +244,7 @@ class _Records:
         self._kept = [(at, name, type_.arrow) for at, (name, type_) in fields if name in names]
 
     def batches(self, count: int, data: bytes) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield the records of a block, and the number of the first of each batch."""
         at = begun = 0
         if count > len(data):
             damaged(

@@ -101,10 +101,6 @@ def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
     size, at = read_long(data, at)
     if size < 0:
         _wrong(f"a value with the length {size}")
-    return _take(data, at, size)
-
-
-def _take(data: bytes, at: int, size: int) -> tuple[bytes, int]:
     if at + size > len(data):
         raise IndexError
     return data[at : at + size], at + size
@@ -273,7 +269,13 @@ def enum_type(symbols: Sequence[str]) -> AvroType:
 
 def fixed_type(size: int) -> AvroType:
     """Return a type of exactly `size` bytes."""
-    return AvroType(lambda data, at: _take(data, at, size), pa.binary(), size, "fixed")
+
+    def decode(data: bytes, at: int) -> tuple[bytes, int]:
+        if at + size > len(data):
+            raise IndexError
+        return data[at : at + size], at + size
+
+    return AvroType(decode, pa.binary(), size, "fixed")
 
 
 DEPTH_MAX = 32
@@ -282,7 +284,10 @@ FIXED_BYTES_MAX = 1 << 20
 
 
 def record_fields(schema: Any) -> list[tuple[str, AvroType]]:
-    """Return the fields of a file's records, by name; raises `avro_damaged`, `column_type`."""
+    """Return the fields of a file's records, by name.
+
+    Raises `avro_damaged`, `avro_limits` or `column_type`.
+    """
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
         message = "the file's schema is not a record; only Avro records have named columns"
         raise FileRejectedError("column_type", message)
@@ -355,6 +360,7 @@ class _Schema:
         damaged(f"the schema has no type {excerpt(name)}")
 
     def _begin(self, schema: Mapping[str, Any], namespace: str) -> tuple[str, str]:
+        """Note a named type that is being read; return its full name, and its namespace."""
         name = schema.get("name", "")
         space = schema.get("namespace", namespace)
         if not isinstance(name, str) or not isinstance(space, str):

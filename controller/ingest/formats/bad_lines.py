@@ -1,8 +1,12 @@
 """Notes about a file that is read: its wrong lines, remarks, on which line each record begins.
 
 A reader notes a wrong line and continues, for a bounded number of lines, so that the producer can
-repair all wrong lines at once; after the first one no more records are yielded. A source can also
-have wrong records put aside (`cbp.model.source.bad_records`): then the others are yielded.
+repair all wrong lines at once. By default the file is rejected as a whole: after the first wrong
+line no more records are yielded. At most 100 lines are reported, the first ones; `lines_more` says
+that later lines may be wrong too.
+
+A source can also have wrong records put aside (`cbp.model.source.bad_records`). Then the others
+are yielded, and those that were put aside are kept with their text, up to the source's limits.
 """
 
 from __future__ import annotations
@@ -108,7 +112,10 @@ _Row = TypeVar("_Row")
 
 
 class BadLines:
-    """Collects the wrong lines of one file; if it `rejects_rows`, the others are yielded."""
+    """Collects the wrong lines of one file; `lines` are those on which yielded records begin.
+
+    If it `rejects_rows`, wrong records are rejected one by one, and the others yielded.
+    """
 
     def __init__(self, policy: BadRecords = QUARANTINE_FILE) -> None:
         self._policy, self.rejects_rows = policy, policy.rejects_rows
@@ -163,7 +170,10 @@ class BadLines:
                 raise self.error(more=True)
 
     def end(self, records: int = 0) -> tuple[BadLine, ...]:
-        """Return the rejected records, by line; or raise the mistakes, or `bad_records`."""
+        """Return the rejected records, by line, at the end of the file.
+
+        Raises the mistakes if the source rejects whole files; or `bad_records`.
+        """
         if self._lines:
             raise self.error(more=self._dropped)
         count, share = len(self._rejected), self._policy.share

@@ -1,11 +1,13 @@
 """The columns of a source's schema, from text, from parsed JSON, and from files with types.
 
 Text and JSON (`ColumnBuilder`) are converted in bulk where that is certainly exact, and one by one
-otherwise, with the same result (tests/controller/ingest/formats/test_column_builder.py).
+otherwise. The bulk conversion accepts nothing that `value_conversion` would reject, and gives the
+same result (tests/controller/ingest/formats/test_column_builder.py compares them).
 
 Arrow columns (`ArrowColumns`) are cast only where no value can change. Accepted: the declared type,
 other widths of the same kind when every value fits, and dictionaries of it; a timestamp without a
-zone, if the source names a zone. A column that the file lacks is null.
+zone, if the source names a zone. A column that the file lacks is null. A column that the schema
+lacks is rejected unless the source ignores these. Anything else is rejected, with column and row.
 """
 
 from __future__ import annotations
@@ -149,6 +151,7 @@ class ColumnBuilder:
 
 
 def _bytes(text: pa.Array) -> bytes:
+    """Return the characters of all strings of an array, one string after the other."""
     _, ends, data = text.buffers()
     if not len(text) or data is None:
         return b""
@@ -283,7 +286,11 @@ class ArrowColumns:
         return [name for name in names if name in actual.names]
 
     def batch(self, part: pa.RecordBatch, lines: Sequence[int]) -> pa.RecordBatch | None:
-        """Return a batch of the columns of `present`; `None` if all its rows are wrong."""
+        """Return a batch of the columns of `present`; `None` if there is nothing to yield.
+
+        Wrong rows are reported (`value_range`, `value_missing`, `encoding`). `lines` has the number
+        of each row, without gaps. Raises `column_type`.
+        """
 
         def build(rows: Sequence[int], numbers: Sequence[int]) -> pa.RecordBatch | None:
             some = part if len(rows) == part.num_rows else part.take(pa.array(rows, pa.int64()))
@@ -323,6 +330,7 @@ class ArrowColumns:
     def _note_texts(
         self, values: pa.Array, field: Field, target: pa.DataType, lines: Sequence[int]
     ) -> None:
+        """Report the rows that hold a text which is not UTF-8."""
         noted = 0
         for at, line in enumerate(lines):
             # In the declared type, as a dictionary holds the texts of other rows, too.
@@ -340,6 +348,7 @@ class ArrowColumns:
         lines: Sequence[int],
         error: Exception,
     ) -> None:
+        """Report the rows that do not fit; if each row fits alone, report the first one."""
         cause, noted = excerpt(str(error)), 0
         for at, line in enumerate(lines):
             one = actual.take(pa.array([at], pa.int64()))
@@ -384,6 +393,7 @@ def _text_of(row: pa.RecordBatch) -> str:
 
 
 def _text_of_value(one: pa.Array) -> str:
+    """Return the only value of an array for people, as Arrow shows it if Python cannot."""
     try:
         return str(one[0])
     except (OverflowError, ValueError):
@@ -452,6 +462,8 @@ def _hint(declared: DataType, actual: pa.DataType, rules: ValueRules) -> str:
 
 
 def _fits(declared: DataType, actual: pa.DataType, rules: ValueRules, *, top: bool = True) -> bool:
+    """Return whether a column of this Arrow type may hold values of the declared type."""
+
     def inner(declared: DataType, actual: pa.DataType) -> bool:
         return _fits(declared, actual, rules, top=False)
 

@@ -106,6 +106,7 @@ class CsvColumns:
 
 
 def _has_plain_lines(data: bytes) -> bool:
+    """Return whether no line is blank, and an LF follows each CR."""
     if data.startswith((b"\n", b"\r", b"\xef\xbb\xbf")) or b"\n\n" in data:
         return False
     ends = data.count(b"\r")
@@ -152,6 +153,7 @@ def read_csv(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.Recor
 
 
 def _header_apart(blocks: Iterable[TextBlock]) -> Iterator[TextBlock]:
+    """Cut the first line that is not blank off the block that has it."""
     is_blank = True
     for block in blocks:
         if is_blank and (text := _HEADER.match(block.text)):
@@ -198,6 +200,7 @@ class _Reader:
                 yield batch
 
     def _whole(self, block: TextBlock) -> pa.RecordBatch | None:
+        """Return all records of a block, if none of them is odd."""
         limits, size = self._reading.limits, len(block.text)
         # After a wrong line no record is yielded, but each further wrong line is named.
         if self._columns is None or self._records.is_open or self._bad.refuses:
@@ -244,6 +247,7 @@ def _line_of(cells: Cells, options: CsvOptions) -> str:
 
 
 def _drop_odd(numbers: list[int], rows: list[Cells], width: int, bad: BadLines) -> None:
+    """Report to `bad` the rows that do not have `width` fields; remove them and their numbers."""
     if set(map(len, rows)) <= {width}:
         return
     for number, cells in zip(numbers, rows, strict=True):
@@ -262,6 +266,7 @@ def _columns(rows: Sequence[Cells], places: list[int | None]) -> list[Sequence[s
 
 
 def _places(line: int, header: Cells, reading: Reading) -> tuple[list[int | None], int]:
+    """Return the position in the file of each declared column, and the file's width."""
     schema, notes = reading.schema, reading.notes
     names = [cell or "" for cell in header]
     if len(names) > COLUMNS_MAX:
@@ -355,6 +360,7 @@ class _Records:
             yield self._first, whole
 
     def _begin(self, line: str) -> Cells | None:
+        """Return the cells of a record; `None` if a quote is open at the end of the line."""
         delimiter, quote, null = self._options.delimiter, self._options.quote, self._options.null
         text = line.removesuffix("\r")
         if quote and "\r" not in text and len(text) <= _QUICK_CHARACTERS:
@@ -371,6 +377,7 @@ class _Records:
         return self._take(line, 0)
 
     def _take(self, line: str, at: int) -> Cells | None:
+        """Take cells up to the line's end, starting at a cell or inside a quoted cell."""
         delimiter, quote, null = self._options.delimiter, self._options.quote, self._options.null
         cell: str | None
         while True:
@@ -395,6 +402,7 @@ class _Records:
             at = end + 1
 
     def _take_quoted(self, line: str, at: int) -> int | None:
+        """Take the text inside quotes; return the position of the delimiter or the line's end."""
         quote = self._options.quote
         match = self._inside.match(line, at)
         assert match is not None, "the pattern matches the empty text"

@@ -17,9 +17,10 @@ again and moved like any dropped file. The folder of the table is the source's, 
     removed, added          else: rows that were deleted, and rows that were inserted
     the same file in both   only what its two deletion vectors differ by
 
-Files that only were rewritten (`dataChange: false`, as by OPTIMIZE) hold no change. The table is
-written by others: paths that lead out of its folder are refused, and what the protocol leaves open
-is refused, not guessed. Wrong rows are counted over all files, from 1.
+Files that only were rewritten (`dataChange: false`, as by OPTIMIZE) hold no change. Deletions come
+before insertions. The table is written by others: paths that lead out of its folder are refused,
+and what the protocol leaves open is refused, not guessed. Each data file is read and checked as a
+dropped Parquet file is. Wrong rows are counted over all files, from 1.
 
 Source: Delta protocol, "Change Data Files", "Reader Requirements for Change Data Feed".
 """
@@ -302,6 +303,7 @@ def _require_table(metadata: Metadata, group: ChangeGroup) -> None:
 
 @contextmanager
 def _rejected(table: str) -> Iterator[None]:
+    """Turn errors of reading a table into rejections; `OSError` if the whole table is away."""
     try:
         yield
     except FileRejectedError:

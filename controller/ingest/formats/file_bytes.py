@@ -1,11 +1,21 @@
 """The bytes of one file: opened safely, read once, hashed on the way, decompressed within limits.
 
-Claimed files, manifests, reasons and all other files of a drop folder are opened here and nowhere
-else: anybody may put anything there.
+Anybody may put anything into a drop folder: a link to a secret, a FIFO that nobody writes to, a
+device, a file of many gigabytes under the name of a marker. So claimed files, manifests, reasons
+and all other files of the folder are opened here and nowhere else.
 
 Guaranteed (tests/controller/ingest/folder/test_strange_files.py):
+- A link is not followed, opening never blocks, and only a regular file is read.
+- An error that belongs to the file is a `FileRejectedError`. An `OSError` means that the file is
+  gone, or that the machine has a problem (no memory, too many open files).
+- `finish` returns the SHA-256 of exactly the bytes that the reader got. A file that changed
+  meanwhile is rejected (`file_changed`).
+- Compression is found by magic bytes, never by the name. A gzip, bzip2 or zstd stream that is cut,
+  damaged or followed by other bytes is rejected, never read in part.
+- Memory is bounded, whatever the file decompresses to.
 
-Not guaranteed: flipped bits are not detected in a zstd stream without checksums.
+Not guaranteed: flipped bits are not detected in a zstd stream without checksums. The format's
+reader then decides about the changed text.
 """
 
 from __future__ import annotations

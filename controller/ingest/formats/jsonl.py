@@ -199,6 +199,7 @@ class JsonColumns:
 
 
 def _is_parsed(type_: DataType, *, inside: bool = False) -> bool:
+    """Return whether Arrow reads values of a type as we do."""
     if type_.kind in ("ARRAY", "STRUCT"):
         return all(_is_parsed(argument, inside=True) for argument in type_.arguments)
     return type_.kind in (_AS_THEY_ARE if inside else _KINDS)
@@ -221,6 +222,7 @@ def _is_flat(text: str, count: int) -> bool:
 
 
 def _converted(column: ColumnBuilder, parsed: pa.Array) -> pa.Array | None:
+    """Return a column in its type; `None` if a value is missing, or out of range."""
     if parsed.null_count and not column.field.nullable:
         return None
     kind = column.field.type.kind
@@ -232,6 +234,7 @@ def _converted(column: ColumnBuilder, parsed: pa.Array) -> pa.Array | None:
 
 
 def _has_no_odd_number(array: pa.Array) -> bool:
+    """Return whether all doubles, however deep, are finite and no zero has a sign."""
     if not pt.is_floating(array.type):
         return all(map(_has_no_odd_number, inner_arrays(array)))
     if not pc.all(pc.is_finite(array), min_count=0).as_py():

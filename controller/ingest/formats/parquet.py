@@ -105,6 +105,7 @@ class Int96Columns:
 
 
 def _shown(units: Sequence[pa.Array], at: int) -> str:
+    """Return the time that the file has: in nanoseconds if these have not wrapped around."""
     if not pa.types.is_timestamp(units[0].type):
         return "a time"
     nanos, millis = units[1][at].value, units[2][at].value
@@ -124,6 +125,7 @@ def _taken_back(times: pa.Array, nanoseconds: pa.Array) -> tuple[pa.Array, npt.N
 
 
 def _are_right(units: Sequence[pa.Array]) -> bool:
+    """Compare the same times in microseconds, nanoseconds and milliseconds, however deep."""
     if pa.types.is_timestamp(units[0].type):
         if units[1].type == units[2].type:  # no INT96, but another time beside it
             return True
@@ -179,7 +181,11 @@ class Bounds:
         present: Sequence[str],
         limits: IngestLimits,
     ) -> Bounds:
-        """Examine the header of every page of these columns; raises if a limit is passed."""
+        """Examine the header of every page of these columns.
+
+        Raises `parquet_limits`, `parquet_damaged`, `parquet_encrypted`, `decompression_ratio` or
+        `decompressed_too_large`.
+        """
         metadata = file.metadata
         columns = [at for at in range(metadata.num_columns) if _top(metadata, at) in present]
         if encrypted := encrypted_columns(handle, size).intersection(columns):
@@ -324,10 +330,10 @@ def read_parquet(
 ) -> Iterator[pa.RecordBatch]:
     """Hash the file, then yield its records in order, up to the first wrong one.
 
-    Rows are counted after the `line` rows before this file; the columns `aside` are left out. Wrong
-    rows go to `bad`: `value_range`, `value_missing`. Raises `format_mismatch`, a `parquet_...`
-    rule, `line_too_long`, `decompression_ratio`, `decompressed_too_large`, or as
-    `ArrowColumns.present`.
+    `line` is the number of rows before this file, which is added to the numbers of wrong rows. The
+    columns `aside` are always left out. Wrong rows go to `bad`: `value_range`, `value_missing`.
+    Raises `format_mismatch`, a `parquet_...` rule, `line_too_long`, `decompression_ratio`,
+    `decompressed_too_large`, or as `ArrowColumns.present`.
     """
     if content.peek(4) not in (PLAIN_MAGIC, ENCRYPTED_MAGIC):
         raise FileRejectedError("format_mismatch", "the content is not Parquet")
@@ -406,6 +412,7 @@ class _Reader:
         return batch
 
     def _unmarked(self, batch: pa.RecordBatch, lines: Sequence[int]) -> pa.RecordBatch:
+        """Report the rows that are marked as wrong; return the batch without the marks."""
         marks = [name for name in batch.schema.names if name.endswith(_WRONG)]
         for name in marks:
             column = name.removesuffix(_WRONG)
@@ -417,6 +424,7 @@ class _Reader:
 
 
 def _marked(batch: pa.RecordBatch, wrong: Mapping[str, Mapping[int, str]]) -> pa.RecordBatch:
+    """Return a batch with one more column for each with wrong rows: the mistake, or null."""
     for name, rows in wrong.items():
         marks = pa.array([rows.get(at) for at in range(batch.num_rows)], pa.string())
         batch = batch.append_column(f"{name}{_WRONG}", marks)

@@ -1,10 +1,12 @@
 """Reads the page headers of a Parquet file before anything is decoded.
 
-A footer and page headers are structs of Thrift's compact protocol. A few bytes may claim any size.
-The decoded size of a file is therefore bounded from its page headers; its footer is not trusted.
+A footer and page headers are structs of Thrift's compact protocol. A few bytes may claim any size,
+and an index of a few bits repeats a long text of a dictionary. The decoded size of a file is
+therefore bounded from its page headers; its footer is not trusted.
 
-Guaranteed: memory of some kilobytes beside the footer; time in proportion to the pages. Source:
-parquet-format (`parquet.thrift`), Thrift's compact protocol.
+Guaranteed: memory of some kilobytes beside the footer; time in proportion to the pages.
+
+Source: parquet-format (`parquet.thrift`), Thrift's compact protocol.
 """
 
 from __future__ import annotations
@@ -163,7 +165,10 @@ def _footer(handle: int, size: int) -> bytes:
 
 
 def encrypted_columns(handle: int, size: int) -> frozenset[int]:
-    """Return the numbers of the encrypted columns: Arrow ends the process that reads one."""
+    """Return the numbers of the encrypted columns of a file with a plain footer.
+
+    Arrow ends the process if such a column is read.
+    """
     data = _footer(handle, size)
     if not _may_be_signed(data):
         return frozenset()

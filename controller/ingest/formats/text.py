@@ -4,9 +4,9 @@
 UTF-16 text and NUL bytes are rejected with their line. A line ends at LF; a CR before it stays in
 the line (each format decides). Memory holds one block and one line at a time.
 
-In the format `text` an empty line is a record with an empty text; a CR elsewhere is part of the
-text. A last line without its end is rejected, unless the source says that its files have none,
-since a file that was cut looks the same.
+In the format `text` each line is the value of one column, and ends with LF or CR LF. An empty line
+is a record with an empty text; a CR elsewhere is part of the text. A last line without its end is
+rejected, unless the source says that its files have none, since a file that was cut looks the same.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def text_blocks(
 ) -> Iterator[TextBlock]:
     """Cut decompressed bytes into blocks of lines.
 
-    A blank line replaces each that is not text, which `reading.bad` then has. If lines depend on
-    each other (not `lines_alone`), single lines cannot be rejected. Raises `line_too_long`;
+    A blank line replaces each line that is not text, which `reading.bad` then has. If lines depend
+    on each other (not `lines_alone`), single lines cannot be rejected. Raises `line_too_long`;
     `encoding` or `nul_byte` of the first line, or of any that cannot be rejected alone.
     """
     decode = _Decoder(reading, aside=reading.bad.rejects_rows and lines_alone)
@@ -83,7 +83,11 @@ def line_batches(
     parse: Callable[[list[str], int], tuple[Sequence[_Row], Sequence[int]]],
     build: Callable[[Sequence[_Row], Sequence[int]], pa.RecordBatch | None],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a block; `parse` returns the records of some lines, and their lines."""
+    """Yield the records of a block whose lines are parsed one by one.
+
+    `parse` takes some lines and the number of the first; it returns their records, and the line of
+    each record.
+    """
     bad, rows_max = reading.bad, reading.limits.batch_rows
     for start in range(0, block.count, rows_max):
         lines, first = block.lines[start : start + rows_max], block.first + start
@@ -116,6 +120,7 @@ class _Decoder:
         self._encoding, self._aside = reading.options.lines.encoding, aside
 
     def text(self, data: bytes, first: int) -> str:
+        """Return whole lines; a blank one for each that is not text."""
         if first == 1:
             data = _without_mark(data, self._encoding)
         try:
@@ -143,6 +148,7 @@ class _Decoder:
 
 
 def _without_mark(data: bytes, encoding: str) -> bytes:
+    """Remove the byte-order mark of UTF-8; refuse those that contradict the encoding."""
     if data.startswith(_UTF16):
         message = "the text is UTF-16, which is not supported; write UTF-8"
         raise FileRejectedError("encoding", message, line=1)

@@ -82,6 +82,7 @@ class _Records:
         parser.StartDoctypeDeclHandler = self._doctype
 
     def chunks(self, chunks: Iterable[bytes]) -> Iterator[tuple[list[Row], list[int]]]:
+        """Yield records and the lines where they begin, at most a batch at a time."""
         fed = 0
         for chunk in chunks:
             for at in range(0, len(chunk), _PIECE_BYTES):
@@ -200,6 +201,7 @@ class _Records:
         raise FileRejectedError("line_too_long", message, line=line)
 
     def _close_text(self) -> None:
+        """Refuse text of the record itself, other than blanks between children."""
         if self._column is None and (text := "".join(self._text).strip()):
             self._wrong(f"the record has text outside its child elements: {excerpt(text)}")
         self._text = []

@@ -9,7 +9,8 @@
 
 Guaranteed: the outcomes are those of the first files, in order; none if the first file has to be
 read by itself. A reader that returns has written every part completely, under a temporary name. If
-it raises, `PartNames.discard` removes what it left.
+it raises, `PartNames.discard` removes what it left. No part is visible or durable before the intake
+syncs it and gives it its name.
 """
 
 from __future__ import annotations
@@ -101,7 +102,10 @@ Write = Callable[[Iterable[pa.RecordBatch]], object]
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """The result of reading the first files; the `claim` names the parts, if there are any."""
+    """The result of reading the first files.
+
+    `claim` is the id of the claim that names the parts; `""` if there are none.
+    """
 
     claim: str
     parts: tuple[WrittenPart, ...]
@@ -130,7 +134,11 @@ class StuckReader:
 
 
 class FileReader(Protocol):
-    """Reads files, in a process that it can end (`reader_pool`) or in its thread (`read_files`)."""
+    """Reads files; called by several threads at once.
+
+    Reading a file may take any time and memory. So a service reads in a process that it can end
+    (`reader_pool`), and a simulation reads in its own thread (`read_files`).
+    """
 
     def __call__(
         self,
@@ -197,6 +205,7 @@ def _read_whole(
     worked: Callable[[int], object],
     begun: Callable[[int], object],
 ) -> ReadResult:
+    """Read all files; the parts are there only if every file is sound."""
     outcomes, refused = list[FileOutcome](), False
     claim = request.files[0].claim
     writer = request.writer(claim)
@@ -232,7 +241,8 @@ def _refused(
     if error.rule == "column_unknown":
         columns = suggest_columns(Path(file.path), request.source)
         error = error.proposing([f"{one.name} {one.type}" for one in columns], request.source.name)
-    return error.with_traceback(None)  # which would keep the file's records in memory
+    # Built anew: its traceback, and those of its causes, would keep the file's records in memory.
+    return FileRejectedError(**error.arguments())
 
 
 def _gathered(
@@ -241,6 +251,7 @@ def _gathered(
     stopping: Callable[[], bool],
     worked: Callable[[int], object],
 ) -> tuple[list[pa.RecordBatch], SoundFile]:
+    """Read a file into memory; raises `_LargeError` if it has more than a row group."""
     gathered, size = list[pa.RecordBatch](), 0
 
     def gather(batches: Iterable[pa.RecordBatch]) -> None:

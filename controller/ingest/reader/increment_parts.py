@@ -5,9 +5,10 @@
     the intake              PartNames    renamed to <name>, between failpoints
     the intake                           their folder synced
 
-Guaranteed: a file has its final name only when its content is whole and durable. Names of parts
-consist of increment, part and claim, so that another try of the same claim replaces them. Not
-guaranteed: that an increment's files are ever used; only the source log decides that.
+Guaranteed: a file has its final name only when its content is whole and durable; its number of
+records is what was written. Names of parts consist of increment, part and claim, so that another
+try of the same claim replaces them. Not guaranteed: that an increment's files are ever used; only
+the source log decides that.
 """
 
 from __future__ import annotations
@@ -50,10 +51,11 @@ class WrittenPart:
 
 
 class PartWriter:
-    """Writes the parts of one increment under temporary names, from part `first` on.
+    """Writes the parts of one increment under temporary names.
 
     Args:
         keys: The keys for which its files have an index.
+        first: The number of the first part.
         draft: Its parts are read once and removed, so they are neither compressed nor indexed.
     """
 
@@ -228,6 +230,7 @@ def _hardly_repeats(column: pa.ChunkedArray) -> bool:
 
 
 def _temporary(name: str) -> str:
+    """Return a temporary name that `Files.remove_temporaries` recognises."""
     return f".{name}.tmp"
 
 

@@ -5,7 +5,8 @@
                       '-- too slow, stopped, device hangs --> killed
 
 The time of a file is processor time: `seconds_max`, and one second more for each given number of
-bytes read; in a batch each file has its own time. If a process neither answers nor computes, it is
+bytes read; in a batch each file has its own time. So a machine under load, or a slow disk, is no
+reason to reject a file. If a process neither answers nor computes, it is
 shown (`stuck`), and later killed; its file is left to the next pass.
 
 Guaranteed: `__call__` returns, whatever the file holds, soon after `stopping` returned true or a
@@ -98,6 +99,7 @@ class _Process:
 
     @property
     def worn(self) -> bool:
+        """Whether it ended, has read many files, or holds much more memory than at its start."""
         if self._process.poll() is not None or self.files >= self.files_max:
             return True
         return memory_bytes(self.pid)[1] > self._first_bytes + GROWTH_BYTES_MAX
@@ -132,12 +134,14 @@ class _Process:
         return int.from_bytes(os.pread(self._place.fileno(), PLACE_BYTES, 0), "little")
 
     def hurry(self) -> None:
+        """Let it begin no other file of its batch, and answer."""
         os.pwrite(self._place.fileno(), HURRY, PLACE_BYTES)
 
     def kill(self) -> None:
         self._process.kill()
 
     def end(self) -> None:
+        """Kill the process and reap it, unless it hangs inside the kernel."""
         self._process.kill()
         self._link.close()
         self._place.close()
@@ -221,7 +225,8 @@ class ReaderPool:
     def warm(self) -> None:
         """Start a process if fewer than `FREE_MAX` are there, and wait until it can read.
 
-        A service calls it from time to time, so that no file waits for a process to start.
+        A service calls it at its start and from time to time, so that no file waits for a process
+        to start, also not while a backlog of another source is read.
         """
         with self._lock:
             worn = [one for one in self._free if one.worn]
@@ -280,6 +285,7 @@ class ReaderPool:
 
 
 def _environment() -> dict[str, str]:
+    """Return this process's environment without the variables of the service."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -294,7 +300,7 @@ def _answer(
     hurried: Callable[[], bool],
     watch: _Watch,
 ) -> ReadResult:
-    files, process.files = process.files, process.files_max
+    files, process.files = process.files, process.files_max  # worn, unless it answers
     process.send(request)
     wait = QUICK_SECONDS
     while True:
@@ -316,6 +322,7 @@ def _answer(
 
 
 def _refused_at(request: ReadRequest, position: int, error: FileRejectedError) -> ReadResult:
+    """Return a refusal of a file and of all files that were to be taken in with it."""
     others = manifest_refused(request.files[position].file, error)
     outcomes = [others] * len(request.files)
     outcomes[position] = error

@@ -94,6 +94,7 @@ def answer(request: ReadRequest, progress: _Progress) -> ReadResult | FileReject
 
 
 def _place(error: OSError, request: ReadRequest) -> str:
+    """Return the file that an error is about, or the folder that could not be written."""
     if isinstance(error.filename, str):
         return error.filename
     return request.folder if error.errno in _OF_WRITING else request.path

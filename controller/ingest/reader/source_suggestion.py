@@ -226,7 +226,10 @@ def suggest_source(path: Path, *, records: int = SAMPLE_RECORDS) -> Suggestion:
 
 
 def suggest_columns(path: Path, source: SourceNode) -> tuple[Column, ...]:
-    """Return new columns in the first records of a file that has the format of its source."""
+    """Return the columns in the first records of a file that its source's schema lacks.
+
+    There are none if the file suggests another format than its source has, or cannot be read.
+    """
     try:
         made = _suggested(path, IngestLimits(), _NEW_COLUMN_RECORDS)
     except (FileRejectedError, OSError, ValueError, RecursionError):
@@ -319,6 +322,7 @@ _SQL: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 
 def _sql_type(type_: pa.DataType) -> str | None:
+    """Return an Arrow type as a schema spells it; `None` if no schema has it."""
     if pt.is_dictionary(type_):
         return _sql_type(type_.value_type)
     if pt.is_decimal(type_):
@@ -395,12 +399,16 @@ def _of_lines(lines: Sequence[str]) -> Suggestion:
 
 
 def _misfits(lines: Sequence[str], fits: Sequence[bool]) -> list[int]:
+    """Return the numbers of the lines that do not fit, from 1; blank lines are not records."""
     numbered = enumerate(zip(lines, fits, strict=True), 1)
     return [number for number, (line, is_fit) in numbered if not is_fit and line.strip()]
 
 
 def _mostly(misfits: Sequence[int], records: int) -> bool:
-    """Return whether so few lines do not fit that they are broken: one, or 5 % of the lines."""
+    """Return whether so few lines do not fit that they are broken, rather than of another format.
+
+    Of a short sample, one line may be broken as long as most are not.
+    """
     count = len(misfits)
     return count * 20 <= records or (count == 1 and records > 2)
 

@@ -493,3 +493,13 @@ def seconds_of(work: Callable[[], object]) -> float:
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_refusal_keeps_no_records_in_memory(tmp_path: Path, whole: bool) -> None:
+    """Outcomes are kept until their batch ends; tracebacks, also of causes, have all records."""
+    request = replace(request_of(tmp_path, b'{"id": 1, "name": "\xff"}\n'), whole=whole)
+    (refused,) = read_files(request).outcomes
+    assert isinstance(refused, FileRejectedError)
+    assert refused.rule == "encoding"
+    assert (refused.__traceback__, refused.__cause__, refused.__context__) == (None, None, None)
