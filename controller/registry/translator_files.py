@@ -197,8 +197,8 @@ class _Folder:
         try:
             for given in self.given:
                 targets |= given.targets()
-            settled = self.sources is not None and all(map(is_current, self._loaded()))
-            if targets != self._targets or not settled:
+            others = self.sources is None or targets != self._targets
+            if others or not all(map(is_current, self._loaded())):
                 self.missing = self._load(targets)
             self.problem = None  # or the files are again what is loaded
         except BaseException as error:  # importing an author's module may raise anything

@@ -206,8 +206,9 @@ class Registry:
         offered, _ = self._entry_points()
         mistakes = []
         for name, stage in dataflow.stages.items():
-            was, now = (points.get(stage.reference, ()) for points in (self._points, offered))
-            changed = [*self.newer_files(dataflow, name), *_pointed_elsewhere(was, now)]
+            loaded = self._points.get(stage.reference, ())
+            now = offered.get(stage.reference, ())
+            changed = [*self.newer_files(dataflow, name), *_pointed_elsewhere(loaded, now)]
             if changed:
                 of_files = self.translator_files.find(stage.reference) is not None
                 then = "register again" if of_files else "restart the service, then register again"

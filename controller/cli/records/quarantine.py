@@ -146,8 +146,9 @@ def readmit_command(
         if is_given and (all_ or len(claims or ()) > 1):
             raise typer.BadParameter("can be used with one claim only", param_hint=option)  # noqa: EM101
     applied = Applied(session, dataflow, source) if wait or then_rebuild else None
-    how: dict[str, Any] = {"reason": reason, "mended": file, "rebuild": then_rebuild}
-    take = deciding(session, dataflow, source, "readmit", **how)
+    take = deciding(
+        session, dataflow, source, "readmit", reason=reason, mended=file, rebuild=then_rebuild
+    )
     if claims and len(claims) == 1:
         answer = take(claims[0])
         if applied is not None:
@@ -225,14 +226,24 @@ def deciding(
     action: Literal["readmit", "discard", "restore"],
     *,
     reason: str | None = None,
-    **more: Any,
+    mended: Path | None = None,
+    rebuild: bool = False,
 ) -> Take:
-    """Return what sends a decision about a file, by its claim; `more` as for `Client.decide`."""
+    """Return a function that sends a decision about the file of a claim, and returns the answer.
+
+    It raises the refusals of the service.
+
+    Args:
+        reason: `None` if a decision is undone.
+        mended: The corrected file; `None` admits a file unchanged.
+        rebuild: Whether stages that cannot apply an admitted replacement wait for a rebuild.
+    """
     by = None if reason is None else getpass.getuser()
 
     def take(claim: str) -> dict[str, Any]:
-        decide = session.client.decide
-        decided = decide(dataflow, source, claim, action, reason=reason, by=by, **more)
+        decided = session.client.decide(
+            dataflow, source, claim, action, mended=mended, reason=reason, by=by, rebuild=rebuild
+        )
         return dict(decided.answer)
 
     return take

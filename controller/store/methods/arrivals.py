@@ -261,9 +261,15 @@ class Arrivals:
             if lost:
                 connection.execute(insert(claims), [rows.claim_row(claim) for claim in lost])
             if new:
-                dataflow, last = records[-1].dataflow, records[-1].increment
-                at = {"dataflow": dataflow, "flow": last.flow, "subject": last.name}
-                tell(connection, Event(kind="increment.arrived", **at, count=len(new)))
+                last = records[-1].increment
+                arrived = Event(
+                    kind="increment.arrived",
+                    dataflow=records[-1].dataflow,
+                    flow=last.flow,
+                    subject=last.name,
+                    count=len(new),
+                )
+                tell(connection, arrived)
 
     def withdraw(self, dataflow: str, dropped: Mapping[str, Sequence[range]]) -> None:
         """Mark the claims whose increments roll-backs dropped, and unmark all others.
@@ -295,12 +301,12 @@ class Arrivals:
 
         Raises `CursorInvalidError`.
         """
-        table, build = increments.c, rows.increment_record_of
+        table, record_of = increments.c, rows.increment_record_of
         query = select(increments).where(table.dataflow == dataflow)
         query = query.where(*between(table.created_at, since, until))
         if flow is not None:
             query = query.where(table.flow == flow)
-        return page(self._database, query, table.seq, build, cursor, limit, of=dataflow)
+        return page(self._database, query, table.seq, record_of, cursor, limit, of=dataflow)
 
     def increment(self, dataflow: str, flow: str, index: int) -> IncrementRecord:
         """Return one increment; raises `NotFoundError`."""

@@ -82,8 +82,9 @@ class Positions:
             if all(step <= 0 for step in steps):
                 return
             if any(step < 0 for step in steps):
-                where = "are ahead of the position, and others behind it"
-                message = f"some stages of {dataflow!r} {where}"
+                message = (
+                    f"some stages of {dataflow!r} are ahead of the position, and others behind it"
+                )
                 raise InvariantError(message, epochs=known)
             store_increments(connection, position, at)
             ends = _ends(position)

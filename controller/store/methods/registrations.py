@@ -154,8 +154,11 @@ class Registrations:
                 if priority != (wanted := priorities.get(stage, NORMAL)):
                     here = (stages.c.dataflow == dataflow, stages.c.stage == stage)
                     connection.execute(update_table(stages).where(*here).values(priority=wanted))
-                    named = {"dataflow": dataflow, "stage": stage, "subject": stage}
-                    events.append(Event(kind="stage.prioritized", **named))
+                    events.append(
+                        Event(
+                            kind="stage.prioritized", dataflow=dataflow, stage=stage, subject=stage
+                        )
+                    )
             if events:
                 tell(connection, *events)
 
@@ -209,10 +212,17 @@ class Registrations:
 
         Raises `NotFoundError`, and `InvariantError` as `keep_frames`.
         """
-        made: dict[str, Any] = {"index": index, "framing": framing, "frames": frames}
         with self._database.write() as connection:
             hold_stage(connection, dataflow, stage)
-            keep_frames(connection, dataflow, stage, input_=input_, **made)
+            keep_frames(
+                connection,
+                dataflow,
+                stage,
+                input_=input_,
+                index=index,
+                framing=framing,
+                frames=frames,
+            )
             framed = Event(kind="increment.framed", dataflow=dataflow, stage=stage, subject=input_)
             tell(connection, framed)
 

@@ -110,8 +110,13 @@ class Runs:
             if record.status is RunStatus.COMMITTED:
                 message = f"run {run} is committed and cannot fail"
                 raise InvariantError(message, dataflow=record.dataflow, stage=record.stage)
-            ended: dict[str, Any] = {"status": RunStatus.FAILED, "finished_at": finished_at}
-            failed = replace(record, **ended, figures=dict(figures), error=dict(error))
+            failed = replace(
+                record,
+                status=RunStatus.FAILED,
+                finished_at=finished_at,
+                figures=dict(figures),
+                error=dict(error),
+            )
             row = rows.run_row(failed)
             connection.execute(update_table(runs).where(runs.c.id == run).values(row))
             if record.epoch == stage.epoch:
