@@ -75,7 +75,10 @@ class TranslatorFiles:
         _check_names(self._folders)
 
     def names(self) -> dict[str, str]:
-        """Return each name that a document may use, and its file or project."""
+        """Return each name that a document may use, and its file or project.
+
+        Files that cannot be loaded have no names; `problems` returns the reasons.
+        """
         with self._lock:
             every = [pair for one in self._folders for pair in one.names()]
         short = [name.rpartition(":")[2] for name, _ in every]

@@ -11,6 +11,9 @@ The command `cbp rejects`: rejected records of files whose other records were ta
 
 cbp rejects clicks urls --text >mended.jsonl
 cbp drop clicks urls mended.jsonl                  # once the lines are mended
+
+The text is what the service keeps of a record. So stderr says how many texts are not complete:
+those that were cut, and those with bytes that are not text.
 """
 
 from __future__ import annotations

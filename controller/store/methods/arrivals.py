@@ -35,7 +35,10 @@ class Arrivals:
     _database: Database
 
     def add_claim(self, claim: ClaimRecord) -> ClaimRecord:
-        """Record the intention to claim a file, and give it the source's next `sequence`."""
+        """Record the intention to claim a file, and give it the source's next `sequence`.
+
+        Raises `AlreadyExistsError`.
+        """
         return self.add_claims([claim])[0]
 
     def add_claims(self, new: Sequence[ClaimRecord]) -> list[ClaimRecord]:
@@ -60,7 +63,10 @@ class Arrivals:
         self.update_claims([claim])
 
     def update_claims(self, changed: Sequence[ClaimRecord]) -> None:
-        """Replace several (>= 1) claims of one dataflow by id, all or none."""
+        """Replace several (>= 1) claims of one dataflow by id, all or none.
+
+        Raises `NotFoundError`.
+        """
         self._update(changed, _CHANGING)
 
     def claims_moved(self, moved: Sequence[ClaimRecord]) -> None:
@@ -246,7 +252,8 @@ class Arrivals:
     def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
         """Like `accept`, for increments (>= 1) of one source, in order, all or none.
 
-        An increment of several files is given once with each of their claims.
+        Stored increments are left unchanged. An increment of several files is given once with
+        each of their claims.
         """
         records = list({record.increment.index: record for _, record in arrivals}.values())
         with held(self._database, records[0].dataflow) as connection:

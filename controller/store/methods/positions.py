@@ -172,7 +172,8 @@ def _forget_undone(
 def close_again(connection: Connection, position: Position) -> None:
     """Queue the closes after the present position of the dataflow.
 
-    Closes that a roll-back dropped are in no connector of its position.
+    Closes that a roll-back dropped are in no connector of its position; only their requests stay
+    known.
     """
     dataflow, number = position.dataflow, punctuations.c.number
     here = punctuations.c.dataflow == dataflow

@@ -273,9 +273,10 @@ def _wire(
 class Versions:
     """Store methods for changes from one version of a dataflow to the next; see `Store`.
 
-    Before the transaction every stage, input and queue is that of the old version; after it they
-    are those of the new one, at the position in its description. It does not depend on what was
-    there before. So it works for a store of the old version, and for a lost store.
+    A change is one transaction: before it every stage, input and queue is that of the old version;
+    after it they are those of the new one, at the position in its description. It does not depend
+    on what was there before. So it works for a store of the old version, and for a lost store that
+    begins with the new one.
     """
 
     _database: Database

@@ -133,6 +133,7 @@ class Runs:
         """Pause a stage, with the reason, and the error that caused it if any.
 
         A stage that an operator paused (`PAUSED_BY_HAND`) stays paused; the error is noted.
+        Raises `NotFoundError`.
         """
         with self._database.write() as connection:
             row = hold_stage(connection, dataflow, stage)
@@ -152,7 +153,7 @@ class Runs:
             self._let_run(connection, row)
 
     def resume_stage(self, dataflow: str, stage: str) -> None:
-        """Resume a paused or stopped stage, and reset its failures."""
+        """Resume a paused or stopped stage, and reset its failures; raises `NotFoundError`."""
         with self._database.write() as connection:
             self._let_run(connection, hold_stage(connection, dataflow, stage), failures=0)
 
