@@ -241,9 +241,9 @@ def deciding(
         mended: The corrected file; `None` admits a file unchanged.
         rebuild: Whether stages that cannot apply an admitted replacement wait for a rebuild.
     """
-    by = None if reason is None else getpass.getuser()
 
     def take(claim: str) -> dict[str, Any]:
+        by = None if reason is None else getpass.getuser()
         decided = session.client.decide(
             dataflow, source, claim, action, mended=mended, reason=reason, by=by, rebuild=rebuild
         )
