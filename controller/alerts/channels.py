@@ -8,8 +8,9 @@ A webhook gets one POST for all notices of a moment:
                  "dataflow": "clicks", "summary": "...", "detail": "...", "action": "...",
                  "since": "2026-11-23T04:00:00+00:00", "link": "http://.../ui/dataflows/clicks"}]}
 
-`text` is what chat services show. Redirects are not followed, since the address may be secret. One
-that leads to a cloud's metadata service is refused, although it comes from the service's settings.
+`text` is what chat services show. Redirects are not followed, since the address may be secret.
+Addresses come from the settings of the service, never from a request. One that leads to a cloud's
+metadata service is refused all the same.
 """
 
 from __future__ import annotations

@@ -22,7 +22,11 @@ Severity = Literal["critical", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class RebuildHealth:
-    """A rebuild that needs a person: it failed, with an error, or is ready for so many seconds."""
+    """A rebuild that needs a person.
+
+    It failed, and `error` says why in words; or its tables have been ready to be swapped in for
+    `seconds`.
+    """
 
     status: Literal["failed", "ready"]
     seconds: float = 0.0
@@ -31,7 +35,12 @@ class RebuildHealth:
 
 @dataclass(frozen=True, slots=True)
 class DrainHealth:
-    """A draining or drained dataflow; `seconds`: for how long the first file has waited in it."""
+    """A dataflow that takes in no files, although some wait in its drop folders.
+
+    Attributes:
+        status: `draining` or `drained`.
+        seconds: For how long the first of these files has waited.
+    """
 
     status: str
     seconds: float
@@ -47,7 +56,7 @@ class DataflowHealth:
             waits.
         paused_stages: Stages that an operator paused, and that have input.
         rebuild: The newest rebuild, if it failed or waits for its swap.
-        drain: Its drain, if files wait for its end.
+        drain: Its drain, if files wait for the end of the drain.
     """
 
     dataflow: str

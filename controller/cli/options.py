@@ -137,7 +137,7 @@ class OptionGroup:
     """Options that several commands have together; `**group` are its query parameters."""
 
     def keys(self) -> list[str]:
-        """Return the names of the options."""
+        """Return the names of the options, in their order."""
         return [one.name for one in fields(self)]
 
     def __getitem__(self, name: str) -> Any:
@@ -190,7 +190,10 @@ class SnapshotMoment(OptionGroup):
 
 
 def pairs(values: Mapping[str, Any], prefix: str = "_") -> list[tuple[str, str]]:
-    """Return the options that are given as query parameters, with a prefix beside columns."""
+    """Return the query parameters of the options that are given.
+
+    In a query whose other parameters are columns, the names of options begin with `_`.
+    """
     return [(f"{prefix}{name}", str(value)) for name, value in values.items() if value is not None]
 
 
@@ -209,32 +212,39 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
 
     The defaults of a group's options are those of its instance that is the parameter's default.
     """
-    hints = get_type_hints(function, include_extras=True)
-    groups: dict[str, type[OptionGroup]] = {}
+    types = get_type_hints(function, include_extras=True)
+    groups: dict[str, OptionGroup] = {}
     options = [_option("context", typer.Context)]
-    for one in list(signature(function).parameters.values())[1:]:
-        if isinstance(one.default, OptionGroup):
-            groups[one.name] = kind = type(one.default)
-            types = get_type_hints(kind, include_extras=True)
-            options += [
-                _option(n, types[n], getattr(one.default, n)) for n in [*one.default.keys()]
-            ]
+    for parameter in list(signature(function).parameters.values())[1:]:
+        name, default = parameter.name, parameter.default
+        if isinstance(default, OptionGroup):
+            groups[name] = default
+            options += _options_of(default)
         else:
-            options.append(_option(one.name, hints[one.name], one.default))
+            options.append(_option(name, types[name], default))
     options.append(_option("json_", AsJson, False))
 
     @wraps(function)
     def command(context: typer.Context, json_: bool, **given: Any) -> None:
         session = session_of(context)
         session.as_json = json_
-        for name, kind in groups.items():
-            given[name] = kind(**{one.name: given.pop(one.name) for one in fields(kind)})
+        for name, defaults in groups.items():
+            chosen = {option.name: given.pop(option.name) for option in fields(defaults)}
+            given[name] = type(defaults)(**chosen)
         with closing(session):
             function(session, **given)
 
-    command.__annotations__ = {one.name: one.annotation for one in options}
+    # Typer reads these two, so it sees the options in place of the groups.
+    command.__annotations__ = {option.name: option.annotation for option in options}
     command.__signature__ = Signature(options)  # type: ignore[attr-defined]
     return command
+
+
+def _options_of(group: OptionGroup) -> list[Parameter]:
+    """Return the options of a group, in the order of its fields, with its values as defaults."""
+    types = get_type_hints(type(group), include_extras=True)
+    names = [option.name for option in fields(group)]
+    return [_option(name, types[name], getattr(group, name)) for name in names]
 
 
 def _option(name: str, kind: Any, default: Any = Parameter.empty) -> Parameter:

@@ -40,6 +40,9 @@ class Session:
         given: Replaces the settings of the environment.
         transport: Replaces the network.
         as_json: Whether the command prints JSON, which `--json` asks for.
+
+    All requests of a command go over one connection. If the service has closed it in the meantime,
+    or it was idle for some seconds, another one is opened (tests/controller/cli/test_session.py).
     """
 
     given: Settings | None = None

@@ -73,7 +73,8 @@ class CurrentTable:
 def current_table(dataflow: Dataflow, name: str, by: Sequence[str] = ()) -> CurrentTable:
     """Return the table of this name: `stage.state`, `stage.view` or `stage.output`.
 
-    `by` replaces the key of a flow. Raises `NotFoundError`; `DefinitionError`, rule `key_unknown`.
+    `by` replaces the key of a flow. Raises `NotFoundError` if there is no such state, flow or
+    column; `DefinitionError`, rule `key_unknown`, if the key of a flow is unknown.
     """
     stage, _, own = name.partition(".")
     node = dataflow.stages.get(stage)

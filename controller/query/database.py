@@ -61,6 +61,7 @@ def add_table(
     """Make a table of one version visible, by its name and by its full name in quotes.
 
     Args:
+        database: The database; not locked yet.
         name: Its name in SQL, as `stage.table`.
         is_flow: Whether to add the column `ORDER`.
     """

@@ -81,6 +81,7 @@ class Queries:
 
         Raises `QueriesBusyError`, `QueryRefusedError`, `QueryInvalidError`, `QueryTimeError`,
         `QueryTooLargeError`, `QueryFailedError`; `VersionGoneError` if a version was collected.
+        Then no process of it is left: none was started, or it has ended.
         """
         if not self._free.acquire(blocking=False):
             raise QueriesBusyError(self.limits.parallel)
@@ -103,8 +104,9 @@ class Queries:
             limits["rows"] = min(limits["rows"], question.rows)
         snapshot = question.snapshot
         tables = {name: one.version for name, one in snapshot.tables.items()}
-        own = (question.reads, question.values)
-        request = Request(question.sql, snapshot.folder, tables, limits, *own)
+        request = Request(
+            question.sql, snapshot.folder, tables, limits, question.reads, question.values
+        )
         code = _CODE.format(path=str(Path(controller.__file__).parents[1]))
         try:
             ended = subprocess.run(

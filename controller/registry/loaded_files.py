@@ -43,7 +43,8 @@ class LoadedFiles:
     def see(self, modules: Iterable[str]) -> None:
         """Note the content of modules' files, and the existence of other files of their packages.
 
-        All modules of the process are examined only if there are new modules or packages.
+        Called once for each stage of every document that is read. So it examines all modules of
+        the process only if there are new modules or packages.
         """
         names = set(modules)
         with self._lock:

@@ -2,7 +2,8 @@ r"""The text of a dataflow document: JSON, or YAML 1.2 without surprises.
 
     parse_document("name: word_counts\nstages: {}", "application/yaml")
 
-Both formats give plain JSON values. YAML is read from its events, not by a loader:
+Both formats give plain JSON values. The paths of duplicate pairs are returned beside them, since a
+mapping cannot hold such pairs. YAML is read from its events, not by a loader:
 
 - `no`, `on` and `2026-01-01` are strings and `010` is 10, as in YAML 1.2.
 - A tag constructs nothing, and deep nesting does not exhaust the stack.

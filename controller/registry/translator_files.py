@@ -75,7 +75,10 @@ class TranslatorFiles:
         _check_names(self._folders)
 
     def names(self) -> dict[str, str]:
-        """Return each name that a document may use, and its file or project."""
+        """Return each name that a document may use, and its file or project.
+
+        Files that cannot be loaded have no names; `problems` returns the reasons.
+        """
         with self._lock:
             every = [pair for one in self._folders for pair in one.names()]
         short = [name.rpartition(":")[2] for name, _ in every]
@@ -197,8 +200,8 @@ class _Folder:
         try:
             for given in self.given:
                 targets |= given.targets()
-            settled = self.sources is not None and all(map(is_current, self._loaded()))
-            if targets != self._targets or not settled:
+            others = self.sources is None or targets != self._targets
+            if others or not all(map(is_current, self._loaded())):
                 self.missing = self._load(targets)
             self.problem = None  # or the files are again what is loaded
         except BaseException as error:  # importing an author's module may raise anything

@@ -67,7 +67,8 @@ class TranslatorInfo:
 class Registry:
     """The translators of the allowed packages, by name; safe to use from several threads.
 
-    Those of this distribution are always allowed.
+    Those of this distribution are always allowed. `allowed_packages` are names of further
+    distributions, in any usual spelling.
     """
 
     def __init__(
@@ -184,7 +185,10 @@ class Registry:
         return bool(spec.code.text) and spec.code == node.translator.code
 
     def _spec_on_disk(self, node: StageNode) -> TranslatorSpec | None:
-        """Return what the files as they were loaded last declare; `None` if they are wrong."""
+        """Return what the files as they were loaded last declare; `None` if they are wrong.
+
+        An author's translator is constructed once for each load, however often this is asked.
+        """
         key, loads = (node.reference, repr(node.parameters)), self.translator_files.loads
         known = self._on_disk.get(key)
         if known is None or known[0] != loads:
@@ -199,15 +203,17 @@ class Registry:
         """Raise an error if a dataflow's code on disk differs from the loaded code.
 
         Otherwise it would be registered with code that no longer exists on disk, and the next
-        start would run other code. Only registrations are checked.
+        start would run other code. Only registrations are checked; registered dataflows
+        continue.
 
         Raises `DataflowInvalidError`, rule `code_not_loaded`, naming the files.
         """
         offered, _ = self._entry_points()
         mistakes = []
         for name, stage in dataflow.stages.items():
-            was, now = (points.get(stage.reference, ()) for points in (self._points, offered))
-            changed = [*self.newer_files(dataflow, name), *_pointed_elsewhere(was, now)]
+            loaded = self._points.get(stage.reference, ())
+            now = offered.get(stage.reference, ())
+            changed = [*self.newer_files(dataflow, name), *_pointed_elsewhere(loaded, now)]
             if changed:
                 of_files = self.translator_files.find(stage.reference) is not None
                 then = "register again" if of_files else "restart the service, then register again"

@@ -23,6 +23,7 @@ class TokenRecord:
         scope: `viewer`, `operator` or `admin`.
         prefix: Beginning of the token, to recognise it by; not part of the 256 random bits.
         dataflows: The dataflows to which it is limited; `None` means all.
+        expires_at: `None` means never.
         rotated_at: When its secret was last replaced.
         old_sha256, old_until: The previous digest, accepted until that time.
         last_used_at: To the minute.
@@ -52,6 +53,7 @@ class SessionRecord:
         sha256: Digest of the cookie's value.
         token: The token that it was made from; `""` means the token file.
         mark: Beginning of that token's digest: a session ends when the token is replaced.
+        scope: At most that of the token.
         last_seen_at: To the minute.
         agent: The browser's own description of itself.
     """

@@ -5,7 +5,8 @@ are the truth. Every method is one transaction: if it returns, it has happened a
 raises, it has not happened. Methods can be called from several threads. Times are aware and in
 UTC; ids are opaque text.
 
-Writing methods lock the dataflow first (`hold`): writers of one dataflow are serial.
+Writing methods lock the dataflow first (`hold`): writers of one dataflow are serial. Writers of
+different dataflows do not wait for each other on PostgreSQL; SQLite has only one writer.
 
     with closing(open_store("sqlite:///cbp.db")) as store:
         store.register(record, {"count": {"urls": "pages"}})
@@ -110,7 +111,10 @@ def open_store(url: str, *, faults: Faults = NO_FAULTS, exclusive: bool = True) 
 
 
 def open_scratch(url: str) -> Store:
-    """Open an empty temporary SQLite store, which needs no migration from earlier versions."""
+    """Open an empty temporary SQLite store, which needs no migration from earlier versions.
+
+    The file of the URL is created. Raises `OperatingError`.
+    """
     database = Database(url)
     try:
         with database.write_schema() as connection:
@@ -122,7 +126,10 @@ def open_scratch(url: str) -> Store:
 
 
 def open_beside(url: str) -> Store:
-    """Open the store beside the process that serves it and has upgraded it."""
+    """Open the store beside the process that serves it and has upgraded it.
+
+    Raises `DatabaseUrlError`, `OperatingError`.
+    """
     return Store(Database(url, exclusive=False))
 
 
@@ -152,7 +159,10 @@ class Store(
         self._database.close()
 
     def stamp(self) -> Hashable | None:
-        """Return what changes with the store; `None` if that is not known (on PostgreSQL)."""
+        """Return a stamp of this moment; an unchanged stamp means an unchanged store.
+
+        `None` if the database has no stamps (PostgreSQL), so that changes are unknown.
+        """
         return self._database.kept.stamp()
 
     def ping(self) -> None:

@@ -82,7 +82,12 @@ def has_stopped(paused_because: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DataflowRecord:
-    """A registered dataflow; `generation` is that of its epochs (`cbp.model.flow.generation`)."""
+    """A registered dataflow.
+
+    Attributes:
+        desired: The state that the operator wants, which the loop then reaches.
+        generation: The generation of its epochs (`cbp.model.flow.generation`).
+    """
 
     name: str
     version: int
@@ -115,6 +120,7 @@ class StageRecord:
         error: The error that paused it, as returned by `CbpError.as_dict`.
         waiting_since: When its last run started, or when it was registered.
         turns: Epochs in a row that read nothing from outside its cycle; 0 if it is on no cycle.
+        priority: Set by an operator; also kept beside the tables.
         due_ms: A time before which none of its timers is due, in milliseconds since 1970; 0 if
             unknown, `None` if no timer is pending.
     """
@@ -134,7 +140,7 @@ class StageRecord:
 
     @property
     def is_paused(self) -> bool:
-        """Whether an operator paused it; only a resume ends that."""
+        """Whether an operator paused it; only `resume` of the stage or its dataflow ends that."""
         return self.paused_because == PAUSED_BY_HAND
 
     @property
@@ -221,9 +227,10 @@ class ClaimRecord:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What becomes of a valid file that repeats an earlier one, as `ClaimRecord.same_as`.
+    """What becomes of a file if it is valid for its source, and which earlier file it repeats.
 
-    `by` is `name_and_content`, `content` or `name`; `index` is absent until that file is accepted.
+    In `same_as`, `by` is `name_and_content`, `content` or `name`, and `index` is absent until the
+    earlier file is accepted.
     """
 
     outcome: Literal["accepted", "duplicate", "quarantined"]
@@ -236,7 +243,8 @@ class Uploaded:
 
     Attributes:
         repeated: Whether an earlier upload had the same key; `claim` is then that upload's.
-        same_request: Whether name and content are those of that upload; if not, nothing was done.
+        same_request: Whether name and content are those of that upload. If not, the key was used
+            for another request, and nothing was done.
     """
 
     claim: ClaimRecord
@@ -329,7 +337,10 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True)
 class VerificationRecord:
-    """A verification that has ended; its result is opaque to the store."""
+    """A verification that has ended.
+
+    Its id is never used again. Its result is a JSON value that is opaque to the store.
+    """
 
     id: str
     dataflow: str

@@ -115,6 +115,7 @@ def logs_command(
     if follow:
         for line in _follow(session, of, run, answer):
             print_text(json.dumps(line) if session.as_json else _text(line))
+        return
     session.exit_if_json(answer, is_whole=True)
     for line in answer["items"]:
         print_text(_text(line))

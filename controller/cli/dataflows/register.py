@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -185,9 +186,10 @@ def _mistake_line(file: str, mistake: Mapping[str, Any]) -> str:
 def document_of(file: str) -> tuple[bytes, str]:
     """Return the text of a document, and its media type."""
     path = Path(file)
-    is_ready = not path.exists() and path.name == file and not path.suffix
+    if not path.exists() and path.name == file and not path.suffix:
+        return json.dumps(_ready(file)).encode(), "application/json"
     try:
-        return content_of_document(_ready(file) if is_ready else path)
+        return content_of_document(path)
     except OSError as error:
         raise FileUnreadableError(path, error.strerror or str(error)) from error
 

@@ -111,7 +111,7 @@ def _parts(session: Session, *, with_messages: bool) -> Iterator[tuple[str, Call
     def list_dataflows() -> list[str]:
         pages = session.pages("dataflows", limit=ITEMS_MAX)
         names = (item["name"] for page in pages for item in page["items"])
-        dataflows.extend(islice(names, DATAFLOWS_MAX))
+        dataflows.extend(list(islice(names, DATAFLOWS_MAX)))  # none, if a page cannot be read
         return dataflows
 
     yield "service/dataflows.json", list_dataflows

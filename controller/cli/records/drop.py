@@ -4,6 +4,9 @@ On the service's own machine files are copied into the drop folder; with `--uplo
 over REST. Either way the answer says at once for each file whether it is new or repeats an earlier
 one. If no service answers, it says that this is not known yet.
 
+Exit status of `cbp drop`: 0, all are taken as data; 3, some repeat earlier files and are not
+applied again; 1, an error, such as a file that goes to quarantine.
+
 cbp replace clicks urls tuesday.jsonl right.jsonl --dry-run
 cbp replace clicks urls tuesday.jsonl right.jsonl --reason "a bad clock"
 cbp retract clicks urls tuesday.jsonl --reason "a test"

@@ -11,6 +11,9 @@ The command `cbp rejects`: rejected records of files whose other records were ta
 
 cbp rejects clicks urls --text >mended.jsonl
 cbp drop clicks urls mended.jsonl                  # once the lines are mended
+
+The text is what the service keeps of a record. So stderr says how many texts are not complete:
+those that were cut, and those with bytes that are not text.
 """
 
 from __future__ import annotations
@@ -146,8 +149,9 @@ def readmit_command(
         if is_given and (all_ or len(claims or ()) > 1):
             raise typer.BadParameter("can be used with one claim only", param_hint=option)  # noqa: EM101
     applied = Applied(session, dataflow, source) if wait or then_rebuild else None
-    how: dict[str, Any] = {"reason": reason, "mended": file, "rebuild": then_rebuild}
-    take = deciding(session, dataflow, source, "readmit", **how)
+    take = deciding(
+        session, dataflow, source, "readmit", reason=reason, mended=file, rebuild=then_rebuild
+    )
     if claims and len(claims) == 1:
         answer = take(claims[0])
         if applied is not None:
@@ -225,14 +229,24 @@ def deciding(
     action: Literal["readmit", "discard", "restore"],
     *,
     reason: str | None = None,
-    **more: Any,
+    mended: Path | None = None,
+    rebuild: bool = False,
 ) -> Take:
-    """Return what sends a decision about a file, by its claim; `more` as for `Client.decide`."""
-    by = None if reason is None else getpass.getuser()
+    """Return a function that sends a decision about the file of a claim, and returns the answer.
+
+    It raises the refusals of the service.
+
+    Args:
+        reason: `None` if a decision is undone.
+        mended: The corrected file; `None` admits a file unchanged.
+        rebuild: Whether stages that cannot apply an admitted replacement wait for a rebuild.
+    """
 
     def take(claim: str) -> dict[str, Any]:
-        decide = session.client.decide
-        decided = decide(dataflow, source, claim, action, reason=reason, by=by, **more)
+        by = None if reason is None else getpass.getuser()
+        decided = session.client.decide(
+            dataflow, source, claim, action, mended=mended, reason=reason, by=by, rebuild=rebuild
+        )
         return dict(decided.answer)
 
     return take

@@ -306,7 +306,10 @@ class Database:
 
     @contextmanager
     def write_schema(self) -> Iterator[Connection]:
-        """Like `write`, without failpoints and time limits: for migrations, which may take long."""
+        """Like `write`, without failpoints and time limits: for migrations.
+
+        They may take long, or wait for those of another process.
+        """
         with (
             self._translated(),
             self._turn,

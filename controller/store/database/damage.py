@@ -75,6 +75,7 @@ def known_dataflows(path: Path) -> frozenset[str]:
 def put_damaged_aside(url: str) -> tuple[Path, str] | None:
     """Rename a damaged database of SQLite; return its new path, and the damage.
 
+    Returns `None` if it is undamaged, absent, or not of SQLite.
     Raises `DatabaseInUseError`, `OperatingError`.
     """
     path = sqlite_path(url)

@@ -35,7 +35,10 @@ class Arrivals:
     _database: Database
 
     def add_claim(self, claim: ClaimRecord) -> ClaimRecord:
-        """Record the intention to claim a file, and give it the source's next `sequence`."""
+        """Record the intention to claim a file, and give it the source's next `sequence`.
+
+        Raises `AlreadyExistsError`.
+        """
         return self.add_claims([claim])[0]
 
     def add_claims(self, new: Sequence[ClaimRecord]) -> list[ClaimRecord]:
@@ -60,7 +63,10 @@ class Arrivals:
         self.update_claims([claim])
 
     def update_claims(self, changed: Sequence[ClaimRecord]) -> None:
-        """Replace several (>= 1) claims of one dataflow by id, all or none."""
+        """Replace several (>= 1) claims of one dataflow by id, all or none.
+
+        Raises `NotFoundError`.
+        """
         self._update(changed, _CHANGING)
 
     def claims_moved(self, moved: Sequence[ClaimRecord]) -> None:
@@ -246,7 +252,8 @@ class Arrivals:
     def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
         """Like `accept`, for increments (>= 1) of one source, in order, all or none.
 
-        An increment of several files is given once with each of their claims.
+        Stored increments are left unchanged. An increment of several files is given once with
+        each of their claims.
         """
         records = list({record.increment.index: record for _, record in arrivals}.values())
         with held(self._database, records[0].dataflow) as connection:
@@ -261,9 +268,15 @@ class Arrivals:
             if lost:
                 connection.execute(insert(claims), [rows.claim_row(claim) for claim in lost])
             if new:
-                dataflow, last = records[-1].dataflow, records[-1].increment
-                at = {"dataflow": dataflow, "flow": last.flow, "subject": last.name}
-                tell(connection, Event(kind="increment.arrived", **at, count=len(new)))
+                last = records[-1].increment
+                arrived = Event(
+                    kind="increment.arrived",
+                    dataflow=records[-1].dataflow,
+                    flow=last.flow,
+                    subject=last.name,
+                    count=len(new),
+                )
+                tell(connection, arrived)
 
     def withdraw(self, dataflow: str, dropped: Mapping[str, Sequence[range]]) -> None:
         """Mark the claims whose increments roll-backs dropped, and unmark all others.
@@ -295,12 +308,12 @@ class Arrivals:
 
         Raises `CursorInvalidError`.
         """
-        table, build = increments.c, rows.increment_record_of
+        table, record_of = increments.c, rows.increment_record_of
         query = select(increments).where(table.dataflow == dataflow)
         query = query.where(*between(table.created_at, since, until))
         if flow is not None:
             query = query.where(table.flow == flow)
-        return page(self._database, query, table.seq, build, cursor, limit, of=dataflow)
+        return page(self._database, query, table.seq, record_of, cursor, limit, of=dataflow)
 
     def increment(self, dataflow: str, flow: str, index: int) -> IncrementRecord:
         """Return one increment; raises `NotFoundError`."""

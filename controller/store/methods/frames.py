@@ -11,8 +11,8 @@ Invariant: what is framed leaves the queue in the same transaction. So each outp
 framed once, and each punctuation is applied once, after all increments before it
 (tests/conformance/test_frames.py).
 
-Each punctuation has a row, and `dataflows.punctuations` counts them. A restored store knows the
-count, and only the rows of punctuations after its position.
+Each punctuation has a row, and `dataflows.punctuations` counts them. Inputs hold those that wait to
+be applied. A restored store knows the count, and only the rows of punctuations after its position.
 """
 
 from __future__ import annotations

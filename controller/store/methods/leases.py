@@ -159,7 +159,7 @@ _NEXT_REVISION = (
 
 
 def hold(connection: Connection, dataflow: str) -> None:
-    """Lock a dataflow until the transaction ends, and increase its revision.
+    """Lock a dataflow against other writers until the transaction ends; increase its revision.
 
     Raises `NotFoundError`.
     """
@@ -176,7 +176,10 @@ def held(database: Database, dataflow: str) -> Iterator[Connection]:
 
 
 def hold_stage(connection: Connection, dataflow: str, stage: str) -> StageRecord:
-    """Like `hold`; return the stage, which cannot change until the transaction ends."""
+    """Like `hold`; return the stage, which cannot change until the transaction ends.
+
+    Raises `NotFoundError`.
+    """
     hold(connection, dataflow)
     query = select(stages).where(stages.c.dataflow == dataflow, stages.c.stage == stage)
     row = connection.execute(query).first()

@@ -82,8 +82,9 @@ class Positions:
             if all(step <= 0 for step in steps):
                 return
             if any(step < 0 for step in steps):
-                where = "are ahead of the position, and others behind it"
-                message = f"some stages of {dataflow!r} {where}"
+                message = (
+                    f"some stages of {dataflow!r} are ahead of the position, and others behind it"
+                )
                 raise InvariantError(message, epochs=known)
             store_increments(connection, position, at)
             ends = _ends(position)
@@ -171,7 +172,8 @@ def _forget_undone(
 def close_again(connection: Connection, position: Position) -> None:
     """Queue the closes after the present position of the dataflow.
 
-    Closes that a roll-back dropped are in no connector of its position.
+    Closes that a roll-back dropped are in no connector of its position; only their requests stay
+    known.
     """
     dataflow, number = position.dataflow, punctuations.c.number
     here = punctuations.c.dataflow == dataflow

@@ -154,8 +154,11 @@ class Registrations:
                 if priority != (wanted := priorities.get(stage, NORMAL)):
                     here = (stages.c.dataflow == dataflow, stages.c.stage == stage)
                     connection.execute(update_table(stages).where(*here).values(priority=wanted))
-                    named = {"dataflow": dataflow, "stage": stage, "subject": stage}
-                    events.append(Event(kind="stage.prioritized", **named))
+                    events.append(
+                        Event(
+                            kind="stage.prioritized", dataflow=dataflow, stage=stage, subject=stage
+                        )
+                    )
             if events:
                 tell(connection, *events)
 
@@ -209,10 +212,17 @@ class Registrations:
 
         Raises `NotFoundError`, and `InvariantError` as `keep_frames`.
         """
-        made: dict[str, Any] = {"index": index, "framing": framing, "frames": frames}
         with self._database.write() as connection:
             hold_stage(connection, dataflow, stage)
-            keep_frames(connection, dataflow, stage, input_=input_, **made)
+            keep_frames(
+                connection,
+                dataflow,
+                stage,
+                input_=input_,
+                index=index,
+                framing=framing,
+                frames=frames,
+            )
             framed = Event(kind="increment.framed", dataflow=dataflow, stage=stage, subject=input_)
             tell(connection, framed)
 
@@ -263,9 +273,10 @@ def _wire(
 class Versions:
     """Store methods for changes from one version of a dataflow to the next; see `Store`.
 
-    Before the transaction every stage, input and queue is that of the old version; after it they
-    are those of the new one, at the position in its description. It does not depend on what was
-    there before. So it works for a store of the old version, and for a lost store.
+    A change is one transaction: before it every stage, input and queue is that of the old version;
+    after it they are those of the new one, at the position in its description. It does not depend
+    on what was there before. So it works for a store of the old version, and for a lost store that
+    begins with the new one.
     """
 
     _database: Database

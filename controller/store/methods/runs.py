@@ -110,8 +110,13 @@ class Runs:
             if record.status is RunStatus.COMMITTED:
                 message = f"run {run} is committed and cannot fail"
                 raise InvariantError(message, dataflow=record.dataflow, stage=record.stage)
-            ended: dict[str, Any] = {"status": RunStatus.FAILED, "finished_at": finished_at}
-            failed = replace(record, **ended, figures=dict(figures), error=dict(error))
+            failed = replace(
+                record,
+                status=RunStatus.FAILED,
+                finished_at=finished_at,
+                figures=dict(figures),
+                error=dict(error),
+            )
             row = rows.run_row(failed)
             connection.execute(update_table(runs).where(runs.c.id == run).values(row))
             if record.epoch == stage.epoch:
@@ -128,6 +133,7 @@ class Runs:
         """Pause a stage, with the reason, and the error that caused it if any.
 
         A stage that an operator paused (`PAUSED_BY_HAND`) stays paused; the error is noted.
+        Raises `NotFoundError`.
         """
         with self._database.write() as connection:
             row = hold_stage(connection, dataflow, stage)
@@ -147,7 +153,7 @@ class Runs:
             self._let_run(connection, row)
 
     def resume_stage(self, dataflow: str, stage: str) -> None:
-        """Resume a paused or stopped stage, and reset its failures."""
+        """Resume a paused or stopped stage, and reset its failures; raises `NotFoundError`."""
         with self._database.write() as connection:
             self._let_run(connection, hold_stage(connection, dataflow, stage), failures=0)
 

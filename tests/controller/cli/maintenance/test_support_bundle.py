@@ -12,6 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 from cbp import Input, Output, Translate
+from cbp.client.errors import ServiceUnreachableError
 from controller.app import Service
 from controller.app.asgi import api_of
 from controller.cli.session import Session
@@ -129,6 +130,25 @@ def test_a_service_that_does_not_answer_leaves_only_its_part_out(
     files = bundle_of(path)
     assert {"README.txt", "versions.json", "settings.json", "doctor.json"} <= files.keys()
     assert "service/health.json" in json.loads(files["errors.json"])
+
+
+class _BreaksOff(Session):
+    """Its second page of a list cannot be read."""
+
+    def pages(self, *path: str, **query: Any) -> Iterator[dict[str, Any]]:
+        yield {"items": [{"name": "urls"}], "cursor": "1"}
+        raise ServiceUnreachableError("http://127.0.0.1:9", "it stopped")
+
+
+def test_dataflows_that_could_not_be_listed_are_not_asked_for_one_by_one(
+    cbp: Cbp, settings: Settings, tmp_path: Path
+):
+    """Each request to a service that stopped may wait for minutes."""
+    path = tmp_path / "b.zip"
+    assert cbp("support-bundle", path, session=_BreaksOff(settings)).status == 0
+    missing = json.loads(bundle_of(path)["errors.json"])
+    assert "service/dataflows.json" in missing
+    assert not [name for name in missing if name.startswith("service/dataflows/")]
 
 
 def test_a_file_that_is_there_is_not_replaced(cbp: Cbp, settings: Settings, tmp_path: Path):
