@@ -46,19 +46,19 @@ from stages.nodes import Bools, Floats, Int64s, Nodes, array_of
 from stages.spanning_forest import once
 
 ONE = 1 << 44
-"""Units of a score of 1."""
+"""Units in a score of 1: amounts are whole numbers of 2**-44."""
 
 SCORE_MAX = 1 << 18
-"""Largest score; a larger one has no room in 64 bits together with what comes to it."""
+"""Largest score; 64 bits cannot hold a larger one together with what is added to it."""
 
 ERROR_MIN = 2e-12
-"""Least error that rounding leaves room for, with a damping of 0.85, and some ten links a node."""
+"""Least `error` that rounding permits, with a damping of 0.85 and about ten links per node."""
 
 PUSHES_MAX = 100_000
-"""Most rounds of pushes in a run, some hundred times what a damping of 0.99 needs."""
+"""Most rounds of pushes in a run: about a hundred times as many as a damping of 0.99 needs."""
 
 SWEPT = "over all links"
-"""How a run that swept names its way; see `TranslateRun.ways`."""
+"""What a run returns that chose sweeps; see `TranslateRun.ways`."""
 
 _SWEEP_SHARE = 16
 """Once one node in this many pushes, a sweep costs less."""
@@ -67,7 +67,7 @@ _PUSHED_SHARE = 16
 """Sweeps end once at most one node in this many still lacks something; these are left to pushes."""
 
 _DIGITS = 2.0**-50
-"""The part of a sum that doubles may miss."""
+"""Relative error of a sum of doubles: a sweep ignores residuals below it."""
 
 _COLUMNS = ("residual", "enters", "leaves")
 

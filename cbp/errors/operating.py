@@ -258,8 +258,8 @@ class ReplaceRefusedError(OperatingError, code="replace_refused", retryable=Fals
     ) -> None:
         rebuild = (
             ". Or repeat the command with --then-rebuild (REST: rebuild=true): the service then "
-            "accepts the file, and stages that cannot apply it wait until new tables are built and "
-            "swapped in"
+            "accepts the file, and stages that cannot apply it stop until a rebuild has swapped in "
+            "new tables. The command starts that rebuild; over REST, request it yourself"
         )
         offered = stages and all(reader.startswith("stages.") for reader in stages)
         message = (

@@ -285,12 +285,12 @@ def comparisons(
             elif output.history and stage not in settled:
                 why = "the epochs of a history depend on the start times of runs"
             elif kind == "records" and stage not in free and (at_once or stage not in settled):
-                why = "the output follows the changes of a view, "
+                why = "the output follows the changes of a view, which "
                 why += (
-                    "and one batch has fewer changes; declare a key, so that only its last record "
-                    "per key counts"
+                    "are fewer if all input is read in one batch; declare a key of the output, so "
+                    "that only the last record of each key is compared"
                     if at_once
-                    else "which depend on the start times of runs"
+                    else "depend on the start times of runs"
                 )
             within = in_words(output)
             yield Comparison(stage, output.name, kind, why, messages, within, first=first)

@@ -3,14 +3,14 @@
 Every mistake that can be found without data is found here. Its message names the class, the
 attribute, the place (`file.py:12`), and what to do instead.
 
-Which record of a key of an output counts must not depend on the order of groups:
+Several groups could emit records of one key of an output in one epoch. Groups are called in the
+order of their hashes, which must not decide which record counts. So an output with a key either
 
-    key of the output   holds the stage's key      one group emits its records, one in an epoch
-                        anything, with latest_by   the greatest counts, whichever group emitted it
+    has all columns of the stage's key in its own: a group emits a key at most once in an epoch;
+    or declares `latest_by`: the greatest record counts, whichever group emitted it;
+    or declares `history`: all records of an epoch count.
 
-Two groups that emit records of one key in one epoch are called in the order of their hashes, which
-says nothing about the records. In a history every record of an epoch counts, so it may have any
-key. That a group emits its own key only, and each key once in an epoch, engines check.
+In the first case, engines check that a group emits only its own key, and each key once.
 """
 
 from __future__ import annotations

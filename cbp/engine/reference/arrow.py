@@ -40,10 +40,10 @@ def call_arrow(
     groups: Mapping[Row, Mapping[str, Sequence[Row]]],
     context: RunContext,
 ) -> tuple[Emitted, dict[Row, Emitted]]:
-    """Call the author once, with all groups: key to flow to records, in order.
+    """Call the author once, with all groups in order: their records by key and flow.
 
-    Returns the records emitted to each output and state, and those of states by key; of kept states
-    with deletions among them.
+    Returns the records emitted to each output and state; and those of states again, by key. Among
+    the latter, a kept state also has its deletions (`Deletion`).
     """
     assert spec.key is not None, "a vectorised translator has a key"
     schemas = {i.name: i.schema for i in spec.inputs} | {s.name: s.schema for s in spec.replaced}

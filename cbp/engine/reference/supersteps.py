@@ -28,7 +28,7 @@ Inputs = Mapping[str, Sequence[Sequence[Row]]]
 Aggregates = Mapping[str, float | None]
 
 _FIRST = ("records_in",)
-"""Counts of the first superstep alone: the others read messages, which are no input of the run."""
+"""Figures that only the first superstep adds to: later ones read messages, not the run's input."""
 
 
 @dataclass

@@ -165,7 +165,7 @@ class Preparer:
         behind: RunPlan | None = None,
         aside: SettingAside | None = None,
     ) -> tuple[PreparedRun, list[TaskReport]]:
-        """Run one phase; return it, and the reports of the next phase if its task ran that."""
+        """Run one phase; return it, and the reports of `behind` if the same task ran both."""
         started = time.perf_counter()
         enter("plan")
         self.executor.refuse(plan.dataflow, [plan.node, *plan.fused])

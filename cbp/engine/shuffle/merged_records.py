@@ -81,7 +81,7 @@ def _bits(value: Any) -> Any:
 
 
 def _is_held(values: Sequence[int], type_: DataType) -> bool:
-    """Return whether a sum, and all sums of some of the numbers, fit."""
+    """Return whether the column can hold the sum, and `SUM_BITS` the sum of absolute values."""
     most = 1 << (_BITS[type_.kind] - 1)
     return sum(map(abs, values)) < 1 << SUM_BITS and -most <= sum(values) < most
 

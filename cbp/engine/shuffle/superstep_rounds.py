@@ -7,13 +7,14 @@ A task owns neighboring buckets, and emits in the order of its groups. So what a
 task, is in the order in which one task would have emitted it; each task sorts, combines and numbers
 its part of it as one task does with all.
 
-Mostly a superstep has one round. Messages of a loopback with others inside it wait where they were
-emitted until all know, by a round, that these are at rest; the next round sends them, each with the
-superstep that emitted it. So what arrived is in the order of supersteps first.
+Mostly a superstep has one round. If a loopback has others inside it, its messages wait in the task
+that emitted them until a round has told all tasks that the inner loopbacks have no messages left.
+The next round sends them, with the number of the superstep that emitted each. So what arrived is in
+the order of supersteps first.
 
 What is larger than a piece (`Room.piece_bytes`) takes several rounds, as many in each task: no task
-sends a piece before all have the one before. So few pieces are in memory besides what the rooms of
-the tasks hold, whatever a superstep emits.
+sends a piece before all tasks have received the previous one. So few pieces are in memory besides
+what the rooms of the tasks hold, whatever a superstep emits.
 """
 
 from __future__ import annotations
@@ -37,20 +38,21 @@ from cbp.engine.storage.held_records import HeldRecords, Room
 from cbp.errors import CbpError
 
 _MESSAGES, _LEFT, _REMOTE, _OUTPUTS = "messages/", "left/", "remote/", "outputs/"
-"""What begins the names of tables in a round. Messages that have waited continue with the number of
-their superstep: `messages/news/17`.
+"""Prefixes of the names of tables in a round. After messages have waited, the name of their table
+ends with the number of the superstep that emitted them: `messages/news/17`.
 """
 
 Waited = tuple[str, int, pa.Table]
-"""Messages of a loopback that one superstep emitted."""
+"""A loopback, a superstep, and the messages that it emitted to the loopback."""
 
 
 @dataclass(frozen=True)
 class Round:
     """What all tasks know after a superstep: the `facts` that each said.
 
-    `unroutable` are the tasks that could not route a message, with its loopback; `errors` say why
-    this one could not, and count only if a superstep reads that loopback.
+    `unroutable` has each task that could not route a message, with the loopback of the message.
+    `errors` has the reasons of this task, by loopback. Both count only if a superstep reads the
+    loopback.
     """
 
     facts: Sequence[Mapping[str, Any]]
@@ -67,7 +69,7 @@ class Round:
 
     @property
     def saves(self) -> bool:
-        """Whether all tasks put a snapshot if the loop continues: it is time in each, and fits."""
+        """Whether all tasks save a snapshot if the loop continues: each can, and it is time."""
         return all(one["saves"] for one in self.facts)
 
     @property
@@ -79,7 +81,7 @@ class Round:
     def require_routed(self, read: Collection[str]) -> None:
         """Raise if a task could not route messages of these loopbacks: no superstep can follow.
 
-        The task itself raises that error; the others, `PeerGoneError`.
+        That task raises its own error, and all others raise `PeerGoneError`.
         """
         for name, error in self.errors.items():
             if name in read:

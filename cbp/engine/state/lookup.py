@@ -72,7 +72,7 @@ class TimeOrder:
             start, size = stop, 2 * size
 
     def _reach(self, until_us: int) -> tuple[Int64s, Int64s]:
-        """Return the earliest rows by time, with all that are not later, and their times."""
+        """Return the earliest rows, by time, at least all up to `until_us`; and their times."""
         rows, times = self._earliest
         if len(rows) == len(self._times) or (len(rows) and times[-1] > until_us):
             return rows, times

@@ -34,7 +34,7 @@ from cbp.model.dataflow.stage import OutputSpec, StateSpec
 from cbp.model.flow.signed_changes import change_splitter, consolidated
 
 _THEMSELVES = frozenset({int, str, bool, bytes, type(None)})
-"""Types whose values stand for themselves."""
+"""Types of values that `identity` returns as they are."""
 
 View = Counter[Hashable] | dict[Hashable, Hashable] | list[Counter[Hashable]]
 

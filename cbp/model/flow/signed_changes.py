@@ -47,7 +47,7 @@ SIGNS: Mapping[str, int] = MappingProxyType(
 """The sign of each type of change."""
 
 AFTER = (INSERT, UPDATE_AFTER)
-"""Types whose record the view has after the epoch; a record without a type is one, too."""
+"""Types whose record is in the view after the epoch; a record without a type is in it, too."""
 
 
 @lru_cache(maxsize=1024)

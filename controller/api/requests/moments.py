@@ -24,7 +24,7 @@ def _utc(value: datetime) -> datetime:
     try:
         return zoned(value).astimezone(UTC)
     except OverflowError as exc:
-        message = "the year is out of range in UTC"
+        message = "expected a time whose year in UTC is between 1 and 9999"
         raise ValueError(message) from exc
 
 

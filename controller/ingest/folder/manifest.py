@@ -79,7 +79,8 @@ def read_manifest(path: Path, unfinished: Sequence[str] = UNFINISHED) -> Manifes
     Raises `FileRejectedError` as `manifest_mismatch`, naming the files that the manifest seems to
     name, or as `read_regular`.
     """
-    data = read_regular(path, bytes_max=MANIFEST_BYTES_MAX)
+    advice = "; announce fewer files in each manifest"
+    data = read_regular(path, bytes_max=MANIFEST_BYTES_MAX, advice=advice)
     try:
         return _parsed(path, data, unfinished)
     except (ValueError, RecursionError) as exc:

@@ -61,8 +61,11 @@ def open_regular(path: str | Path) -> BinaryIO:
     return os.fdopen(handle, "rb")
 
 
-def read_regular(path: str | Path, *, bytes_max: int) -> bytes:
-    """Return the content of a small regular file; raises as `open_regular`, or `file_too_large`."""
+def read_regular(path: str | Path, *, bytes_max: int, advice: str = "") -> bytes:
+    """Return the content of a small regular file; raises as `open_regular`, or `file_too_large`.
+
+    `advice` says in that message how to make the file smaller.
+    """
     with open_regular(path) as file:
         try:
             data = file.read(bytes_max + 1)
@@ -71,7 +74,8 @@ def read_regular(path: str | Path, *, bytes_max: int) -> bytes:
                 raise
             raise unreadable(exc) from exc
     if len(data) > bytes_max:
-        message = f"the file has more than {bytes_max} bytes, which is the limit for such a file"
+        limit = "which is the limit for a file of this kind"
+        message = f"the file has more than {bytes_max} bytes, {limit}{advice}"
         raise FileRejectedError("file_too_large", message)
     return data
 

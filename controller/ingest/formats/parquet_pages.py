@@ -27,10 +27,10 @@ _HEADER_BYTES = 1 << 13
 _HEADER_BYTES_MAX = 1 << 23
 _DEPTH_MAX = 16
 _INTEGERS = (4, 5, 6)
-"""Types of 16, 32 and 64 bits."""
+"""Thrift's types of integers of 16, 32 and 64 bits, which are stored in 1 to 10 bytes."""
 
 _SIZES = {1: 0, 2: 0, 3: 1, 7: 8}
-"""Bytes of booleans (true and false, in their field's head), bytes and doubles, by type."""
+"""Bytes of a value, by Thrift's type: true and false (the type is the value), byte, double."""
 
 PLAIN_MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
@@ -56,7 +56,7 @@ class _Torn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page by its header: `bytes` uncompressed; missing values are -1."""
+    """One page, as its header says: `bytes` uncompressed; a number that it lacks is -1."""
 
     kind: int
     bytes: int

@@ -59,7 +59,7 @@ from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord
 
 ARRIVALS = "updated with the input that arrived"
-"""Trouble of a dataflow whose drop folders could not be read at the start."""
+"""The step, in the words of `Isolation`, that finishes and restores a dataflow's arrivals."""
 
 UNFINISHED = "the change to a new version is not complete; the log shows why"
 

@@ -42,7 +42,7 @@ class RetainedInputs(DataflowPart):
             for stage in dataflow.stages.values():
                 if source in stage.wiring.values() and f"stages.{stage.name}" not in waits:
                     for flow in stage.wiring.values():
-                        self._require_kept(record, stage, flow)
+                        self._require_kept(record, stage, flow, source)
         return record
 
     def of(self, record: DataflowRecord, node: StageNode) -> dict[str, tuple[Increment, ...]]:
@@ -52,7 +52,7 @@ class RetainedInputs(DataflowPart):
             if readers := self._unable(record, dataflow, flow, only=node.name):
                 why = next(iter(readers.values()))
                 raise ReplacementUnfollowedError(record.name, node.name, why)
-            self._require_kept(record, node, flow)
+            self._require_kept(record, node, flow, flow)
         connectors = self.store.connectors(record.name)[node.name]
         dropped = self.dropped(record)
         read = {}
@@ -83,16 +83,18 @@ class RetainedInputs(DataflowPart):
             if not only or one.reader == f"stages.{only}"
         }
 
-    def _require_kept(self, record: DataflowRecord, node: StageNode, flow: str) -> None:
-        """Refuse a source that no longer has all its increments."""
+    def _require_kept(
+        self, record: DataflowRecord, node: StageNode, flow: str, source: str
+    ) -> None:
+        """Refuse files of a source if a flow of a stage no longer has all its increments."""
         oldest = self.store.oldest_increments(record.name, flow, limit=1)
         if oldest and (first := oldest[0].increment.index):
             why = (
-                f"only increments from number {first} on are kept, but stage {node.name!r} "
-                "recomputes groups from all of its input. To keep input longer, raise `keep` of "
-                "the source, or CBP_KEEP_INPUTS_HOURS"
+                f"only increments of {flow!r} from number {first} on are kept, but stage "
+                f"{node.name!r} recomputes groups from all of its input. To keep it longer, raise "
+                "`keep` of its source or stage, or CBP_KEEP_INPUTS_HOURS"
             )
-            raise ReplaceRefusedError(record.name, flow, why)
+            raise ReplaceRefusedError(record.name, source, why)
 
     def _altered(self, record: DataflowRecord, dataflow: Dataflow) -> frozenset[str]:
         """Return stages whose tables differ from the result of their present code and input."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cbp.errors import OperatingError
+from cbp.model.verification import Split
 
 
 class InputNotRetainedError(OperatingError):
@@ -90,11 +91,18 @@ class PunctuationUnplacedError(OperatingError):
     code = "punctuation_unplaced"
     retryable = False
 
-    def __init__(self, dataflow: str, flow: str, at: int) -> None:
+    def __init__(self, dataflow: str, flow: str, at: int, *, split: Split) -> None:
+        if split == "at_once":
+            advice = "Verify with --split increments"
+        else:
+            advice = (
+                "No verification is possible, since increments of that flow depend on the start "
+                "times of runs. In future, close frames of sources instead: "
+                f"`cbp close {dataflow} SOURCE`"
+            )
         super().__init__(
             f"the frames of flow {flow!r} of {dataflow!r} were closed before increment {at}, but a "
-            "recomputation would split that flow into different increments. Verify with --split "
-            "increments, and close only sources",
+            f"recomputation would split that flow into different increments. {advice}",
             dataflow=dataflow,
             flow=flow,
             at=at,

@@ -368,7 +368,8 @@ class Recomputation:
         settled = timeless(dataflow) if split == "increments" else frozenset()
         for one in punctuations:
             if one.flow not in dataflow.sources and one.flow.partition(".")[0] not in settled:
-                raise PunctuationUnplacedError(self.subject.record.name, one.flow, one.at)
+                name = self.subject.record.name
+                raise PunctuationUnplacedError(name, one.flow, one.at, split=split)
 
     def _parts(self, cut: Cut) -> tuple[_Parts, list[Punctuation]]:
         """Return which parts of each source become one increment, and the moved punctuations."""

@@ -357,7 +357,7 @@ class Arrivals:
 
 
 def withdraw(connection: Connection, dataflow: str, dropped: Mapping[str, Sequence[range]]) -> None:
-    """Set the status of accepted claims: dropped increments are withdrawn, others accepted."""
+    """Make accepted claims of dropped increments withdrawn, and other withdrawn claims accepted."""
     parts = [
         and_(claims.c.source == source, claims.c.idx >= part.start, claims.c.idx < part.stop)
         for source, ranges in dropped.items()

@@ -134,6 +134,7 @@ def test_a_manifest_that_is_too_large_is_not_read(tmp_path: Path):
     with pytest.raises(FileRejectedError) as caught:
         read_manifest(path)
     assert caught.value.rule == "file_too_large"
+    assert "announce fewer files" in caught.value.message
 
 
 def test_a_sealed_manifest_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -217,7 +217,18 @@ def test_a_close_of_a_stage_s_flow_stands_where_it_stood_or_is_refused(
             "failed",
             "punctuation_unplaced",
         )
+        assert "--split increments" in str(verification.error["message"])
         assert {v.status for v in verification.tables} <= {"open", "undecided"}
+
+
+def test_a_close_of_a_flow_that_depends_on_time_cannot_be_verified(world: World):
+    """The refusal does not advise the split that was asked for."""
+    keys = {**FRAMED["stages"]["keys"], "runnable": {"run_all": {"batch": 2}}}
+    timed = {**FRAMED, "stages": {**FRAMED["stages"], "keys": keys}}
+    verification = verified(closed(world, "keys.totals", timed), "framed")
+    assert verification.error is not None
+    assert verification.error["error_code"] == "punctuation_unplaced"
+    assert "`cbp close framed SOURCE`" in str(verification.error["message"])
 
 
 def test_time_that_is_up_ends_it_and_tells_how_far_it_came(world: World):
