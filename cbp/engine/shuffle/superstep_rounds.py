@@ -8,7 +8,7 @@ task, is in the order in which one task would have emitted it; each task sorts, 
 its part of it as one task does with all.
 
 Mostly a superstep has one round. If a loopback has others inside it, its messages wait in the task
-that emitted them until a round has told all tasks that the inner loopbacks have no messages left.
+that emitted them until all tasks know by a round that the inner loopbacks have no messages left.
 The next round sends them, with the number of the superstep that emitted each. So what arrived is in
 the order of supersteps first.
 

@@ -58,6 +58,6 @@ def test_requests_of_a_command_share_a_connection_until_the_service_closes_it(
         with closing(Session(settings)) as session:
             for _ in range(2):
                 session.rest.get("leader")
-            assert closed.wait(10)
+            assert closed.wait(60)
             session.rest.get("leader")
     assert clients[0] == clients[1] != clients[2]

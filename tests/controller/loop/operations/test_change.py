@@ -99,6 +99,7 @@ def test_a_description_that_was_damaged_since_it_was_read_is_no_basis_of_a_versi
         world.change(document(sum="sum", more="sum"))
     assert world.store.dataflow("d").version == 1
     path.write_bytes(whole)
+    world.ticks()
     assert world.change(document(sum="sum", more="sum")).version == 2
 
 
