@@ -194,9 +194,7 @@ class Dataflow:
 
     def never_run(self) -> dict[str, Mistake]:
         """Return the mistake of each stage that waits for itself around a cycle."""
-        runnables = {name: stage.runnable for name, stage in self.stages.items()}
-        mistakes = never_run(runnables, self.wiring(), self.flows())
-        return {mistake.where.split(".")[1]: mistake for mistake in mistakes}
+        return {mistake.where.split(".")[1]: mistake for mistake in _never_run(self)}
 
     def check(self) -> None:
         """Raise one error that lists all mistakes, so that an author can correct them at once.
@@ -270,4 +268,10 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
         yield from (*wrong, *(one for one in others if one.where not in follows))
     messages = dataflow.own_messages()
     yield from sink_mistakes(dataflow.sinks, flows, views=changes, messages=messages)
-    yield from dataflow.never_run().values()
+    yield from _never_run(dataflow)
+
+
+def _never_run(dataflow: Dataflow) -> Iterator[Mistake]:
+    """Yield them one by one, since a check ends early if there are many."""
+    runnables = {name: stage.runnable for name, stage in dataflow.stages.items()}
+    return never_run(runnables, dataflow.wiring(), dataflow.flows())
