@@ -45,7 +45,7 @@ from controller.store.base import ClaimRecord, Uploaded
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Who decides, and why; both are kept with the file."""
+    """The person who decides about a file, and the reason. Both are stored with the file."""
 
     by: str
     why: str
