@@ -276,7 +276,11 @@ def test_after_every_increment_it_is_what_scratch_gives(
 @pytest.mark.part(every=3)
 @pytest.mark.parametrize("loop", LOOPS)
 def test_every_epoch_equals_the_reference(loop: str, tmp_path: Path) -> None:
-    """States, changes of views and their order, where a run reads all and where it looks up."""
+    """States, changes of views and their order, where a run reads all and where it looks up.
+
+    Sweeps add doubles in the order in which nodes were read, which differs between the engines,
+    and with routines that depend on the processor. So scores may differ by some units of 2**-44.
+    """
     make, _, _ = LOOPS[loop]
     edges = power_law(1_500, 4_000, seed=3)
     days = [(edges[:3_000], False), (edges[3_000:3_040], False), (edges[::150], True)]
@@ -284,7 +288,8 @@ def test_every_epoch_equals_the_reference(loop: str, tmp_path: Path) -> None:
     dataflow = loop_of(make(False), buckets=8)
     driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "t")
     epochs = [{"edges": fed(some, gone=gone)} for some, gone in days]
-    assert_same(dataflow, driver, epochs, source="")
+    within = {"score": 2.0**-40, "residual": 16} if loop == "pagerank" else {}
+    assert_same(dataflow, driver, epochs, source="", within=within)
 
 
 @pytest.mark.parametrize("stage", [ComponentsArrow, ClusteringArrow])
