@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,7 @@ def test_no_command_line_shows_a_secret_of_spark(tmp_path: Path) -> None:
         check=True,
         timeout=200,
         start_new_session=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
     )
     (answer,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
     actual, lines = json.loads(answer.removeprefix("FOUND "))
