@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from cbp.engine.commit import table_entries
 from cbp.engine.commit.table_entries import Entry
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.expiry import Expiry
@@ -234,7 +235,7 @@ def one_increment_too_many_goes(patch: pytest.MonkeyPatch) -> None:
 def a_horizon_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Increments of an output go, and the table does not say so."""
     patch.setattr(plan, "KEPT_SHARE", 1.0)
-    patch.setattr(Entry, "_marks", {})
+    patch.setattr(table_entries, "horizon_mark", lambda name, below, generation: {})
 
 
 def newest_record_is_skipped(patch: pytest.MonkeyPatch) -> None:
@@ -242,7 +243,7 @@ def newest_record_is_skipped(patch: pytest.MonkeyPatch) -> None:
     redo = Recovery._redo
 
     def planted(self: Any, record: Any, node: Any, stage: Any, on_redo: Any) -> bool:
-        behind = self._open_log(record.folder).read(stage.stage, stage.epoch + 1)
+        behind = self.read(record, stage.stage, stage.epoch + 1)
         return behind is not None and redo(self, record, node, stage, on_redo)
 
     patch.setattr(Recovery, "_redo", planted)
@@ -302,9 +303,9 @@ def tables_go_back_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(operations, "MIXES", (("back",),))
     carry_out = Rollbacks.carry_out
 
-    def planted(self: Any, record: Any, plan: Any) -> None:
+    def planted(self: Any, record: Any, plan: Any, *tell: Any) -> None:
         self._tables(record, plan.generation, dry_run=False)
-        carry_out(self, record, plan)
+        carry_out(self, record, plan, *tell)
 
     patch.setattr(Rollbacks, "carry_out", planted)
 
@@ -553,3 +554,20 @@ REPLACEMENTS = (
     a_replacement_forgets_what_an_earlier_one_took_back,
 )
 BUILDS: list[Plant] = [builds_are_forgotten, builds_take_nothing_back]
+EVERY: list[Plant] = [
+    *CRASHES,
+    *OPERATIONS,
+    *VIEWS,
+    *LOSSES,
+    *REPLACEMENTS,
+    *BUILDS,
+    due_times_of_others_are_forgotten,
+    later_records_overtake,
+    leases_are_not_asked,
+    neither_leases_nor_epochs_are_asked,
+    priorities_are_not_brought,
+    records_outlive_their_age,
+    terms_never_end,
+    what_is_given_back_stays,
+]
+"""All of them."""

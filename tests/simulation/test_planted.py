@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import pytest
 
 from tests.sampling import sampled
@@ -10,6 +13,7 @@ from tests.simulation.bench import Bench
 from tests.simulation.faults_planted import (
     BUILDS,
     CRASHES,
+    EVERY,
     KNOWN_SEEDS,
     LOSSES,
     OPERATIONS,
@@ -38,6 +42,25 @@ def finding_seed(
 def is_found(bench: Bench, plant: Plant, *, power: bool = False) -> bool:
     """Tell whether any seed finds a planted fault."""
     return finding_seed(bench, plant, power=power) is not None
+
+
+class _Fitting(pytest.MonkeyPatch):
+    """Plants nothing: checks that what a fault replaces is there, and is called in the same way."""
+
+    def setattr(self, target: Any, name: Any, value: Any = None, raising: bool = True) -> None:
+        original = getattr(target, name)
+        if not (inspect.isfunction(original) and inspect.isfunction(value)):
+            return
+        parameters = inspect.signature(original).parameters.values()
+        given = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+        named = {one.name: None for one in parameters if one.kind is one.KEYWORD_ONLY}
+        inspect.signature(value).bind(*given, **named)
+
+
+@pytest.mark.parametrize("plant", EVERY, ids=lambda p: p.__name__)
+def test_a_fault_fits_the_code_that_it_replaces(plant: Plant) -> None:
+    """Else it proves nothing: each is played rarely, and names what is internal."""
+    plant(_Fitting())
 
 
 @pytest.mark.parametrize("plant", sampled(CRASHES, every=6, first=2), ids=lambda p: p.__name__)

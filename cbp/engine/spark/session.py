@@ -51,13 +51,18 @@ _REQUIRED = {
 }
 """A retried stage must produce the same records, or all of it is run again."""
 
+_UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
+
+_SOCKET_FOLDER_MAX = 103 - len("/.12345678-1234-1234-1234-123456789012.sock")
+"""Most bytes in the path of a folder in which Spark can make its Unix sockets, on every system."""
+
 _SETTINGS = {
     # The names of settings that Spark's pages and logs mask.
     "spark.redaction.regex": SECRET_NAME.pattern,
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # A Unix socket instead of TCP saves some 40 ms per Python task.
-    "spark.python.unix.domain.socket.enabled": "true",
+    _UNIX_SOCKETS: "true",
     # A new Python worker is a fork that has everything imported.
     "spark.python.daemon.module": "cbp.engine.spark.daemon",
     # The default of 50 partitions per snapshot costs seconds on small machines.
@@ -213,16 +218,24 @@ def _scratch(settings: SparkSettings) -> dict[str, str]:
     os.environ["SPARK_LOCAL_DIRS"] = str(folder)  # it overrides the setting
     options = settings.conf.get(_JAVA_OPTIONS, "")
     return {
+        **sockets_in(folder),
         "spark.local.dir": str(folder),
         _JAVA_OPTIONS: f"{options} -Djava.io.tmpdir={folder}".strip(),
     }
 
 
-def _scratch_root() -> Path:
-    """Return the root of this user's scratch folders; a link, or another user's, is refused.
+def sockets_in(folder: Path) -> dict[str, str]:
+    """Return the settings for Spark's sockets with a folder for temporary files; pure.
 
-    Its path is short, since sockets are in these folders.
+    A long path, such as that of `TMPDIR` on macOS, has no room for the names of Unix sockets: then
+    Spark uses TCP.
     """
+    fits = len(os.fsencode(folder)) <= _SOCKET_FOLDER_MAX
+    return {_UNIX_SOCKETS: str(fits).lower()}
+
+
+def _scratch_root() -> Path:
+    """Return the root of this user's scratch folders; a link, or another user's, is refused."""
     root = Path(tempfile.gettempdir()) / f"cbp-scratch-{os.geteuid()}"
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     if root.is_symlink() or root.stat().st_uid != os.geteuid():

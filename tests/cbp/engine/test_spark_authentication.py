@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine.spark.session import authentication, spark_defaults
+from cbp.engine.spark.session import authentication, sockets_in, spark_defaults
 from cbp.errors import SparkUnauthenticatedError
 
 ON = {"spark.authenticate": "true"}
@@ -49,3 +49,12 @@ def test_the_secret_may_lie_in_sparks_own_file_of_defaults(tmp_path: Path) -> No
     assert spark_defaults({"SPARK_HOME": str(tmp_path)}, home="/none") == expected
     assert spark_defaults({"SPARK_CONF_DIR": str(tmp_path / "conf")}, home="/none") == expected
     assert spark_defaults({"SPARK_CONF_DIR": str(tmp_path)}, home=str(tmp_path)) == {}
+
+
+@pytest.mark.parametrize(("length", "fits"), [(60, "true"), (61, "false")])
+def test_unix_sockets_are_used_where_the_folder_has_room_for_their_names(
+    length: int, fits: str
+) -> None:
+    """103 bytes is what macOS has for the path of a socket, and the name has 43."""
+    folder = Path("/" + (length - 1) * "a")
+    assert sockets_in(folder) == {"spark.python.unix.domain.socket.enabled": fits}
