@@ -212,6 +212,7 @@ class Play:
             token=_TOKEN,
             settle_seconds=0,
             allowed_packages=(self.package.name,),
+            spark_conf={"spark.executorEnv.PYTHONPATH": str(self.packages)},
         )
         self.service = Service(settings)
         self.service.lead()
