@@ -88,6 +88,14 @@ def _wrong_settings(path: Path, message: str) -> DefinitionError:
     return DefinitionError(Mistake("settings_file_invalid", str(path), message))
 
 
+def _port(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        message = f"CBP_PORT is {text!r}, but a port is a whole number, such as {PORT}"
+        raise DefinitionError(Mistake("settings_invalid", "port", message)) from None
+
+
 HOST = "127.0.0.1"
 PORT = 8420
 ROOT = Path("cbp-data")
@@ -110,7 +118,8 @@ def find_address(url: str | None = None, token: str | None = None) -> Address:
 
     Raises:
         TokenMissingError: If there is no token yet.
-        DefinitionError: If the settings file, the token file or a certificate cannot be used.
+        DefinitionError: If the settings file, the port, the token file or a certificate cannot
+            be used.
     """
     file = file_values(os.environ.get("CBP_CONFIG"))
 
@@ -123,7 +132,7 @@ def find_address(url: str | None = None, token: str | None = None) -> Address:
 
     ca, tls_cert = path("ca"), path("tls_cert")
     if not url:
-        host, port = text("host", HOST), int(text("port", str(PORT)))
+        host, port = text("host", HOST), _port(text("port", str(PORT)))
         advertised = text("advertise_url")
         url = url_of(host, port, uses_tls=bool(ca or tls_cert), advertise_url=advertised)
     verify: ssl.SSLContext | bool = True
