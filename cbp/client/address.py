@@ -1,4 +1,4 @@
-"""Where the service is, and with which token: as the commands find it.
+"""Finds the address and the token of the service as the commands do.
 
 Each value comes from the environment variable `CBP_<NAME>`, else from the file that `CBP_CONFIG`
 names, else from a default:
@@ -41,7 +41,7 @@ def read_token_file(file: Path) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         message = f"the token file {file} cannot be read: {error}"
         raise _wrong_token("token_file_invalid", message) from error
-    # A file of another owner is a mounted secret: its permissions are not ours to judge.
+    # A file of another owner is a mounted secret, whose owner decides about its permissions.
     if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077:
         message = f"other users can read {file}; run: chmod 600 {file}"
         raise _wrong_token("token_file_open", message)
@@ -57,7 +57,8 @@ def read_token_file(file: Path) -> str | None:
 def file_values(name: str | None) -> dict[str, Any]:
     """Return the values of the file that `CBP_CONFIG` names, YAML or TOML; empty without a name.
 
-    The `DefinitionError` (`settings_file_invalid`) names the file and what is wrong with it.
+    Raises:
+        DefinitionError: Rule `settings_file_invalid`; names the file and what is wrong with it.
     """
     if not name:
         return {}
@@ -105,7 +106,7 @@ ROOT = Path("cbp-data")
 class Address:
     """The address of a service, and the bearer token for it.
 
-    `verify` are the authorities whose certificates are accepted; `True` means the system's.
+    `verify` has the authorities whose certificates are accepted; `True` means the system's.
     """
 
     url: str
@@ -114,7 +115,7 @@ class Address:
 
 
 def find_address(url: str | None = None, token: str | None = None) -> Address:
-    """Return the address of the service, as the commands find it, unless it is given.
+    """Return the given address and token, or else those that the commands find.
 
     Raises:
         TokenMissingError: If there is no token yet.

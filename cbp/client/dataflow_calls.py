@@ -258,7 +258,7 @@ class DataflowCalls(Calls):
         decided = self.decide(
             name, source, claim, "readmit", mended=mended, reason=reason, by=by, rebuild=rebuild
         ).readmitted
-        assert decided is not None, "the answer has the new claim"
+        assert decided is not None, "the answer to a readmission has no new claim"
         return decided
 
     def discard(

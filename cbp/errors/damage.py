@@ -116,8 +116,8 @@ def place_of(path: str) -> Place:
 def own_name(path: str) -> str:
     """Return a file's path relative to its dataflow's folder; `""` if it is in no such folder.
 
-    A file that was written under one such name and is read under another is the wrong file: an
-    old copy, or a file of another table. A copy of a dataflow's whole folder keeps the names.
+    A file that was written under one such name, but is read under another one, is the wrong file:
+    an old copy, or a file of another table. A copy of a dataflow's whole folder keeps the names.
     """
     folder, _, name = path.rpartition("/")
     if name.startswith(".") and name.endswith(".tmp"):
@@ -127,7 +127,7 @@ def own_name(path: str) -> str:
 
 
 def _area_match(path: str) -> re.Match[str] | None:
-    """Return the match that begins last, since a folder above can also be named `state`."""
+    """Return the last match in the path, since a folder above can also be named `state`."""
     parts = path.split("/")
     at = len(path)
     for dataflow, area in zip(reversed(parts[:-1]), reversed(parts[1:]), strict=True):
