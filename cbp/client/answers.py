@@ -110,7 +110,7 @@ class DataflowDetail(Answer):
 class DataflowFreshness(Answer):
     """Whether one dataflow is up to date; `left` is the remaining work, in words.
 
-    `state` is `up_to_date`, `catching_up` (goes on by itself) or `stuck` (an operator is needed).
+    `state` is `up_to_date`, `catching_up` (continues by itself) or `stuck` (an operator is needed).
     """
 
     dataflow: str

@@ -58,7 +58,7 @@ class Place:
             f"{backup}, or run `cbp rollback {dataflow} --to POINT` with a point before the file "
             "was written: runs then write the file again"
         )
-        anew = (
+        from_files = (
             f"{backup}, or delete the dataflow with `cbp delete {dataflow} --purge`, register it "
             "again, and drop its files again"
         )
@@ -69,10 +69,10 @@ class Place:
             "set aside": back,
             "source": f"{backup}, or undo the increment with `cbp rollback {dataflow} --to POINT "
             "--drop-later`, and drop the original files from the folder `finished` again",
-            "table log": anew,
-            "description": anew,
-            "generation": anew,
-            "source log": anew,
+            "table log": from_files,
+            "description": from_files,
+            "generation": from_files,
+            "source log": from_files,
             "source objects": f"{backup}, or remove the folder `_objects`: the service still knows "
             "the source's objects by their claims, and applies none of them twice",
             "priorities": (

@@ -211,11 +211,15 @@ def test_floats_that_json_lacks_are_floats_in_arrow() -> None:
         }
     )
     assert result.to_arrow()["mean"].to_pylist() == [1.5, -math.inf, None]
-    page = [{"mean": 1.5, "name": "NaN"}, {"mean": "Infinity", "name": "b"}]
+    page: list[dict[str, object]] = [
+        {"mean": 1.5, "name": "NaN"},
+        {"mean": "Infinity", "name": "b"},
+    ]
     table = Rows(lambda _: (page, None)).to_arrow()
     assert table["mean"].to_pylist() == [1.5, math.inf]
     assert table["name"].to_pylist() == ["NaN", "b"]
-    assert Rows(lambda _: ([], None)).to_arrow().num_columns == 0
+    nothing: list[dict[str, object]] = []
+    assert Rows(lambda _: (nothing, None)).to_arrow().num_columns == 0
 
 
 @pytest.mark.parametrize(
