@@ -1,7 +1,7 @@
-"""Bags on columns: the records of many groups while signed changes come, their order and times.
+"""Bags on columns: the records of many groups, updated by signed changes; their order and times.
 
-The counterpart of `stages.bags` for stages on columns. No record becomes a Python object. What a
-table is given beside the author's columns begins with `_`, which no column of an author does.
+The counterpart of `stages.bags` for stages on columns. No record becomes a Python object. The names
+of columns that are added here begin with `_`, as no author's column does; `copies` is declared.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ def micros(times: pa.ChunkedArray) -> Int64s:
 
 
 def first_from(ids: Int64s, times: Int64s, wanted_ids: Int64s, wanted: Int64s) -> Int64s:
-    """Return, for many groups, the first record from a time on; -1 if there is none.
+    """Return, for many groups, the first record at or after a time; -1 if there is none.
 
-    `ids` and `times` of the records are in the order of both.
+    The records, `ids` and `times`, are sorted by group and time.
     """
-    sides = np.repeat([1, 0], [len(ids), len(wanted)])  # before a record of the same time
+    sides = np.repeat([1, 0], [len(ids), len(wanted)])  # wanted times before equal ones
     order = np.lexsort((sides, np.concatenate([times, wanted]), np.concatenate([ids, wanted_ids])))
     before = np.empty(len(order), np.int64)
     before[order] = np.cumsum(sides[order])
@@ -106,7 +106,7 @@ def first_from(ids: Int64s, times: Int64s, wanted_ids: Int64s, wanted: Int64s) -
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return values that Arrow takes for equal if they are: one NaN, and one zero."""
+    """Return values with only one NaN and one zero, so that Arrow finds equal ones equal."""
     if not pa.types.is_floating(column.type):
         return column
     plain = pc.add(column, pa.scalar(0.0, column.type))

@@ -1,4 +1,4 @@
-"""Bags: the records that a join keeps of one input, while signed changes come.
+"""Bags: the records of one input that a join keeps, updated by signed changes.
 
 With a key, the bag has at most one record of each key. Without one, equal records are one entry
 with a count: a record that was inserted twice is gone once it was deleted twice.
@@ -15,7 +15,7 @@ from cbp.errors import DefinitionError, Mistake
 
 Name = tuple[Any, ...]
 Record = tuple[Any, ...]
-"""The columns of a record, and how many copies there are."""
+"""The columns of a record, and its number of copies."""
 
 
 def names_of(text: str) -> list[str]:
@@ -56,12 +56,13 @@ def column_at(columns: Schema, name: str, where: str, kind: str = "") -> int:
 
 
 class Bag:
-    """The kept records of one input: DDL without columns named `sign` or `copies`.
+    """The kept records of one input.
 
     Args:
+        schema: DDL of the records; no column is named `sign` or `copies`.
         route: The columns of the group's key.
         key: The key of the view that is read; if empty, records are counted.
-        first: A column by which the records of a group are ordered before their key.
+        first: A column that precedes the key in the order of a group's records.
         where: The parameter with the schema, for errors.
 
     Attributes:
@@ -81,7 +82,7 @@ class Bag:
         self._schema, self._route = schema, ", ".join(route)
 
     def input(self) -> Input:
-        """Return the declaration of the input that gives the changes."""
+        """Return the declaration of the input of changes."""
         return Input(f"{self._schema}, sign INT", route_by=self._route, changes="signed")
 
     def state(self, *, keep: bool = True) -> State:
@@ -95,7 +96,7 @@ class Bag:
         return same([row[i] for i in self._places])
 
     def apply(self, rows: Iterable[Any], kept: Any, put: Any) -> dict[Name, Record | None]:
-        """Put the changes into the state; return them by name, `None` if deleted.
+        """Apply the changes to the state; return the new records by name, `None` if deleted.
 
         `rows` have their sign at the end; `kept` is the state before the call.
         """

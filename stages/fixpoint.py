@@ -1,10 +1,10 @@
-"""Scores that flow along all links of a graph at once, until they stay: sweeps over arrays.
+"""Scores that flow along all links of a graph until they no longer change: sweeps over arrays.
 
-    scores -> what nodes give -> LinkSums.of -> what scores lack -> better scores, by more than that
+    scores -> what nodes give -> LinkSums.of -> what scores lack -> next scores, extrapolated
 
-For loops of which a run comes to most of the graph. Sweeps that only add what scores lack need some
-hundred rounds. Here the last few of them say where they lead to (Anderson's mixing), so a third or
-a quarter of that is enough on real graphs.
+For runs that reach most of a graph. Sweeps that only add what scores lack need about a hundred
+rounds. Here the next scores are extrapolated from the last few sweeps (Anderson mixing), so a third
+or a quarter of these rounds is enough on real graphs.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ _MIXED = 6
 """Earlier sweeps that are mixed into one."""
 
 _LOOKED_AT = 60_000
-"""About how many scores say in which shares sweeps are mixed: they say the same as all would."""
+"""About how many scores decide in which shares sweeps are mixed; all would give the same shares."""
 
 _STALE = 4
-"""Sweeps in a row that bring scores no nearer, after which doubles have no more digits."""
+"""After this many sweeps in a row without progress, doubles have no more digits."""
 
 _PART = 1 << 18
-"""Links after which nodes give what follows from their new scores; what they bring is cached."""
+"""Links of a part. Its nodes give by their new scores before the next part, while still cached."""
 
 _HUB = 32
-"""Nodes with more links are added up one by one."""
+"""The links of nodes with more than this many are summed node by node."""
 
 
 @dataclass(frozen=True)
 class _Part:
     """The links that lead to a range of nodes.
 
-    `rows` are nodes with links, but no hubs; the more links, the earlier. `columns` say where the
-    first link of each comes from, then the second one of those that have two, and so on. The links
-    of each hub begin in `src` at `starts`.
+    `rows` are the nodes with links that are no hubs, those with the most links first. The first
+    array of `columns` has the node where the first link of each row begins; the second array is for
+    the second link of the rows that have two, and so on. `src` has the nodes where the links of
+    hubs begin; the links of each hub begin there at `starts`.
     """
 
     first: int
@@ -73,11 +74,11 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Beside:
-    """Links that came (sign 1) and went (-1) since a part was made.
+    """Links that were added (sign 1) and removed (-1) since a part was made.
 
     Attributes:
         rows: The nodes to which they lead, from the first one of the range.
-        starts: Where those of each begin in `src`.
+        starts: Where the links of each begin in `src`.
     """
 
     rows: Int64s
@@ -87,9 +88,9 @@ class _Beside:
 
     @classmethod
     def of(cls, links: Int64s, first: int) -> _Beside | None:
-        """Return those of a part that begins with node `first`; `None` if there are none.
+        """Return the changed links of a part that begins with node `first`; `None` without any.
 
-        `links` are where each ends, ascending; where it begins; its sign.
+        `links` has the nodes where they end, ascending, those where they begin, and their signs.
         """
         dst, src, signs = links
         if not len(dst):
@@ -101,8 +102,9 @@ class _Beside:
 class LinkSums:
     """Sums what links bring to nodes.
 
-    Nodes are summed in parallel: a gather and a sum for the first link of all nodes, for the
-    second link, and so on. So nodes with few links cost no more than nodes with many.
+    All nodes are summed in parallel: one gather and one addition for the first link of all nodes,
+    then for the second link, and so on. So a link of a node with few links costs no more than one
+    of a node with many.
     """
 
     def __init__(self, src: Int64s, dst: Int64s, nodes: int) -> None:
@@ -121,7 +123,7 @@ class LinkSums:
 
     @property
     def changed(self) -> int:
-        """Number of links added and removed since."""
+        """Number of links added and removed since the parts were made."""
         return self._more.shape[1]
 
     @property
@@ -161,9 +163,9 @@ class LinkSums:
     def of(self, gives: Floats, renew: Callable[[int, int, Floats], None] | None = None) -> Floats:
         """Return for each node the sum of what nodes give to each of their links.
 
-        It does not depend on the order in which links were given; exact if these are whole numbers
-        with sums below 2**53. `renew` is called with a range of nodes and their sums, range after
-        range; it may set what these nodes give from now on.
+        The sums do not depend on the order in which links were given; those of whole numbers are
+        exact below 2**53. `renew` is called for one range of nodes after the other, with their
+        sums; it can change what these nodes give from then on.
         """
         parts = [np.empty(0)]
         for part, beside in zip(self._parts, self._beside, strict=True):
@@ -180,13 +182,13 @@ class LinkSums:
 def fixpoint(
     flow: Callable[[Floats], Floats], scores: Floats, most: float, *, few: int = 0
 ) -> Floats:
-    """Return scores with a bounded difference, or with as small a one as sweeps can reach.
+    """Return scores that differ from the right ones by at most `most`, except for a `few` scores.
 
     `flow` returns the right score of each node, given the scores of all; it must reduce the sum of
-    all differences. All scores but a `few` are right up to `most`.
+    all differences. If sweeps cannot reach `most`, the differences are as small as they can get.
     """
     step = 1 + len(scores) // _LOOKED_AT
-    moves = np.empty((_MIXED, len(scores)), np.float32)  # a few digits of these do
+    moves = np.empty((_MIXED, len(scores)), np.float32)  # single precision is enough
     drops = np.empty((_MIXED, len(scores[::step])), np.float32)
     products = np.empty((_MIXED, _MIXED))
     best, kept, used, stale = np.inf, (scores, scores), 0, 0
@@ -196,7 +198,7 @@ def fixpoint(
         lacks = _less(reached, scores, np.empty(len(scores), np.float32))
         sizes = np.abs(lacks)
         total = float(sizes.sum())
-        if not total < best:  # also where it is not a number
+        if not total < best:  # also if it is NaN
             last, used, stale, scores = None, 0, stale + 1, kept[1]
             if stale > _STALE:
                 break
@@ -219,6 +221,6 @@ def fixpoint(
 
 
 def _less(left: npt.NDArray[Any], right: npt.NDArray[Any], out: Singles) -> Singles:
-    with np.errstate(over="ignore", invalid="ignore"):  # its sum is not finite then
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller notices: the sum is not finite
         less: Singles = np.subtract(left, right, out=out, casting="same_kind")
         return less

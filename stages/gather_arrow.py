@@ -3,16 +3,15 @@
     values -> gather (what edges bring) -> combine (sum, least, largest) -> apply -> values, again
                                                      rests(before, now), over all nodes: the end
 
-A bulk loop: each run computes all values anew, from the links that are there now, and writes those
-that differ. It is for what no smaller part of a graph decides, such as a sum along all paths that
-ends when all values together have come to rest. Where values only get better, `PropagateArrow`
-reads what an edge changes; where they are sums of shares, `ResidualsArrow` does, to a declared
-error.
+A bulk loop: each run computes all values from the present links, and writes those that differ. It
+is for values that depend on the whole graph, such as a sum along all paths that ends once all
+values together have come to rest. For values that only get better, `PropagateArrow` reads only what
+an edge changes; for sums of shares, `ResidualsArrow` does so, up to a declared error.
 
-A long run notes its values between rounds, and goes on from there if it was broken off.
+A long run stores its values between rounds, and continues from there after an interruption.
 
-Links are in the order of their nodes' ids. So sums are the same to the last bit, whatever came
-when, and in every engine.
+Links are sorted by the ids of their nodes. So sums are the same to the last bit, in every engine
+and for every order of the input.
 
 Source: gather, apply and scatter as in PowerGraph (OSDI'12).
 """
@@ -43,8 +42,8 @@ class GatherArrow(TranslateRun):
             `(src, dst, gone BOOLEAN)`: the last one of two nodes counts.
         nodes: a view `(node, <value>)` with the key `node`, of the nodes that have an edge.
 
-    A run ends after `rounds` rounds, even if values still change. The value is given by its name
-    and type, as `"score DOUBLE"`.
+    A run ends after `rounds` rounds, even if values still change. `value` is the name and type of
+    the value, such as `"score DOUBLE"`.
 
     Attributes:
         combine: How the values that edges bring to a node are combined.
@@ -126,8 +125,8 @@ class GatherArrow(TranslateRun):
             ids: The nodes, ascending.
             to: Where each edge leads, as a place among them; ascending.
             origin: Where it begins.
-            noted: The values after a round of another try of the run, and its number; or nothing.
-            empty: No values, in the type of the view.
+            noted: What another attempt of the run stored: the values after a round, and its number.
+            empty: An empty column of the type that the values have in the view.
         """
         type_, first = array_of(empty).dtype, 0
         values = typed(np.asarray(self.start(ids)), type_, self.value)
@@ -143,7 +142,7 @@ class GatherArrow(TranslateRun):
         for number in range(first, self.rounds):
             brought = np.asarray(self.gather(values[origin], edges)) if len(to) else values[:0]
             if self.combine == "sum" and brought.dtype.kind == "i":
-                brought = brought.astype(np.int64, copy=False)  # a sum can need more room
+                brought = brought.astype(np.int64, copy=False)  # a sum can need more bits
             gathered = self._nothing(len(ids), np.result_type(brought, values))
             if len(to):
                 gathered[to[starts]] = unite[self.combine](brought, starts)

@@ -1,15 +1,17 @@
-"""The links of a graph as arrays, for loops that a run does in one call (`TranslateRun`).
+"""The links of a graph as arrays, for loops within one call (`TranslateRun`).
 
     edges that came -> LinkTable.change -> what changed, both ends of each link
     nodes           -> LinkTable.of     -> their links as they are now, read when first needed
 
-A link is a record of each of its ends, so what leads to a node is found like what leads away from
-it; an author who needs only the latter keeps one. `Nodes` numbers the nodes that a run meets; all
-arrays are indexed by number. Reading follows what a run comes to. Once many look-ups cost as much
-as reading all records does, all are read at once (`Reader`), so that half of a graph costs what an
-algorithm on a whole graph costs, and a single link what lies around it. Where much of a graph comes
-at once (`reads_whole`), all links are read before anything else, and merged with what came by
-sorting both, without a look-up.
+A link has a record at each of its ends, so links that lead to a node are found like those that
+lead away from it. An author who needs only the latter keeps one record. `Nodes` numbers the nodes
+that a run meets; all arrays are indexed by number.
+
+A run reads only the links that its changes reach. Once its look-ups cost as much as reading all
+records, it reads all of them (`Reader`). So a run that reaches half of a graph costs as much as an
+algorithm on the whole graph, and a run that changes one link costs as much as its surroundings. If
+a large part of a graph arrives in one run (`reads_whole`), all links are read first, and merged
+with the new ones by sorting both, without a look-up.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ _KEY_ROWS = 8
 """A key of a look-up costs as much as reading this many records."""
 
 _WHOLE_SHARE = 16
-"""From one edge for this many records of links on, reading all costs less than looking up."""
+"""From one new edge per this many records of links on, reading all costs less than looking up."""
 
 WAYS = (
     "by what changed: looks up by key only the links that the changes reach, or reads all links at "
@@ -55,14 +57,14 @@ WAYS = (
 """What decides how a run reads links; see `TranslateRun.ways`."""
 
 ANEW, CHANGED = "anew", "by what changed"
-"""The ways that runs went, as `translate` returns them."""
+"""How a run computed its results; `translate` returns one of them."""
 
 
 def reads_whole(records: int, came: int) -> bool:
     """Return whether a run reads all links at once, not only those that it reaches.
 
-    Only sizes decide, so a repeated run does the same. `records` of links are there before the run,
-    and `came` records of new edges.
+    Only sizes decide, so a repeated run decides the same: `records` is the number of records of
+    links before the run, and `came` that of the new edges.
     """
     return _WHOLE_SHARE * came >= records
 
@@ -126,8 +128,8 @@ class LinkChanges:
 
     Attributes:
         edge: The link's own columns.
-        mine, theirs: Edges that lead from `node` to `other` now, and back.
-        had_mine, had_theirs: The same, before the change.
+        mine, theirs: Numbers of edges from `node` to `other`, and back, after the change.
+        had_mine, had_theirs: These numbers before the change.
     """
 
     node: Int64s
@@ -151,7 +153,7 @@ class LinkChanges:
 
 @dataclass(frozen=True)
 class _Links:
-    """Links with how many edges lead there, and back; parallel arrays."""
+    """Links with the numbers of edges in both directions; parallel arrays."""
 
     node: Int64s
     other: Int64s
@@ -182,7 +184,7 @@ class _Links:
 
 
 def _places(told: NetEdges, known: _Links, many: int) -> tuple[Int64s, Int64s]:
-    """Return which links that are told of are known, and the place of each among those."""
+    """Return which of the told links are known, and the place of each among the known ones."""
     if not len(known.node):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     codes = np.concatenate([one.node * many + one.other for one in (told, known)])
@@ -201,7 +203,7 @@ class LinkTable:
     """The links of a graph in one run; the author declares the results of `declare`.
 
     `edge` names the links' own columns; with `both`, a link is kept at both of its ends. `is_whole`
-    says that all links were read at once.
+    is whether all links were read at once.
     """
 
     def __init__(
@@ -287,7 +289,7 @@ class LinkTable:
         return pa.table([*ends, *edge], names=list(self._names))
 
     def _looked_up(self, told: NetEdges) -> tuple[Int64s, Int32s]:
-        """Return which links have records, and how many edges these count, by look-ups."""
+        """Look links up; return which of them have records, and the numbers of edges in these."""
         rows, records = self._links.find(self._keys(told, np.ones(len(told.node), np.bool_)))
         return rows, self._counted(records)
 
@@ -304,7 +306,7 @@ class LinkTable:
         return counts
 
     def _merge(self, old: _Links, new: _Links) -> None:
-        """Take all links as they are now: those that nothing was told of, and the others."""
+        """Set all links as they are now: the unchanged ones (`old`), and the others (`new`)."""
         links = new
         if len(old.node):
             links = old.with_more(new)
@@ -326,7 +328,10 @@ class LinkTable:
         return np.repeat(np.arange(len(numbers)), sizes), spans(self._starts[numbers], sizes)
 
     def every(self) -> tuple[Int64s, Int64s, Int64s]:
-        """Return the place and number of each node's links, if `is_whole`; and their nodes."""
+        """Return where each node's links begin, how many it has, and the node of each link.
+
+        Call it only if `is_whole`.
+        """
         self._grow()
         return self._starts, self._sizes, np.repeat(np.arange(len(self._sizes)), self._sizes)
 

@@ -2,10 +2,10 @@
 
     run -> HeldGraph -> out.remember ... tables.recall -> HeldGraph.change -> run
 
-A run that comes to most of a graph spends as long on reading and arranging its links as on all of
-its sweeps. What changed since is little, so it is laid beside what was arranged (`LinkSums.change`,
-`OutLinks.change`); once that is much, nothing is kept, and the next run that needs all links reads
-them.
+A run that reaches most of a graph spends as long on reading and arranging its links as on all of
+its sweeps. Few links change from run to run, so changes are stored beside the arranged links
+(`LinkSums.change`, `OutLinks.change`). Once they are many, nothing is kept, and the next run that
+needs all links reads them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from stages.nodes import Int32s, Int64s, Nodes, order_of
 from stages.spanning_forest import spans
 
 _CHANGED_SHARE = 8
-"""Once one link in this many has changed, or one node is gone, what was arranged is dropped."""
+"""Once one link in this many has changed, or one node in this many is gone, nothing is kept."""
 
 
 class OutLinks:
-    """The links that lead away from nodes; changed links of a node are written at the end."""
+    """The links that lead away from nodes; those of a changed node are stored again at the end."""
 
     def __init__(self, src: Int64s, dst: Int64s, nodes: int) -> None:
         self._sizes = np.bincount(src, minlength=nodes)
@@ -41,7 +41,7 @@ class OutLinks:
         return int(self._other.nbytes + self._sizes.nbytes + self._starts.nbytes)
 
     def of(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the links of nodes, each given once: index of its node in `numbers`, and end."""
+        """Return the index in `numbers` and the end of each link of these distinct nodes."""
         sizes = self._sizes[numbers]
         links = spans(self._starts[numbers], sizes)
         return np.repeat(np.arange(len(numbers)), sizes), self._other[links].astype(np.int64)

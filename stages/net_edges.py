@@ -1,4 +1,4 @@
-"""What edges that come and go say of the links of a graph: each link once, at one or both ends."""
+"""The net effect of added and removed edges on the links of a graph: each link once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NetEdges:
     """The net effect of new records of edges on links, each once; parallel arrays.
 
     Attributes:
-        edge: The link's own columns, and a number for the values of each in `edge_number`.
+        edge: The link's own columns; `edge_number` has a number for the values of each link.
         amounts: Amounts to add to `mine` and to `theirs`; 1 or 0 if a record states the number
             itself.
         is_told: Whether there is such an amount for `mine`, and for `theirs`.
@@ -52,14 +52,14 @@ class NetEdges:
 
     @classmethod
     def _that_come(cls, src: Int64s, dst: Int64s, many: int, *, once: bool) -> NetEdges:
-        """Return edges of which none goes, told to both ends: one order has them all.
+        """Return added edges, told to both ends; no edge is removed, so one sort is enough.
 
         With `once`, records of one edge count once.
         """
         shift = many.bit_length()
         codes = np.empty(2 * len(src), np.int64)
         for side, (node, other) in enumerate(((src, dst), (dst, src))):
-            half = codes[side * len(src) :][: len(src)]  # large arrays that are new cost the most
+            half = codes[side * len(src) :][: len(src)]  # allocating large arrays costs the most
             np.left_shift(node, shift, out=half)
             half |= other
             half <<= 1
@@ -76,11 +76,11 @@ class NetEdges:
 
     @classmethod
     def _paired(cls, codes: Int64s, amount: Int32s, shift: int) -> NetEdges:
-        """Return links without columns of their own, of which one end or both are told.
+        """Return links without columns of their own, told to one end or to both.
 
-        `codes` are node and other node of each, as `_ends` takes them, and a last bit that says
-        whether `theirs` is told, not `mine`; ascending, each once. They are used up. `amount` is
-        what is told: one for all, or one for each.
+        `codes` are ascending and distinct: both nodes of a link, as for `_ends`, and a last bit
+        that says whether `theirs` is told, not `mine`. The array is overwritten. `amount` is what
+        is told: one for all, or one for each.
         """
         side = (codes.astype("<i8", copy=False).view(np.uint8)[::8] & 1).view(np.bool_)
         codes >>= 1
@@ -135,7 +135,7 @@ class NetEdges:
             codes, order, starts = _runs(codes, np.concatenate([self.edge_number] * 2))
             side, row = np.divmod(order, max(1, len(self.node)))
             amount = amount[row]
-        else:  # all that there is to say of an edge fits into one number
+        else:  # an edge and its amount fit into one number
             codes <<= 1
             codes[len(self.node) :] += 1
             codes <<= more
@@ -168,7 +168,7 @@ def has_signs(edges: pa.Table) -> bool:
 
 
 def _one_zero(column: pa.Array) -> pa.Array:
-    """Return a column of edges with one zero, and not two of different signs."""
+    """Return a column of edges in which zeros of both signs are the same."""
     if not pa.types.is_floating(column.type):
         return column
     return pc.add(column, pa.scalar(0.0, column.type))
@@ -185,14 +185,14 @@ def _whole_edges(came: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def _ends(codes: Int64s, shift: int) -> tuple[Int64s, Int64s]:
-    """Return both ends of links from their codes, `node << shift | other`, which are used up."""
+    """Return both ends of links from their codes, `node << shift | other`; overwrites the codes."""
     other = codes & ((1 << shift) - 1)
     codes >>= shift
     return codes, other
 
 
 def _runs(codes: Int64s, numbers: Int64s) -> tuple[Int64s, Int64s, Bools]:
-    """Put pairs of numbers into a stable order; return codes, order, where equal pairs begin."""
+    """Sort pairs of numbers stably; return codes, order, and where a new pair begins."""
     if not numbers.any():
         codes, order = in_order(codes)
         return codes, order, _are_new(codes)

@@ -1,4 +1,4 @@
-"""Whole numbers that a kept state has for nodes, as arrays, for loops that a run does in one call.
+"""Whole numbers that a kept state has for nodes, as arrays, for loops within one call.
 
 nodes -> NodeValues.know -> values, read when first needed -> NodeValues.write -> what changed
 """
@@ -20,8 +20,8 @@ NONE = -1
 class NodeValues:
     """Some columns of a state with one record a node; arrays are indexed by column and number.
 
-    Values, `now` and before the run (`old`), are not below zero. With `are_nodes`, they are nodes;
-    in the arrays these are their numbers.
+    The values, `now` and before the run (`old`), are not below zero. With `are_nodes`, they are
+    nodes, and the arrays have the numbers of these.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class NodeValues:
     def write(self, put: Any, **columns: str) -> None:
         """Put the records with changed values, and delete those of nodes without values.
 
-        `columns` name the column here for each column of the state; by default they are the same.
+        `columns` maps columns of the state to columns of this object; by default, equal names.
         """
         self._grow()
         chosen = columns or dict(zip(self._names, self._names, strict=True))

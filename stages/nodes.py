@@ -1,6 +1,6 @@
 """Numbers for the nodes of a graph that a run meets, so that arrays have a place for each.
 
-Also the kinds of arrays that all modules of graphs use.
+Also the types of arrays that all modules of graphs use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 _CLOSE = 4
-"""Whole numbers are close to each other if their range has at most this many places for each."""
+"""Whole numbers are close to each other if their range is less than this many times their count."""
 
 _MANY = 10_000
 """From this many on, hashing finds numbers faster than binary searches do."""
@@ -37,7 +37,7 @@ def typed(values: Array, type_: np.dtype[Any], name: str) -> Array:
     """Return an author's values in the type of their column, which errors call `name`.
 
     Raises:
-        ValueError: The column has whole numbers, and a value is none, or is too large.
+        ValueError: The column has whole numbers, and a value is not one, or is too large.
     """
     if values.dtype == type_:
         return values
@@ -59,9 +59,9 @@ def order_of(codes: Int64s) -> Int64s:
 
 
 def in_order(codes: Int64s) -> tuple[Int64s, Int64s]:
-    """Return some numbers, none of them below zero, ascending, and their stable order.
+    """Return non-negative numbers, ascending, and the stable order that sorts them.
 
-    Each number is packed with its place into one, if both have room: sorting numbers is several
+    Each number is packed with its place into one number, if both fit: sorting numbers is several
     times as fast as sorting their places.
     """
     bits = max(1, len(codes) - 1).bit_length()
@@ -75,9 +75,9 @@ def in_order(codes: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _offsets(ids: Array) -> tuple[Int64s, Array, int] | None:
-    """Return how far ids are above the least, each of them once, and the least.
+    """Return the offset of each id from the least, the distinct ids, and the least.
 
-    `None` if they are no whole numbers, or not close to each other.
+    `None` if the ids are not whole numbers, or not close to each other.
     """
     if ids.dtype.kind != "i":
         return None
@@ -91,13 +91,13 @@ def _offsets(ids: Array) -> tuple[Int64s, Array, int] | None:
 
 
 def _above(ids: Array, least: int) -> Int64s:
-    """Return how far ids are above the least, for which their own type can be too small."""
+    """Return the offsets of ids from the least; the type of the ids can be too small for them."""
     wide: Int64s = ids.astype(np.int64, copy=False)
     return wide - least if least else wide
 
 
 def _each_once(ids: Array) -> tuple[Array, Int64s]:
-    """Return what `np.unique` does of some ids, with the place of each."""
+    """Return the distinct ids, ascending, and the place of each id, as `np.unique` does."""
     if ids.dtype.kind == "i" and len(ids) > _MANY:
         encoded = pa.array(ids).dictionary_encode()
         once, places = np.unique(encoded.dictionary.to_numpy(), return_inverse=True)
@@ -121,7 +121,7 @@ class Nodes:
 
     @property
     def by_rank(self) -> Int64s:
-        """The numbers of all nodes, which ascend by their ids."""
+        """The numbers of all nodes, in ascending order of their ids."""
         return self._numbers
 
     @property
@@ -148,7 +148,7 @@ class Nodes:
         return numbers
 
     def _numbers_of(self, once: Array) -> Int64s:
-        """Return the numbers of nodes, each of which is there once, ascending."""
+        """Return the numbers of distinct nodes, which ascend."""
         if len(self.ids):
             return self._found(once)
         self.ids = self._sorted = once

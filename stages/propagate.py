@@ -15,9 +15,9 @@ supports, before any of them is derived again:
     valid -- support lost --> trimming -- all answered --> asking -- all answered --> valid
 
 A node that trims says so along its edges. Those that it supports trim too, and answer when they
-have done so; all others answer at once. So nobody takes a value back that its own value led to.
-Then the node asks where its edges come from, and takes the best answer. Nothing depends on the
-order in which nodes are called: the end is the same within one run and over many.
+have done so; all others answer at once. So no node takes back a value that its own value led to.
+Then the node asks the nodes from which edges lead to it, and takes the best answer. The result does
+not depend on the order in which nodes are called, and is the same within one run and over many.
 
 Source: the idea of trimming by support is KickStarter's (ASPLOS'17); the answers that end it are
 those of a diffusing computation (Dijkstra and Scholten, 1980).
@@ -36,13 +36,13 @@ Link = tuple[Any, ...]
 """The node at the other end, and the edge's own columns."""
 
 _TELL, _LOST, _TRIMMED, _ASK, _ANSWER, _LINK = range(6)
-"""Kinds of messages; `_LINK` and a level, of which there are three, come last."""
+"""Kinds of messages; the last three are `_LINK` plus a level."""
 
 _VALID, _TRIMMING, _ASKING = range(3)
 """Phases of a node."""
 
 _CUT, _MIRRORS, _OWNS = range(3)
-"""Levels of a link: none; there since the other end has the edge; it has the edge itself."""
+"""Levels of a link: no edge; an edge at the other end only; an edge at this end."""
 
 
 class Propagate(Translate):
@@ -151,7 +151,7 @@ class _Call:
                 self._change(tuple(link)).came += sign
 
     def take_news(self) -> None:
-        """Take what other nodes say; a better value holds the node up, whatever it lost."""
+        """Apply the messages of other nodes; a better value supports the node, whatever it lost."""
         for row in self._group.news:
             kind, told, link = row[1], row[2], row[3:]
             if kind >= _LINK:
@@ -207,7 +207,7 @@ class _Call:
             self._is_lost = start is None
 
     def decide(self) -> None:
-        """Go from phase to phase as far as nothing is waited for."""
+        """Go from phase to phase until the node has to wait for answers."""
         if self._is_lost:
             self._phase, self._value, self._support = _TRIMMING, None, None
             for link, change in self._links():
@@ -244,7 +244,7 @@ class _Call:
         self._phase, self._value, self._best = _VALID, best, None
 
     def write(self) -> None:
-        """Answer those who asked, tell the value to those who do not know it, and keep it."""
+        """Answer the nodes that asked, tell the value to those that do not know it, and keep it."""
         value = self._value
         for link in self._asked:
             self._tell(link, _ANSWER, value)
@@ -288,13 +288,13 @@ class _Call:
 
 @dataclass(slots=True)
 class _Change:
-    """What became of a link in a call.
+    """The change of a link in a call.
 
     Attributes:
-        came: How many edges came, less those that went.
+        came: Number of added edges, less removed ones.
         theirs: Level of the link back, as the other end said; until resolved, `None` if it said
             nothing.
-        mine: How many edges lead along the link now.
+        mine: Number of edges that lead along the link now.
         level, before: The link's level now, and before.
     """
 
@@ -305,7 +305,7 @@ class _Change:
     before: int = _CUT
 
     def resolve(self, mine: int, theirs: int, *, mirrors: bool) -> _Change:
-        """Apply what came to what there was; return this."""
+        """Apply the change to the earlier values of the link; return this object."""
         self.mine = mine + self.came
         self.theirs = theirs if self.theirs is None else self.theirs
         self.before = _level(mine, theirs, mirrors=mirrors)

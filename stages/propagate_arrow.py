@@ -7,8 +7,8 @@
         def along(self, values):                 # what edges make of the values where they begin
             return values
 
-The counterpart of `stages.propagate`, for the same values. A run is one call: the loop is one over
-arrays, and no Python runs per record.
+The counterpart of `stages.propagate`, for the same values. A run is one call that loops over
+arrays; no Python code runs per record.
 
     edges -> what lost its support -> trimmed, with all that it supports -> derived again
           '-> what is better now --------------------------------------'-> relaxed -> nodes
@@ -16,8 +16,8 @@ arrays, and no Python runs per record.
 A node's value is the best of its own start and of what edges bring. It remembers the node that
 brought it, its *support*. When an edge goes, the nodes that it supported lose their values, and so
 do all that these supported, before any is derived again: from its start, and from those neighbours
-that still have a value. So no cycle holds itself up. Values that got better are told along the
-edges until none does. What a run reads and writes follows what it comes to.
+that still have a value. So no cycle supports itself. Better values are passed on along the edges
+until no value gets better. A run reads and writes only what its changes reach.
 
 Source: the idea of trimming by support is KickStarter's (ASPLOS'17).
 """
@@ -111,7 +111,7 @@ class PropagateArrow(TranslateRun):
         return ANEW if is_anew else CHANGED
 
     def _unites(self) -> bool:
-        """Return whether all nodes that are linked have the same value, the best start of them."""
+        """Return whether linked nodes always have the same value: the best of their starts."""
         mine, base = type(self), PropagateArrow
         return not self.directed and mine.along is base.along and mine.reaches is base.reaches
 
@@ -135,7 +135,7 @@ class _Spread:
         self._candidates: list[tuple[Int64s, Array, Int64s]] = []
 
     def trim(self, changed: LinkChanges) -> None:
-        """Take the values away that depended on edges which are gone."""
+        """Remove the values that depended on removed edges."""
         before = self._leads(changed.had_mine > 0, changed.had_theirs > 0)
         now = self._leads(changed.mine > 0, changed.theirs > 0)
         node, other = changed.node[before & ~now], changed.other[before & ~now]
@@ -155,7 +155,7 @@ class _Spread:
         self._has = self._has & ~self._is_trimmed
 
     def derive(self, changed: LinkChanges) -> None:
-        """Give nodes what starts and edges bring, and tell on what is better."""
+        """Give nodes the values of starts and edges, and pass on better values."""
         trimmed = np.flatnonzero(self._is_trimmed)
         self._from_neighbours(trimmed)
         leads = self._leads(changed.mine > 0, changed.theirs > 0)
@@ -178,8 +178,9 @@ class _Spread:
     def unite(self) -> None:
         """Do what `derive` does, by the components of the whole graph.
 
-        A node keeps its support if it has its component's value already. The others hang under
-        those by a spanning forest, or under the first node of the component that starts with it.
+        A node that already has its component's value keeps its support. Other nodes are attached to
+        such nodes by a spanning forest; if a component has none, the first node that starts with
+        the value is its root.
         """
         self._know(np.arange(len(self.nodes)))
         starts, sizes, node = self.links.every()
@@ -266,7 +267,7 @@ class _Spread:
             self._is_trimmed = np.concatenate([self._is_trimmed, off])
 
     def _from_neighbours(self, trimmed: Int64s) -> None:
-        """Let trimmed nodes hear what all links that lead to them bring."""
+        """Offer trimmed nodes the values that links bring from their neighbours."""
         at, links = self.links.of(trimmed)
         mine, theirs = self.links.mine[links], self.links.theirs[links]
         comes = theirs if self._author.directed else mine | theirs
@@ -283,7 +284,7 @@ class _Spread:
             self._candidates.append((numbers[some], values, numbers[some]))
 
     def _tell(self, origin: Int64s, to: Int64s, edge: list[Array]) -> None:
-        """Let nodes hear what edges make of the values where they begin."""
+        """Offer nodes the values that edges bring from the nodes where they begin."""
         has = np.flatnonzero(self._has[origin])
         if not len(has):
             return
@@ -309,7 +310,7 @@ class _Spread:
             raise ValueError(message)
 
     def _improve(self) -> Int64s:
-        """Take the best of what nodes heard; return those that are better now, ascending.
+        """Take the best of the offered values; return the nodes that improved, ascending.
 
         Of several nodes that bring the best value, the least is the support, so that the result
         does not depend on any order.
@@ -331,7 +332,7 @@ class _Spread:
         return once(to, len(self._has))
 
     def _least_support(self, to: Int64s, origin: Int64s) -> None:
-        """Of the nodes that bring a node its value, keep the least as its support."""
+        """Keep the least of the nodes that bring a node its value as the support."""
         ids = self.nodes.ids[origin]
         if ids.dtype.kind != "i":
             _, ids = np.unique(ids, return_inverse=True)

@@ -11,21 +11,22 @@
 
 A node's score is its base and what the nodes that link to it give. Its residual is what its score
 lacks of that. A node whose residual is larger than a threshold adds it to its score, and passes on
-what it gives more. An edge that comes or goes changes what one node gives to each of its links. So
-scores go on from the last fixpoint, and a run reads and writes what it comes to.
+the increase of what it gives. An edge that comes or goes changes what one node gives to each of its
+links. So scores continue from the last fixpoint, and a run reads and writes only what its changes
+reach.
 
-A run that comes to a large part of the graph does not push: it goes on from the last scores, too,
+A run that reaches a large part of the graph does not push. It continues from the last scores, too,
 but by sweeps over all links (`stages.fixpoint`), until no score lacks more than half of the
-threshold. What is lacking then is forgotten, so that records are written only of scores that moved;
-the next sweeps compute it anew, and pushes keep to the other half of the threshold.
+threshold. The remaining residuals are dropped, so that only records of changed scores are written.
+The next sweeps compute them again, and pushes keep to the other half of the threshold.
 
-Once a run came to all links and scores, they stay in memory for the next one
+Once a run has read all links and scores, they stay in memory for the next one
 (`stages.links_in_memory`), which then reads only the records that it changes.
 
-Amounts are whole numbers of 2**-44, and what a node gives is a function of its score and its number
-of links. So what it takes back is what it gave, sums do not depend on their order, and nothing
-builds up, however long the history is. The score in the view is the amount, exactly: from 512 on,
-amounts are those that a double can have.
+Amounts are whole multiples of 2**-44, and what a node gives is a function of its score and its
+number of links. So it takes back exactly what it gave, sums do not depend on their order, and
+errors do not add up, however long the history is. The score in the view is exactly the amount: from
+512 on, only amounts that a double can represent occur.
 
 Source: the local push of Andersen, Chung and Lang (FOCS'06), with edges that change as in Zhang,
 Lofgren and Goel (KDD'16); whole numbers: ours.
@@ -46,7 +47,7 @@ from stages.nodes import Bools, Floats, Int64s, Nodes, array_of
 from stages.spanning_forest import once
 
 ONE = 1 << 44
-"""Units in a score of 1: amounts are whole numbers of 2**-44."""
+"""Units in a score of 1: amounts are whole multiples of 2**-44."""
 
 SCORE_MAX = 1 << 18
 """Largest score; 64 bits cannot hold a larger one together with what is added to it."""
@@ -58,7 +59,7 @@ PUSHES_MAX = 100_000
 """Most rounds of pushes in a run: about a hundred times as many as a damping of 0.99 needs."""
 
 SWEPT = "over all links"
-"""What a run returns that chose sweeps; see `TranslateRun.ways`."""
+"""What a run by sweeps returns; see `TranslateRun.ways`."""
 
 _SWEEP_SHARE = 16
 """Once one node in this many pushes, a sweep costs less."""
@@ -163,7 +164,7 @@ class _Run:
             self._now, self._old = self._held.rows, self._held.rows.copy()
 
     def take(self, changed: LinkChanges) -> None:
-        """Bring the links that are in memory to what they are now."""
+        """Apply the changes to the links in memory."""
         if self._held:
             self._held.change(*_moved(changed))
 
@@ -175,7 +176,7 @@ class _Run:
         return at, self.links.other[links]
 
     def count(self, changed: LinkChanges) -> tuple[Int64s, Int64s, Int64s]:
-        """Count the links of nodes; return those that came (1) or went (-1), and their ends."""
+        """Update the numbers of links; return both ends of changed links, and 1 or -1 (removed)."""
         sign = (changed.mine > 0).astype(np.int64) - (changed.had_mine > 0)
         moved = np.flatnonzero(sign)
         node, other, sign = changed.node[moved], changed.other[moved], sign[moved]
@@ -185,9 +186,9 @@ class _Run:
         return node, other, sign
 
     def relink(self, changed: LinkChanges) -> bool:
-        """Give each link of the nodes whose links changed what is due to it.
+        """Update what nodes with changed links give to each of their links.
 
-        Return whether that was done; else so many nodes would push that sweeps cost less.
+        Return whether that was done; if not, so many nodes would push that sweeps cost less.
         """
         node, other, sign = self.count(changed)
         givers = np.unique(node)
@@ -211,7 +212,7 @@ class _Run:
     def push(self) -> bool:
         """Add residuals to scores, and pass them on, until none is above the threshold.
 
-        Return whether it came to that; else so many nodes have to push that sweeps cost less.
+        Return whether that was done; if not, so many nodes have to push that sweeps cost less.
         """
         for _ in range(PUSHES_MAX):
             pushers, moved = self._pushers()
@@ -228,14 +229,15 @@ class _Run:
         raise self._unending(PUSHES_MAX)
 
     def sweep(self, changed: LinkChanges) -> None:
-        """Sweep over all links until no score lacks more than the threshold; forget the rest."""
+        """Sweep over all links until no score lacks more than the threshold; drop the residuals."""
         held = self._held or self._all_links(changed)
         sums, many = held.sums, len(self.nodes)
         self._know(np.arange(many), whole=True)
         author, there, was_there = self._author, self._there, self._was_there
         every, base = np.flatnonzero(there), np.zeros(many)
         base[every] = self._base(every) / ONE
-        links = np.maximum(self._leaves, 1).astype(np.float64)  # who has none gives to nobody
+        # Without links, a node gives to no other, whatever its share is.
+        links = np.maximum(self._leaves, 1).astype(np.float64)
 
         def flow(scores: Floats) -> Floats:
             """Let each node give what follows from its new score, as soon as it is known."""
@@ -269,7 +271,7 @@ class _Run:
             more = _whole(author.share(units[large] / ONE, links[large])) - shares[large]
             shares[large] += more
             at, to = held.out.of(large)
-            np.add.at(reached, to, more[at])  # whole numbers: as exact as all sums anew
+            np.add.at(reached, to, more[at])  # exact, since they are whole numbers
             asked = once(to, many)
         raise self._unending(SWEEPS_MAX)
 
@@ -294,7 +296,7 @@ class _Run:
         return self._held
 
     def remember(self, out: Any) -> None:
-        """Keep all links and scores in memory, if they are there."""
+        """Keep all links and scores in memory, if all were read."""
         if self._held:
             self._now[:, ~self._there] = 0
             self._held.rows = self._now
@@ -361,7 +363,7 @@ class _Run:
         pushers = np.flatnonzero((np.abs(self._residual) > self._author.pushed) & self._there)
         units = self._units[pushers]
         exact = (units + self._residual[pushers]).astype(np.float64).astype(np.int64)
-        moves = exact != units  # else a double has no room for the difference
+        moves = exact != units  # otherwise a double cannot represent the difference
         return pushers[moves], (exact - units)[moves]
 
     def _unending(self, rounds: int) -> ArithmeticError:

@@ -1,6 +1,6 @@
 """The node at which all paths of a stage begin: an attribute that is checked when it is set.
 
-A node of another type equals none, so the stage would be empty without a word.
+A value of another type equals no node, so the stage would silently have no results.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IS_OF: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a datetime.datetime with a time zone, in a dataflow that is written in Python",
     ),
 }
-"""Type of a node: whether a value is one, and what to give."""
+"""For each type of nodes: whether a value fits, and what to give instead."""
 
 
 def _has_scale(value: Any, scale: int) -> bool:
@@ -49,7 +49,7 @@ def _has_scale(value: Any, scale: int) -> bool:
 class SourceNode:
     """A node of the stage's key, such as `_source` of `Reachable`.
 
-    Containers are let through: they are no node, but can be the nodes of a stage with several.
+    Containers are accepted: they are not a node, but can have the nodes of a stage with several.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:

@@ -3,10 +3,10 @@
     links -> united -> the least node of the component of each node
     links -> ForestSearch.grow -> for each node, the neighbor that it hangs under
 
-Each takes a number of rounds, and a round does whole arrays. Hooking the larger of two labels under
-the smaller one, and following labels to their ends, takes some log(nodes) rounds, however long
-paths are. A search by levels takes as many as the forest is deep; each looks at the links of the
-nodes that were reached last, or at those of the nodes that are left.
+Both work in rounds over whole arrays. `united` hooks the larger of two labels under the smaller
+one, and follows labels to their ends; this takes about log(nodes) rounds, however long paths are.
+`grow` searches level by level, in as many rounds as the forest is deep; each examines the links of
+the nodes that were reached last, or those of the nodes that are left.
 
 Source: hooking and pointer jumping as in Shiloach and Vishkin (J. Algorithms 3, 1982); the choice
 of a side for each level as in Beamer, Asanovic and Patterson (SC'12).
@@ -22,10 +22,10 @@ import numpy as np
 from stages.nodes import Bools, Int64s
 
 _SCAN_SHARE = 8
-"""Finding the nodes that are left costs as much as looking at this many times fewer links."""
+"""Scanning this many nodes for those that are left costs as much as examining one link."""
 
 _SAMPLED = 2
-"""Links for each node that are looked at first, of a graph with many more."""
+"""Links per node that are examined first, in a graph with many more."""
 
 
 def spans(starts: Int64s, sizes: Int64s) -> Int64s:
@@ -39,13 +39,13 @@ def united(many: int, left: Int64s, right: Int64s) -> Int64s:
     """Return the least node of each node's component; links are given in any direction."""
     label = np.arange(many)
     some = len(left) // (_SAMPLED * max(1, many))
-    if some > 1:  # a few links unite most nodes, so that of all links few are left
+    if some > 1:  # a sample of links unites most nodes
         label = _united(label, left[::some], right[::some])
     return _united(label, left, right)
 
 
 def _united(label: Int64s, left: Int64s, right: Int64s) -> Int64s:
-    """Return the least node of each node's component, given those of some of the links."""
+    """Return the least node of each node's component; `label` has those by some of the links."""
     while True:
         left, right = label[left], label[right]
         apart = left != right
@@ -73,7 +73,7 @@ class ForestSearch:
     other: Int64s
 
     def grow(self, is_in: Bools, is_left: Bools) -> tuple[Int64s, Int64s]:
-        """Return the nodes that paths of wanted nodes reach, and the neighbor of each.
+        """Return the wanted nodes that paths of wanted nodes reach, and the neighbor of each.
 
         A node is attached to the least of its neighbors on the previous level, from whichever side
         a level is searched. `is_left` says which nodes are wanted; found ones are added to `is_in`.

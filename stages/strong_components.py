@@ -1,10 +1,10 @@
 """Strongly connected components of a whole graph, on arrays.
 
-A component is what the least of its nodes reaches, and is reached from. Both are found for all
-nodes at once by passing on the least node that is known, along all edges, and by jumping to what
-that node knows: a path of a thousand nodes takes some ten rounds. What is left over, nodes that a
-lesser one leads to without a way back, is a smaller graph, in which no edge joins nodes with
-different answers. Nodes are ranked by chance, so that few such rounds are needed in any graph.
+A component has the nodes that its least node reaches and is reached from. Both sets are found for
+all nodes together: each node passes on the least node that it knows, along all edges, and jumps to
+what that node knows. So a path of a thousand nodes takes about ten rounds. Nodes that a lesser one
+reaches without a way back remain; they are a smaller graph, in which no edge joins nodes with
+different answers. Nodes are ranked at random, so that few such passes are needed in any graph.
 
 Source: colouring, Orzan, "On Distributed Verification and Verified Distribution" (2004); jumping as
 in Shiloach and Vishkin's components (1982).
@@ -41,7 +41,7 @@ def strong_components(many: int, src: Int64s, dst: Int64s) -> Int64s:
 
 
 def _least_before(many: int, src: Int64s, dst: Int64s) -> Int64s:
-    """Return the least node that leads to each node, or is it."""
+    """Return for each node the least node from which it is reached, which can be itself."""
     least, moved = np.arange(many), np.ones(many, np.bool_)
     while moved.any():
         before, some = least.copy(), moved[src]

@@ -1,4 +1,4 @@
-"""Where the service is, and with which token: as the commands find it.
+"""Finds the address and the token of the service as the commands do.
 
 Each value comes from the environment variable `CBP_<NAME>`, else from the file that `CBP_CONFIG`
 names, else from a default:
@@ -41,7 +41,7 @@ def read_token_file(file: Path) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         message = f"the token file {file} cannot be read: {error}"
         raise _wrong_token("token_file_invalid", message) from error
-    # A file of another owner is a mounted secret: its permissions are not ours to judge.
+    # A file of another owner is a mounted secret, whose owner decides about its permissions.
     if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077:
         message = f"other users can read {file}; run: chmod 600 {file}"
         raise _wrong_token("token_file_open", message)
@@ -57,7 +57,8 @@ def read_token_file(file: Path) -> str | None:
 def file_values(name: str | None) -> dict[str, Any]:
     """Return the values of the file that `CBP_CONFIG` names, YAML or TOML; empty without a name.
 
-    The `DefinitionError` (`settings_file_invalid`) names the file and what is wrong with it.
+    Raises:
+        DefinitionError: Rule `settings_file_invalid`; names the file and what is wrong with it.
     """
     if not name:
         return {}
@@ -88,6 +89,14 @@ def _wrong_settings(path: Path, message: str) -> DefinitionError:
     return DefinitionError(Mistake("settings_file_invalid", str(path), message))
 
 
+def _port(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        message = f"CBP_PORT is {text!r}, but a port is a whole number, such as {PORT}"
+        raise DefinitionError(Mistake("settings_invalid", "port", message)) from None
+
+
 HOST = "127.0.0.1"
 PORT = 8420
 ROOT = Path("cbp-data")
@@ -97,7 +106,7 @@ ROOT = Path("cbp-data")
 class Address:
     """The address of a service, and the bearer token for it.
 
-    `verify` are the authorities whose certificates are accepted; `True` means the system's.
+    `verify` has the authorities whose certificates are accepted; `True` means the system's.
     """
 
     url: str
@@ -106,11 +115,12 @@ class Address:
 
 
 def find_address(url: str | None = None, token: str | None = None) -> Address:
-    """Return the address of the service, as the commands find it, unless it is given.
+    """Return the given address and token, or else those that the commands find.
 
     Raises:
         TokenMissingError: If there is no token yet.
-        DefinitionError: If the settings file, the token file or a certificate cannot be used.
+        DefinitionError: If the settings file, the port, the token file or a certificate cannot
+            be used.
     """
     file = file_values(os.environ.get("CBP_CONFIG"))
 
@@ -123,7 +133,7 @@ def find_address(url: str | None = None, token: str | None = None) -> Address:
 
     ca, tls_cert = path("ca"), path("tls_cert")
     if not url:
-        host, port = text("host", HOST), int(text("port", str(PORT)))
+        host, port = text("host", HOST), _port(text("port", str(PORT)))
         advertised = text("advertise_url")
         url = url_of(host, port, uses_tls=bool(ca or tls_cert), advertise_url=advertised)
     verify: ssl.SSLContext | bool = True

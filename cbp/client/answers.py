@@ -1,7 +1,7 @@
 """Answers of the service, as values.
 
-Times are aware and in UTC, sizes in bytes, durations in seconds. A field that is not here is in
-`answer` alone, so a client reads the answers of a newer service.
+Times are aware and in UTC, sizes are in bytes, durations in seconds. A field that a class does not
+declare is in `answer` alone, so a client can read the answers of a newer service.
 
 Guaranteed: each field is one of the service's, with its type
 (tests/controller/client/test_answers.py).
@@ -31,13 +31,14 @@ class Dataflow(Answer):
     """A dataflow in a list: its state and its main figures.
 
     Attributes:
-        desired: `running`, `paused`, `draining` or `drained`, as an operator wants it.
+        desired: What an operator wants: `running`, `paused`, `draining` or `drained`.
         state: `ok`, `retrying`, `paused`, `stopped` or `broken`; `problem` says why.
         lag_seconds: Age of the oldest unprocessed increment; `None` if there is none.
-        problem_code: `stages`, `outside` (failures outside its stages alone) or `unreadable`.
-        quarantined, rejected: Maps each source to its files in quarantine, and to its records that
-            were rejected; a source without any is left out.
-        set_aside: Maps each stage to its records that are set aside, in the same way.
+        problem_code: `stages`, `outside` (only something outside its stages fails) or
+            `unreadable`.
+        quarantined: Maps each source to its number of files in quarantine, if it has any.
+        rejected: Maps each source to its number of rejected records, if it has any.
+        set_aside: Maps each stage to its number of records set aside, if it has any.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Dataflow(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source(Answer):
-    """One flow that receives files from outside; `columns` is DDL."""
+    """One source, a flow that receives files; `columns` is DDL."""
 
     name: str
     columns: str
@@ -109,7 +110,7 @@ class DataflowDetail(Answer):
 class DataflowFreshness(Answer):
     """Whether one dataflow is up to date; `left` is the remaining work, in words.
 
-    `state` is `up_to_date`, `catching_up` (goes on by itself) or `stuck` (an operator is needed).
+    `state` is `up_to_date`, `catching_up` (continues by itself) or `stuck` (an operator is needed).
     """
 
     dataflow: str
@@ -167,8 +168,8 @@ class Claim(Answer):
 class Decided(Answer):
     """What was decided about a file in quarantine, the `claim`.
 
-    `readmitted` is the file under which it is taken in, if it is. `repeated` says whether an
-    earlier request had made the same decision.
+    `readmitted` is the new claim under which the file is taken in; `None` if it was not
+    readmitted. `repeated` says whether an earlier request had made the same decision.
     """
 
     claim: Claim
@@ -187,7 +188,7 @@ class File(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Increment(Answer):
-    """One increment of a flow, without its records; `rejected` is the number of rejected ones."""
+    """One increment of a flow, without its records; `rejected` is a number of records."""
 
     flow: str
     index: int
@@ -204,7 +205,7 @@ class Run(Answer):
     """One attempt to execute an epoch.
 
     Attributes:
-        stage: The stage that leads; `stages` are all stages of the run.
+        stages: All stages of the run; `stage` is the one that leads.
         status: `INTENDED` (under way), `COMMITTED` or `FAILED`.
         read: Maps each input to the indexes of the increments that it read.
         error: Why it failed, with `error_code`, `message` and `details`.
@@ -236,7 +237,7 @@ class BulkItem(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment(Answer):
-    """A moment to which a dataflow can be rolled back; `position` names it."""
+    """A moment to which a dataflow can be rolled back; `position` is its number."""
 
     position: int
     stage: str
@@ -249,12 +250,12 @@ class SetAside(Answer):
     """A record that a stage has set aside, since its code failed on it.
 
     Attributes:
-        epoch, number: The epoch that set it aside, and its position in that epoch.
-        input: Its input; `None` for a call by a timer, which has no record.
+        epoch: The epoch that set it aside; `number` is its position in that epoch.
+        input: Its input; `None` if a timer caused the call, so that there is no record.
         key: The key of its group; `None` for a record that is a group of its own.
-        code: Code of the error; `set_aside_behind` if earlier records of its group wait.
+        code: Code of the error; `set_aside_behind` if it waits behind earlier records of its group.
         increment: Its increment, in the flow that the input reads.
-        file, line: Its file, and the line in the file, if known.
+        file: Its file, if known; `line` is its line there.
     """
 
     epoch: int
@@ -272,9 +273,9 @@ class SetAside(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenBack(Answer):
-    """How many records that a stage had set aside were applied; `left` ones fail again.
+    """The result of a give-back: `records` were applied, `left` ones failed again.
 
-    `epoch` and `run` applied them; `None` for a dry run.
+    They were applied by `run`, in `epoch`; both are `None` for a dry run.
     """
 
     stage: str
@@ -286,9 +287,10 @@ class GivenBack(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(Answer):
-    """The progress of a job: of its current `step`, `done` out of `total`, in a `unit`.
+    """The progress of a job: its current `step` has done `done` of `total` units.
 
-    `total` is 0 if it is unknown. `error` is why it failed, as the service's problem document.
+    `unit` names what is counted, and `total` is 0 if it is unknown. `error` is the service's
+    problem document if the job failed.
     """
 
     id: str
@@ -313,8 +315,8 @@ class Rollback(Answer):
     """A roll-back.
 
     Attributes:
-        epochs, undone: Maps each stage to its next epoch after the roll-back, and to the number of
-            its epochs that were undone.
+        epochs: Maps each stage to its next epoch after the roll-back.
+        undone: Maps each stage to the number of its epochs that were undone.
         dropped: Maps each source to the number of its increments that are not read again.
         left_out: Maps each source to the increments that the request named to be left out.
     """
@@ -339,10 +341,12 @@ class RollbackJob(Job):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackPlan(Answer):
-    """The effects of a roll-back; `queued` maps `stage.input` to the increments that wait then.
+    """The effects of a roll-back.
 
-    `comes_back` maps each source to its increments that an earlier roll-back removed, and that this
-    one applies again, since it goes back further.
+    Attributes:
+        queued: Maps `stage.input` to the number of increments that will wait there.
+        comes_back: Maps each source to increments that an earlier roll-back removed. This one
+            applies them again, since it goes back further.
     """
 
     rollback: Rollback
@@ -354,7 +358,7 @@ class RollbackPlan(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced(Answer):
-    """What the replacement of a file would change: records that it adds and takes back.
+    """The effects of replacing a file: the numbers of records that it adds and takes back.
 
     `groups` maps each stage that reads the source to its number of groups with such a record.
     """
@@ -366,10 +370,11 @@ class Replaced(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction(Answer):
-    """A correction of records of a state, in an epoch of the stage that leads the run.
+    """A correction of records of a state, applied by a run of its own.
 
     Attributes:
         keys: Number of corrected keys.
+        epoch: Epoch of the stage that leads the run.
         undone: Whether a roll-back has undone it.
         file: Parquet file with the corrected records, in the dataflow's folder.
     """
@@ -398,7 +403,7 @@ class KeyPreview(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrectionPreview(Answer):
-    """The effects of a correction: its first keys, and the number of all keys."""
+    """The effects of a correction on its first keys; `keys` is the number of all keys."""
 
     items: list[KeyPreview]
     keys: int
@@ -477,8 +482,8 @@ class Difference(Answer):
 class TableDifference(Answer):
     """The difference between a table and its rebuilt version.
 
-    `before` and `after` are the numbers of records. Without a comparison, `because` says why, and
-    the numbers of records that were added, gone and changed are `None`.
+    `before`, `after`, `added`, `gone` and `changed` are numbers of records. The last three are
+    `None` if the tables were not compared; `because` says why.
     """
 
     table: str
@@ -498,7 +503,7 @@ class RebuildJob(Job):
         status: `building`, `ready`, `swapping`, `swapped`, `cancelled` or `failed`.
         tables: The differences, once it is ready.
         exact: Whether old and new tables had applied the same input when they were compared.
-        by, ended_by: Who asked for it, and who swapped or cancelled it.
+        by: The person who asked for it; `ended_by` swapped or cancelled it.
         again_at: Time of the next attempt, while a fault such as a full disk stops it.
     """
 
@@ -524,7 +529,7 @@ class SnapshotTable(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(Answer):
-    """Versions of all tables that belong together; their files stay until `readable_until`."""
+    """One consistent version of every table; its files are kept until `readable_until`."""
 
     dataflow: str
     at: datetime
@@ -543,7 +548,7 @@ class Column(Answer):
 
 
 def answer_of(kind: type[T], document: Mapping[str, Any]) -> T:
-    """Build a value of this class from a JSON document of the service."""
+    """Build a value of the class `kind` from a JSON document of the service."""
     hints = _hints(cast(Hashable, kind))
     values = {name: _value(hint, document.get(name)) for name, hint in hints.items()}
     return kind(**values, **({"answer": document} if issubclass(kind, Answer) else {}))

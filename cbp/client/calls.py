@@ -16,7 +16,7 @@ from cbp.client.rest import NULL_PARAMETER, RestClient
 T = TypeVar("T")
 
 When = datetime | str | None
-"""A time; a text is ISO 8601, a time without a zone is in UTC."""
+"""A time, or its text in ISO 8601; without a zone it is in UTC."""
 
 Query = list[tuple[str, str]]
 
@@ -71,7 +71,7 @@ def times(since: When, until: When) -> dict[str, str | None]:
 
 
 def content_of_document(document: Document) -> tuple[bytes, str]:
-    """Return the text of a document, which is read now if it is a file, and its media type."""
+    """Return the text of a document, and its media type; a file is read."""
     if isinstance(document, tuple):
         return document
     if isinstance(document, Mapping):
@@ -89,7 +89,7 @@ def body_of_document(document: Document) -> dict[str, Any]:
 
 
 def key_parameters(key: Mapping[str, Any]) -> Query:
-    """Return the query parameters for a key given as Python values."""
+    """Return the query parameters for a key, which is given as Python values."""
     return [
         (NULL_PARAMETER, column) if value is None else (column, _text(value))
         for column, value in key.items()

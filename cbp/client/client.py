@@ -1,4 +1,4 @@
-"""The client: every method of the parts, on one connection."""
+"""The client of the service: all groups of methods, and those for maintenance."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class UpkeepCalls(Calls):
     ) -> Document:
         """Make a token; only this answer shows its `secret`.
 
-        Its scope is `viewer`, `operator` or `admin`. `expires_days` of `None` means never; by
+        Its scope is `viewer`, `operator` or `admin`. With `expires_days=None` it never expires. By
         default it may access all dataflows.
         """
         wanted = {"name": name, "scope": scope, "expires_days": expires_days}
@@ -41,7 +41,7 @@ class UpkeepCalls(Calls):
         return self._said("tokens", name, "rotate", overlap_hours=overlap_hours)
 
     def revoke_token(self, name: str) -> Document:
-        """End a token, and the sessions made from it, at once."""
+        """Revoke a token and end the sessions made from it; both take effect at once."""
         revoked: Document = self.rest.delete("tokens", name)
         return revoked
 
@@ -50,7 +50,7 @@ class UpkeepCalls(Calls):
         self.rest.delete("sessions", session)
 
     def make_sign_in(self, scope: str | None = None) -> Document:
-        """Make a link that signs in a browser once; append its `path` to the service's address."""
+        """Make a link that signs in one browser: the service's address and the answer's `path`."""
         return self._said("session", "codes", scope=scope)
 
     def pause_sink(self, name: str, sink: str) -> Document:
@@ -68,7 +68,7 @@ class UpkeepCalls(Calls):
         return self._said("dataflows", name, "sinks", sink, "retry")
 
     def collect(self, name: str) -> Document:
-        """Remove unneeded files of a dataflow, and return why others are kept."""
+        """Remove files that a dataflow no longer needs, and return why others are kept."""
         return self._said("dataflows", name, "garbage", "collect")
 
     def scrub(
@@ -78,7 +78,7 @@ class UpkeepCalls(Calls):
         poll_seconds: float = 0.2,
         report: Callable[[Document], object] = lambda answer: None,
     ) -> Document:
-        """Read all files of a dataflow, and return the damaged ones once that is done."""
+        """Check all files of a dataflow, and return the damaged ones; waits for the end."""
         path = ("dataflows", name, "scrub")
         answer = self._said(*path)
         while not answer["ended"]:
@@ -88,7 +88,7 @@ class UpkeepCalls(Calls):
         return answer
 
     def test_alerts(self) -> Document:
-        """Send a test notice by every channel; the answer has the result for each."""
+        """Send a test notice by every channel, and return the result for each."""
         return self._said("alerts", "test")
 
     def _said(self, *path: str, value: Any = None, **query: Any) -> Document:
@@ -105,13 +105,14 @@ RETRIES = Retries(attempts=5)
 class Client(DataflowCalls, RecordCalls, RunCalls, UpkeepCalls):
     """A typed client of the service; a context manager that closes its connections.
 
-    If nothing answers, or if the service is busy, a request is sent up to five times within some
-    ten seconds. Only requests that are safe to repeat are: reads, and requests with an idempotency
-    key, such as those of `register`, `drop` and `roll_back`. Safe to use by one thread at a time.
+    If nothing answers, or if the service is busy, a request is sent up to five times, with pauses
+    of 0.2 to 1.6 s, or longer if the service asks for it. This holds only for requests that are
+    safe to repeat: reads, and requests with an idempotency key, such as those of `register`, `drop`
+    and `roll_back`. A client is safe to use by one thread at a time.
 
-    Address, such as `http://127.0.0.1:8420`, and token are by default those that the commands use.
-    `rest` sends requests for which this class has no method, by path. `transport` replaces the
-    network in tests.
+    By default, the address (such as `http://127.0.0.1:8420`) and the token are those that the
+    commands use. `rest` sends requests for which this class has no method, by path. `transport`
+    replaces the network in tests.
 
     Raises:
         TokenMissingError: If there is no token.

@@ -1,4 +1,4 @@
-"""Methods of the client: dataflows, the files that come in, and waiting until they are applied."""
+"""Methods of the client: dataflows, their files, and waiting until all files are applied."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class DataflowCalls(Calls):
         """Return one dataflow with its sources and stages.
 
         Raises:
-            ResourceMissingError: If there is none of this name; raised by all methods with a name.
+            ResourceMissingError: If no dataflow has this name; so does every method with a `name`.
         """
         return self._got(DataflowDetail, "dataflows", name)
 
     def freshness(self, name: str | None = None) -> Freshness:
         """Return whether one dataflow, or all, are up to date, with the remaining work.
 
-        Checked at each call: new files, queues, quarantine, and stopped stages.
+        Each call checks new files, queues, quarantine, and stopped stages.
         """
         return self._got(Freshness, "freshness", dataflow=name)
 
@@ -90,10 +90,10 @@ class DataflowCalls(Calls):
             document: The new version.
             keep: Stages whose state is kept although their code changed.
             rebuild: Stages that start again with all retained input.
-            retained: Added stages that begin with the retained input.
+            retained: Added stages that start with the retained input.
             beside: Build new tables while the current ones stay, and swap them in once they are
                 ready. The call returns at once; the answer names the `rebuild`.
-            expected_version: Refuse at any other version.
+            expected_version: Refuse the change if the dataflow is at another version.
             dry_run: Change nothing; return the plan.
 
         Raises:
@@ -146,7 +146,7 @@ class DataflowCalls(Calls):
     def close_frames(self, name: str, flow: str, *, key: str | None = None) -> dict[str, Any]:
         """Close the open frames of a flow; return the index of the first increment after the close.
 
-        Calls with the same `key` close only once; without a key, each call closes.
+        Repeated calls with the same `key` close the frames once; without a key, each call closes.
         """
         path = ("dataflows", name, "flows", flow, "close")
         closed: dict[str, Any] = self.rest.post(*path, idempotency_key=key or _key())
@@ -161,11 +161,11 @@ class DataflowCalls(Calls):
         file: str = "",
         advance: Callable[[int], object] = lambda count: None,
     ) -> Claim:
-        """Send a file to a source; it is durable on return, and taken in soon after.
+        """Send a file to a source; it is durable on return, and applied soon after.
 
-        A file with the name and content of an accepted one is not applied again. `file` is the name
-        under which it is stored, by default that of the file; bytes need one. `advance` is called
-        with the number of bytes that were read since its last call.
+        A file with the name and content of an accepted one is not applied again. The file is stored
+        under the name `file`, by default its own; bytes need one. `advance` is called with the
+        number of bytes that were sent since its last call, as for `FileContent`.
         """
         named = file or (content.name if isinstance(content, Path) else "")
         if not named:
@@ -252,13 +252,13 @@ class DataflowCalls(Calls):
                 cannot apply it; these wait for a rebuild, as for `replace`.
 
         Raises:
-            ConflictRefusedError: Another decision was made, or the file cannot be admitted
-                unchanged, or a stage cannot apply the replacement that it asks for.
+            ConflictRefusedError: If another decision was made, the file cannot be admitted
+                unchanged, or a stage cannot apply the replacement that the file asks for.
         """
         decided = self.decide(
             name, source, claim, "readmit", mended=mended, reason=reason, by=by, rebuild=rebuild
         ).readmitted
-        assert decided is not None, "the answer has the new claim"
+        assert decided is not None, "the answer to a readmission has no new claim"
         return decided
 
     def discard(
@@ -268,7 +268,7 @@ class DataflowCalls(Calls):
         return self.decide(name, source, claim, "discard", reason=reason, by=by).claim
 
     def restore(self, name: str, source: str, claim: Claim | str) -> Claim:
-        """Undo a decision, which puts the file into quarantine again; errors as for `readmit`."""
+        """Undo a decision: the file is in quarantine again. Errors as for `readmit`."""
         return self.decide(name, source, claim, "restore").claim
 
     def decide(
@@ -283,7 +283,7 @@ class DataflowCalls(Calls):
         by: str | None = None,
         rebuild: bool = False,
     ) -> Decided:
-        """Readmit, discard or restore a file, and return both claims; as for `readmit`."""
+        """Readmit, discard or restore a file, and return its claims; arguments as for `readmit`."""
         id_ = claim if isinstance(claim, str) else claim.id
         as_it_is = action == "readmit" and mended is None
         asked = {"as_it_is": as_it_is or None, "rebuild": rebuild or None}
@@ -325,12 +325,12 @@ class DataflowCalls(Calls):
     ) -> None:
         """Wait until these files are taken in and no work is left.
 
-        It does not wait for files in quarantine. `seconds` of `None` means without a limit;
+        It does not wait for files in quarantine. With `seconds=None` it waits without a limit.
         `report` is called with the remaining work after each poll.
 
         Raises:
-            StagesStoppedError: If only stages that do not start have work left.
-            WaitEndedError: If it takes longer.
+            StagesStoppedError: If all stages with work left are stopped or paused.
+            WaitEndedError: If it takes longer than `seconds`.
         """
         clock = self.rest.clock
         end = None if seconds is None else clock.seconds() + seconds
@@ -370,7 +370,7 @@ class DataflowCalls(Calls):
 
 
 def _key() -> str:
-    """Return a new idempotency key: one call sends it with each of its attempts."""
+    """Return a new idempotency key; all attempts of one call send the same one."""
     return str(uuid4())
 
 

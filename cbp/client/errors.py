@@ -1,4 +1,4 @@
-"""Errors between a client and the service: it refuses, does not answer, or is not done in time.
+"""Errors of the client: the service refuses, does not answer, or is not done in time.
 
 `_KINDS` has the HTTP statuses of refusals.
 """
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cbp.errors import CbpError, OperatingError
+from cbp.errors.masks import hide_secrets
 
 
 class ServiceUnreachableError(OperatingError, code="service_unreachable"):
@@ -26,13 +27,16 @@ class ServiceUnreachableError(OperatingError, code="service_unreachable"):
 class ServiceProblemError(CbpError, code="service_problem"):
     """The service refused a request; carries the service's problem document.
 
-    `error_code` is the service's name for the error, which never changes. The message says what is
-    wrong and what to do, and `details` has names and figures, as JSON values.
+    `error_code` is the service's stable name for the error. The message says what is wrong and
+    what to do, and `details` has names and figures, as JSON values.
     """
 
     def __init__(self, document: Mapping[str, Any], status: int) -> None:
         message = document.get("message") or document.get("detail") or f"HTTP status {status}"
-        super().__init__(str(message), **document.get("details", {}))
+        details = document.get("details")
+        super().__init__(str(message))
+        # A proxy's document can have anything in its place.
+        self.details = hide_secrets(details) if isinstance(details, Mapping) else {}
         self.error_code = str(document.get("error_code", self.code))
         self.status = status
 

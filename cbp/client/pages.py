@@ -1,10 +1,11 @@
-"""Lists of the service, which it answers page by page; read as they are iterated.
+"""Lists that the service returns page by page; a page is read when it is needed.
 
     runs = service.runs("clicks", status="FAILED")
     runs.first()                      # one request
     [run.id for run in runs]          # as many as there are pages
 
-Pages of records are of one snapshot, that of the first page. A query has one answer, `QueryResult`.
+All pages of records are of one snapshot, that of the first page. A query has one answer,
+`QueryResult`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Pages(Generic[T]):
         self._read = read
 
     def __iter__(self) -> Iterator[T]:
-        """Yield the items; a page is read when its first item is needed."""
+        """Yield the items; read each page when its first item is needed."""
         for page in self.pages():
             yield from page
 
@@ -54,7 +55,7 @@ class Pages(Generic[T]):
                 return
 
     def first(self) -> T | None:
-        """Return the first item; `None` if there is none. Reads one page."""
+        """Return the first item, or `None` if there is none; read one page only."""
         return next(iter(self), None)
 
 
@@ -65,7 +66,14 @@ class Rows(Pages[dict[str, Any]]):
         """Return all records as an Arrow table, whose types are guessed from the values."""
         import pyarrow as pa
 
-        return pa.Table.from_pylist(list(self))
+        rows = list(self)
+        columns = {name: [row.get(name) for row in rows] for name in (rows[0] if rows else ())}
+        return pa.table(
+            {
+                name: _floats(values) if any(isinstance(v, float) for v in values) else values
+                for name, values in columns.items()
+            }
+        )
 
     def _repr_html_(self) -> str:
         """Return the first rows as a table, for notebooks."""
@@ -81,12 +89,22 @@ class Rows(Pages[dict[str, Any]]):
         return f"<table><tr>{head}</tr>{body}</table>{more}"
 
 
+_FLOATS = ("DOUBLE", "FLOAT")
+_SPECIAL = ("NaN", "Infinity", "-Infinity")
+"""Floats that the service sends as texts, since JSON has none of them."""
+
+
+def _floats(values: list[Any]) -> list[Any]:
+    """Return the values of a column of floats, with `_SPECIAL` texts as floats."""
+    return [float(value) if value in _SPECIAL else value for value in values]
+
+
 _DECIMAL = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult(Answer):
-    """The rows of one SELECT, in its order, all of one snapshot; each value is JSON.
+    """The rows of one SELECT, in its order and of one snapshot; each value is JSON.
 
     Attributes:
         at: Time of the last publication in the snapshot; UTC.
@@ -122,7 +140,8 @@ class QueryResult(Answer):
 
         arrays = []
         for at, column in enumerate(self.columns):
-            array = pa.array([row[at] for row in self.rows])
+            values = [row[at] for row in self.rows]
+            array = pa.array(_floats(values) if column.type in _FLOATS else values)
             kind = _arrow_type(column.type)
             arrays.append(array if kind is None else array.cast(kind))
         return pa.Table.from_arrays(arrays, names=[column.name for column in self.columns])

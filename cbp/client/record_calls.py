@@ -15,17 +15,18 @@ from cbp.client.pages import Pages, QueryResult, Rows
 from cbp.client.rest import body_of
 
 Corrections = Sequence[Mapping[str, Any]] | Path
-"""What to correct: for each key `{"key": {...}}` with `"set"` (columns to set in each of its
-records) or `"records"` (all of its records; `[]` deletes it); or a JSON file of
-`{"corrections": [...]}`."""
+"""Corrections: a list, or a JSON file of `{"corrections": [...]}`.
+
+Each has a `"key"` (its columns), and either `"set"` (columns to set in each of the key's records)
+or `"records"` (all new records of the key; `[]` deletes it)."""
 
 
 class RecordCalls(Calls):
-    """Calls that read records.
+    """Methods that read and correct records.
 
-    Earlier contents can be read, too: `at` is a time, and `epoch` the number of a run of `stage`,
-    or of every stage. By default the newest snapshot is read. A table is named `stage.name`; a
-    `ValueError` refuses a name without a dot.
+    By default they read the newest snapshot. For an earlier one, `at` is a time, or `epoch` is the
+    number of a run of `stage`; without `stage`, of every stage. A table is named `stage.name`; a
+    name without a dot raises `ValueError`.
     """
 
     def records(
@@ -73,12 +74,12 @@ class RecordCalls(Calls):
     ) -> list[dict[str, Any]]:
         """Return the records of one key of a state or view; none if it has no such key.
 
-        `key` maps each of its columns to a value; `None` is null. A column with the name of an
-        argument of this method can be given through `rest` only.
+        `key` maps each key column to a value; `None` is null. A column that is named like an
+        argument of this method can be passed through `rest` only.
 
         Raises:
-            ValueError: If `table` has no dot, or there is no key.
-            RequestRefusedError: If a column is missing, unknown, or of another type.
+            ValueError: If `table` has no dot, or no key is given.
+            RequestRefusedError: If a key column is missing, unknown, or of another type.
         """
         if not key:
             message = "look_up needs a key, as in look_up('clicks', 'count.counts', url='/')"
@@ -106,8 +107,8 @@ class RecordCalls(Calls):
     ) -> Rows:
         """Return the current record per key of a state, a view or an output, in the order of keys.
 
-        `by` are the key columns, for an output that declares no key. Only records with the values
-        of `where` are returned.
+        `by` names the key columns of an output that declares no key. `where` maps columns to
+        values; only records with these values are returned.
         """
         query = key_parameters(where) + [("_by", column) for column in by]
         query += _moment(at, epoch, stage, prefix="_")
@@ -126,7 +127,7 @@ class RecordCalls(Calls):
         """Run one SELECT, in DuckDB's SQL, over a consistent snapshot of all tables of a dataflow.
 
         Raises:
-            RequestRefusedError: If it is not a SELECT, or takes too long or too much memory.
+            RequestRefusedError: If it is not a SELECT, takes too long or needs too much memory.
         """
         asked = _query(sql, limit, at, epoch, stage)
         return QueryResult.of(self.rest.post_json("dataflows", name, "query", value=asked))
@@ -148,12 +149,12 @@ class RecordCalls(Calls):
     def edit(
         self, name: str, table: str, corrections: Corrections, *, reason: str, by: str = ""
     ) -> Correction:
-        """Correct records of a state or view, named `stage.state`, as an epoch of its own.
+        """Correct records of a state or view, named `stage.state`, in an epoch of their own.
 
-        It is published when this returns. The reason is stored permanently.
+        The correction is published when this returns. The reason is stored permanently.
 
         Raises:
-            RequestRefusedError: A key or a value is not valid; `details["mistakes"]` lists all
+            RequestRefusedError: If a key or a value is not valid; `details["mistakes"]` lists all
                 mistakes.
         """
         path, asked = _corrections(name, table), {"reason": reason, "by": by}
@@ -176,7 +177,7 @@ class RecordCalls(Calls):
     def snapshot(
         self, name: str, *, at: When = None, epoch: int | None = None, stage: str | None = None
     ) -> Snapshot:
-        """Return versions of all tables that belong together, to read with any Delta reader."""
+        """Return one consistent version of every table, to read with any Delta reader."""
         answer = self.rest.get_pairs("dataflows", name, "snapshot", query=_moment(at, epoch, stage))
         return answer_of(Snapshot, answer)
 

@@ -38,7 +38,7 @@ TRUNCATED_HEADER = "X-CBP-Truncated"
 CONNECT_SECONDS = 5.0
 # A look-up may start a Spark job; a deletion waits for runs to end.
 ANSWER_SECONDS = 120.0
-# Four times as long as a stream is silent.
+# Four times the longest silence of a stream.
 STREAM_SECONDS = 60.0
 _PIECE_BYTES = 1 << 20
 
@@ -47,8 +47,9 @@ _PIECE_BYTES = 1 << 20
 class Retries:
     """How often a repeatable request is sent if nothing answers or the service is busy.
 
-    `attempts` of 1 means that nothing is repeated. Each pause but the first is twice as long as the
-    one before. A `Retry-After` of the service replaces it. `sleep` replaces the clock in tests.
+    `attempts` of 1 means that nothing is repeated. Each pause is twice as long as the one before,
+    or as long as the `Retry-After` of the service if that is longer, but at most
+    `pause_seconds_max`. `sleep` replaces the clock in tests.
     """
 
     attempts: int = 1
@@ -62,17 +63,17 @@ class Retries:
 
 
 class FileContent:
-    """A file as the body of a request, read in pieces; each attempt begins at its start.
+    """A file as the body of a request, read in pieces; each attempt begins at the file's start.
 
-    `advance` is called with the size of each piece that was sent; with a negative number if the
-    file is sent again.
+    `advance` is called with the size of each piece that was sent. If the file is sent again, it is
+    first called with the negative number of the bytes that were sent before.
     """
 
     def __init__(self, path: Path, advance: Callable[[int], object] = lambda count: None) -> None:
         self._path, self._advance, self._sent = path, advance, 0
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield its pieces; raises the `OSError` of a file that cannot be read."""
+        """Yield the pieces of the file; raise `OSError` if it cannot be read."""
         if self._sent:
             self._advance(-self._sent)
             self._sent = 0
@@ -142,7 +143,7 @@ class RestClient:
         return self._answered("GET", path, params=_given(query)).text
 
     def get_file(self, *path: str, query: list[tuple[str, str]]) -> tuple[str, str | None]:
-        """Send a GET for a page of a list as a file; return its text, and the next one's cursor."""
+        """Send a GET for a page of a list as a file; return its text and the next page's cursor."""
         response = self._answered("GET", path, params=query)
         return response.text, response.headers.get(CURSOR_HEADER)
 
@@ -159,7 +160,7 @@ class RestClient:
 
     @contextmanager
     def stream_bytes(self, *path: str, **query: Any) -> Iterator[Iterator[bytes]]:
-        """Send a GET, and yield its answer in parts; raises the same errors."""
+        """Send a GET, and yield its answer in parts; errors as for `stream_lines`."""
         with self._stream(path, query) as response:
             yield response.iter_bytes()
 
@@ -221,7 +222,12 @@ class RestClient:
 
     def _send(self, method: str, path: tuple[str, ...], **more: Any) -> Any:
         response = self._answered(method, path, **more)
-        return response.json() if response.content else None
+        if not response.content:
+            return None
+        try:
+            return response.json()
+        except ValueError as error:
+            raise problem_of(_document(response), response.status_code) from error
 
     def _answered(self, method: str, path: tuple[str, ...], **more: Any) -> httpx.Response:
         attempts = self._retries.attempts if _repeatable(method, more) else 1
@@ -244,7 +250,7 @@ class RestClient:
         response = self._request(method, self._url, url, **more)
         leader = _leader_of(response)
         if leader and isinstance(more.get("content"), _REPEATABLE):
-            # A stream can be read only once: then the error names the leader's address.
+            # A stream can be read only once: it is not sent again, and the error names the leader.
             response = self._request(method, leader, url, **more)
         return response
 
@@ -294,7 +300,8 @@ def _leader_of(response: httpx.Response) -> str:
     """Return the leader's address if this instance cannot serve the request, otherwise `""`."""
     if response.status_code != httpx.codes.MISDIRECTED_REQUEST:
         return ""
-    return str((_document(response).get("details") or {}).get("leader", ""))
+    details = _document(response).get("details")
+    return str(details.get("leader", "")) if isinstance(details, dict) else ""
 
 
 def _user() -> str:

@@ -33,7 +33,7 @@ J = TypeVar("J", RollbackJob, GiveBackJob)
 class RunCalls(Calls):
     """Methods that show, cancel, retry and undo runs.
 
-    Those that wait look every `poll_seconds`, and call `report` with the progress each time. The
+    Methods that wait poll every `poll_seconds`, and call `report` with the progress each time. The
     service continues even if this process ends meanwhile. A `reason` is stored permanently, with
     the name of the person who asks (`by`).
     """
@@ -58,7 +58,7 @@ class RunCalls(Calls):
         return self._got(Run, "runs", run)
 
     def cancel_run(self, run: str) -> Run:
-        """Ask a run to stop; its `status` shows whether it had ended already."""
+        """Ask a run to stop; the answer's `status` shows whether it had already ended."""
         return self._posted(Run, "runs", run, "cancel")
 
     def cancel_runs(self, runs: Sequence[str]) -> list[BulkItem]:
@@ -108,13 +108,13 @@ class RunCalls(Calls):
     ) -> Rollback:
         """Take tables, queues and epochs back to an earlier moment, and continue from there.
 
-        Returns once that is done.
+        Returns once the roll-back is done.
 
         Args:
             to: The `position` of a moment, a stage and its last epoch to keep (`count:57`), a
                 time (in UTC if it has no zone), or the increment to apply next (`urls/3`).
-            drop_later: Do not read again what arrived after that moment.
-            without: Files that are not read again: each a file's name, `source/name`, or an
+            drop_later: Do not read files again that arrived after that moment.
+            without: Files that are not read again: each is a file's name, `source/name`, or an
                 increment as `source/number`.
             pause: Leave the dataflow paused.
 
@@ -145,8 +145,9 @@ class RunCalls(Calls):
     ) -> Rollback:
         """Apply an increment and all later ones again, with the registered code.
 
-        It is a roll-back to the moment before the increment arrived, or before its stage wrote it;
-        `plan_roll_back(name, "urls/3")` shows what that undoes. Arguments as for `roll_back`.
+        The dataflow is rolled back to the moment before the increment arrived, or before a stage
+        wrote it; `plan_roll_back(name, "urls/3")` shows what that undoes. Arguments as for
+        `roll_back`.
         """
         path = ("dataflows", name, "increments", flow, str(index), "replay")
         asked = {"reason": reason, "by": by}
@@ -192,8 +193,8 @@ class RunCalls(Calls):
     ) -> GivenBack:
         """Give back the records that a stage has set aside, in order, in an epoch of their own.
 
-        Returns once that is done. `dry_run` calls the code, returns which records would fail again,
-        and changes nothing.
+        Returns once the give-back is done. `dry_run` only calls the code on the records: it returns
+        how many would fail again, and changes nothing.
 
         Raises:
             ResourceMissingError: If nothing is set aside.
@@ -220,14 +221,15 @@ class RunCalls(Calls):
         poll_seconds: float = 0.2,
         report: Callable[[Verification], object] = lambda verification: None,
     ) -> Verification:
-        """Recompute a dataflow from its kept input, and compare every table; see its `status`.
+        """Recompute a dataflow from its kept input, and compare every table.
 
-        Returns once it has ended, with any result. An exception in `report`, or an interrupt,
-        cancels it. After `seconds_max` it ends as `timed_out`.
+        Returns once the verification has ended; its `status` is the result. An exception in
+        `report`, or an interrupt, cancels it. After `seconds_max` it ends as `timed_out`.
 
         Args:
             split: Whether to read increments as they arrived, or all input in one batch.
-            engine: `reference` shares no code with runs; it is slow, and holds all in memory.
+            engine: `reference` shares no code with runs; it is slow, and holds everything in
+                memory.
             twice: Recompute twice even if nothing differs.
         """
         asked = {"split": split, "engine": engine, "twice": twice, "seconds_max": seconds_max}
@@ -261,7 +263,7 @@ class RunCalls(Calls):
     def differences(
         self, verification: Verification | str, *, table: str | None = None
     ) -> Pages[Difference]:
-        """Return the differing keys that a verification stored, of all tables or of one."""
+        """Return the differing keys that a verification stored, for all tables or for one."""
         id_ = verification if isinstance(verification, str) else verification.id
         return self.list_of(Difference, "verifications", id_, "differences", table=table)
 
@@ -276,15 +278,15 @@ class RunCalls(Calls):
     ) -> RebuildJob:
         """Build all tables again while the current ones stay; `swap` then shows the new tables.
 
-        Returns once they are ready, with the differences, or once the rebuild was cancelled.
+        Returns once the new tables are ready, with the differences, or the rebuild was cancelled.
 
         Args:
-            document: The version to build; by default the present one.
+            document: The version to build; by default the current one.
             seed: Files to read instead of removed input, each as `source=path` on the service's
                 machine: a Parquet file, a folder of such files, or a Delta table.
 
         Raises:
-            ConflictRefusedError: A rebuild is already under way, or input is no longer kept.
+            ConflictRefusedError: If a rebuild is already under way, or input is no longer kept.
         """
         sent = {} if document is None else body_of_document(document)
         query = {"seed": list(seed)}
@@ -299,18 +301,18 @@ class RunCalls(Calls):
         poll_seconds: float = 0.2,
         report: Callable[[RebuildJob], object] = lambda job: None,
     ) -> RebuildJob:
-        """Show the tables of a rebuild in place of the current ones, all at one time."""
+        """Replace the current tables by those of a rebuild, all at the same time."""
         id_ = rebuild if isinstance(rebuild, str) else rebuild.id
         self.rest.post("dataflows", name, "rebuilds", id_, "swap")
         return self.follow_rebuild(name, id_, poll_seconds=poll_seconds, report=report)
 
     def cancel_rebuild(self, name: str, rebuild: RebuildJob | str) -> RebuildJob:
-        """End a rebuild; the present tables stay as they are."""
+        """Cancel a rebuild; the current tables stay as they are."""
         id_ = rebuild if isinstance(rebuild, str) else rebuild.id
         return self._posted(RebuildJob, "dataflows", name, "rebuilds", id_, "cancel")
 
     def swap_back(self, name: str) -> int:
-        """Show the tables from before the last swap again; return the version that is shown."""
+        """Undo the last swap: readers see the earlier tables again. Return their version."""
         return int(self.rest.post("dataflows", name, "rebuilds", "back")["version"])
 
     def rebuilds(
@@ -329,7 +331,7 @@ class RunCalls(Calls):
         poll_seconds: float = 0.2,
         report: Callable[[RebuildJob], object] = lambda job: None,
     ) -> RebuildJob:
-        """Wait until a rebuild, such as one begun by `change`, is ready or has ended."""
+        """Wait until a rebuild, such as one that `change` began, is ready or has ended."""
         path = ("dataflows", name, "rebuilds", rebuild)
         while not (job := self._got(RebuildJob, *path)).ended and job.status in _REBUILDING:
             report(job)

@@ -1,7 +1,8 @@
 """Advice on an exception that Python raised in an author's code.
 
-Python says what came; it cannot know that a `None` came from a column that may be null, or that a
-record has its columns as attributes. Each entry below is for a whole class of exceptions.
+Python names the wrong value, but not its cause: for example, that a `None` came from a column that
+may be null, or that a record has its columns as attributes. Each entry below is for a kind of
+exception.
 
 Guaranteed: each entry is reached by a mistake that authors make (tests/cbp/sdk/test_commonest.py).
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def format_count(number: int, noun: str, nouns: str = "") -> str:
-    """Return a number with its noun, such as "file is"; the plural has an "s" unless given."""
+    """Return a number with its noun; the plural is `nouns`, or the noun with an "s"."""
     return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
 
 

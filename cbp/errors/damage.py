@@ -58,7 +58,7 @@ class Place:
             f"{backup}, or run `cbp rollback {dataflow} --to POINT` with a point before the file "
             "was written: runs then write the file again"
         )
-        anew = (
+        from_files = (
             f"{backup}, or delete the dataflow with `cbp delete {dataflow} --purge`, register it "
             "again, and drop its files again"
         )
@@ -69,10 +69,10 @@ class Place:
             "set aside": back,
             "source": f"{backup}, or undo the increment with `cbp rollback {dataflow} --to POINT "
             "--drop-later`, and drop the original files from the folder `finished` again",
-            "table log": anew,
-            "description": anew,
-            "generation": anew,
-            "source log": anew,
+            "table log": from_files,
+            "description": from_files,
+            "generation": from_files,
+            "source log": from_files,
             "source objects": f"{backup}, or remove the folder `_objects`: the service still knows "
             "the source's objects by their claims, and applies none of them twice",
             "priorities": (
@@ -116,8 +116,8 @@ def place_of(path: str) -> Place:
 def own_name(path: str) -> str:
     """Return a file's path relative to its dataflow's folder; `""` if it is in no such folder.
 
-    A file that was written under one such name and is read under another is the wrong file: an
-    old copy, or a file of another table. A copy of a dataflow's whole folder keeps the names.
+    A file that was written under one such name, but is read under another one, is the wrong file:
+    an old copy, or a file of another table. A copy of a dataflow's whole folder keeps the names.
     """
     folder, _, name = path.rpartition("/")
     if name.startswith(".") and name.endswith(".tmp"):
@@ -127,7 +127,7 @@ def own_name(path: str) -> str:
 
 
 def _area_match(path: str) -> re.Match[str] | None:
-    """Return the match that begins last, since a folder above can also be named `state`."""
+    """Return the last match in the path, since a folder above can also be named `state`."""
     parts = path.split("/")
     at = len(path)
     for dataflow, area in zip(reversed(parts[:-1]), reversed(parts[1:]), strict=True):

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 MASK = "********"
 SECRET_NAME = re.compile(r"(?i)secret|passw|token|credential|accesskey|(^|[._-])key([._-]|$)")
-"""Found in the names of settings whose values are secret."""
+"""Matches the names of settings whose values are secret."""
 
 _USER_INFO = re.compile(r"(://)([^/?#\s]*)@")
 _PLAIN_USER = re.compile(r"[A-Za-z][A-Za-z_-]{0,15}")
@@ -69,7 +69,7 @@ class Masker:
         return value
 
     def field(self, name: Any, value: Any) -> Any:
-        """Return a field's value without its secrets; some names mark the whole text as one."""
+        """Return a field's value without secrets; the field's name can mark all of it as one."""
         if isinstance(value, str) and value and SECRET_NAME.search(str(name)):
             return MASK
         return self.value(value)
@@ -79,7 +79,7 @@ _of_process = Masker(())
 
 
 def keep_secret(secrets: Iterable[str], *, length_min: int = 1) -> None:
-    """From now on leave these values out of every error of this process.
+    """Leave these values out of every error that this process makes from now on.
 
     An error of an author's code or of a library can quote an address; it is stored, listed and
     sent, so it is masked when it is made.

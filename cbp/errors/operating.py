@@ -389,7 +389,7 @@ class DataflowsTooManyError(OperatingError, code="dataflows_too_many", retryable
 
 
 class FlowUnframedError(OperatingError, code="flow_unframed", retryable=False):
-    """A flow was to be closed, but no stage reads it in frames."""
+    """The frames of a flow cannot be closed, because no stage reads it in frames."""
 
     def __init__(self, flow: str, framed: Sequence[str]) -> None:
         message = (

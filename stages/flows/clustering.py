@@ -3,7 +3,7 @@
     edges -> coefficients -> nodes
 
 `coefficients.nodes` is the result, a view: coefficient, degree and triangles of each node. A record
-of `edges` says that an edge is there, or, with `gone`, that it is not any more.
+of `edges` says that an edge exists, or, with `gone`, that it no longer exists.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The paper's clustering coefficients, of a graph that grows: neighbours tell of neighbours.
+"""The paper's clustering coefficients, of a graph that grows: nodes tell others of neighbours.
 
     edges -> coefficients -> nodes -> latest
               '-- fof --'
 
-`nodes.latest` is the result, a view: the last value of each node. It takes two epochs until an edge
-shows in `coefficients.co`, from which it is made.
+`nodes.latest` is the result, a view: the last value of each node. An edge takes two epochs until it
+shows in `coefficients.co`, from which the view is made.
 
 Source: CBP (SoCC'10), section 3.1.1, figure 6.
 """

@@ -3,7 +3,7 @@
     edges -> rank -> ranks
 
 `rank.ranks` is the result, a view: a score for each page. Divided by their sum, scores are ranks.
-A record of `edges` says that a link is there, or, with `gone`, that it is not any more.
+A record of `edges` says that a link exists, or, with `gone`, that it no longer exists.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Join each record with the newest one that was valid at its time, while both sides change.
 
-A call looks up what the changed records join with. A record on the right that comes late calls
-for those on the left from its time on.
+A call looks up the partners of changed records only. A late record on the right also affects the
+records on the left from its time on.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class AsOfJoin(Translate):
 
     runnable = RunAny()
     keep: ClassVar[bool] = True
-    """Whether state stays unless it is put or deleted; a call then need not emit all of it."""
+    """Whether state stays until it is replaced or deleted; a call then need not emit all of it."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class AsOfJoin(Translate):
     def _partner(
         self, at: datetime | None, kept: Any, rights: Any, come: list[tuple[Name, Record]]
     ) -> Record | None:
-        """Return the record of the right with the lowest place from that of a time on."""
+        """Return the latest record of the right up to a time, which has the lowest place."""
         if at is None:
             return None
         place = _place(at)

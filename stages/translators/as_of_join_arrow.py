@@ -31,7 +31,7 @@ class AsOfJoinArrow(TranslateArrow, AsOfJoin):
 
     keep: ClassVar[bool] = False
 
-    # The declarations are those of the other form, the call is that of this one.
+    # The other form has the declarations; here a call gets many groups.
     def translate(self, groups: Any, out: Any) -> None:  # type: ignore[override]
         """Join the present records of both sides, for many groups."""
         one, other = self._left, self._right

@@ -32,7 +32,7 @@ Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 
 _PATHS_MAX = 4_000_000
-"""Paths of two links that are looked at together; each takes 8 bytes, several times."""
+"""Most paths of two links that are examined together; each takes 8 bytes in several arrays."""
 
 
 class ClusteringArrow(TranslateRun):
@@ -78,7 +78,7 @@ class ClusteringArrow(TranslateRun):
 
 
 def _pairs(changed: LinkChanges) -> tuple[Int64s, Int64s]:
-    """Return the pairs of nodes that are linked no longer, and those that are linked now."""
+    """Return the pairs of nodes that are no longer linked, and those that are newly linked."""
     had = (changed.had_mine > 0) | (changed.had_theirs > 0)
     has = (changed.mine > 0) | (changed.theirs > 0)
     once = changed.node < changed.other
@@ -88,7 +88,7 @@ def _pairs(changed: LinkChanges) -> tuple[Int64s, Int64s]:
 
 @dataclass(frozen=True)
 class _Around:
-    """The links of some nodes, those that are gone included, sorted by both ends.
+    """The links of some nodes, removed ones included, sorted by both ends.
 
     Attributes:
         codes: `node * many + other` of each link, ascending.

@@ -6,9 +6,9 @@ none. The core number of a node is the largest k whose core has it.
     links that went -> lowered: as many neighbours have a number as the number says -.
     links that came -> raised, level by level: what may join the next core is peeled '-> nodes
 
-A number that is too high falls to the right one, by the numbers of neighbours alone. What may rise
-hangs together with a link that came, by nodes of the same number with enough neighbours. If a tenth
-of all links changed, all numbers fall anew from the degrees, which is cheaper.
+A number that is too high falls to the right one, by the numbers of neighbours alone. A node whose
+number may rise is connected to an added link by nodes of the same number with enough neighbours. If
+a tenth of all links changed, all numbers are lowered from the degrees again, which is cheaper.
 
 Source: lowering by the h-index, Lü, Zhou, Zhang and Stanley (Nature Communications 2016); raising
 one level at a time, after Sariyüce et al. (VLDB'13): for many links at once, ours.
@@ -31,7 +31,7 @@ __all__ = ["CoreNumbersArrow"]
 Int64s = npt.NDArray[np.int64]
 
 _ALL_SHARE = 10
-"""All numbers are derived again if the links that changed are this part of all."""
+"""All numbers are derived again if at least one link in this many has changed."""
 
 
 class CoreNumbersArrow(TranslateRun):
@@ -92,7 +92,7 @@ class _Cores:
         self.nodes.numbers(array_of(self._table.all()["node"]))
 
     def derive(self, numbers: Int64s) -> None:
-        """Let the numbers of nodes fall from their degrees."""
+        """Lower the numbers of nodes from their degrees."""
         self.values.know(numbers)
         at, _ = self._around(numbers)
         degree = np.bincount(at, minlength=len(numbers))
@@ -123,7 +123,7 @@ class _Cores:
         return at[apart], others[apart]
 
     def _lower(self, front: Int64s) -> None:
-        """Lower numbers until as many neighbours have one that high as it says."""
+        """Lower each number until that many neighbours have a number at least as high."""
         while len(front):
             at, others = self._around(front)
             held = self._core[front]

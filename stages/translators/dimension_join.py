@@ -40,7 +40,7 @@ class DimensionJoin(Translate):
 
     runnable = RunAny()
     keep: ClassVar[bool] = True
-    """Whether state stays unless it is put or deleted; a call then need not emit all of it."""
+    """Whether state stays until it is replaced or deleted; a call then need not emit all of it."""
 
     def __init__(
         self, rows: str, dimension: str, on: str, how: Unmatched = "left", key: str = ""

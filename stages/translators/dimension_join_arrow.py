@@ -23,7 +23,7 @@ class DimensionJoinArrow(TranslateArrow, DimensionJoin):
 
     keep: ClassVar[bool] = False
 
-    # The declarations are those of the other form, the call is that of this one.
+    # The other form has the declarations; here a call gets many groups.
     def translate(self, groups: Any, out: Any) -> None:  # type: ignore[override]
         """Join the records of many groups with the table's.
 

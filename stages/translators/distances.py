@@ -4,8 +4,8 @@
                  '------------- news of the distance -----------'      (a loopback)
 
 Each node is one step farther than the nearest of the nodes that link to it. Nodes on a cycle that
-was cut off hold each other up for a while, and get farther by a step in each epoch. So distances
-end at a limit. After as many epochs as that without new edges, none is due to a path that is gone.
+was cut off support each other for a while; their distances grow by a step in each epoch, up to a
+limit. After that many epochs without new edges, no distance depends on a removed path.
 """
 
 from __future__ import annotations

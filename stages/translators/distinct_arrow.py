@@ -15,7 +15,7 @@ __all__ = ["DistinctArrow"]
 class DistinctArrow(TranslateArrow, Distinct):
     """The different records among the changes of a view; the results are those of `Distinct`."""
 
-    # The declarations are those of the other form, the call is that of this one.
+    # The other form has the declarations; here a call gets many groups.
     def translate(self, groups: Any, out: Any) -> None:  # type: ignore[override]
         """Count the copies of many records; emit those that have some."""
         copies = groups.sums("rows", "sign") + groups.sums("counted", "copies")

@@ -19,13 +19,13 @@ __all__ = ["FirstWithinArrow"]
 Int64s = npt.NDArray[np.int64]
 
 _LONG = 1 << 61
-"""Microseconds that no two times lie apart; more could be no number of 64 bits."""
+"""More microseconds than two times can differ by; a larger sum could overflow 64 bits."""
 
 
 class FirstWithinArrow(TranslateArrow, FirstWithin):
     """Drop records that follow too soon; the results are those of `FirstWithin`."""
 
-    # The declarations are those of the other form, the call is that of this one.
+    # The other form has the declarations; here a call gets many groups.
     def translate(self, groups: Any, out: Any) -> None:  # type: ignore[override]
         """Go from each record that counts to the next, in many groups at a time."""
         names = self._names
@@ -42,7 +42,7 @@ class FirstWithinArrow(TranslateArrow, FirstWithin):
 def _reached(ids: Int64s, following: Int64s) -> Int64s:
     """Return the first record of each group, the one that follows it, and so on.
 
-    Each step doubles how far it goes, so a long group takes few.
+    Each step doubles the distance of a jump, so a long group takes few steps.
 
     Args:
         ids: The group of each record; ascending.

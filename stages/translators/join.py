@@ -42,7 +42,7 @@ class Join(Translate):
 
     runnable = RunAny()
     keep: ClassVar[bool] = True
-    """Whether state stays unless it is put or deleted; a call then need not emit all of it."""
+    """Whether state stays until it is replaced or deleted; a call then need not emit all of it."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ class JoinArrow(TranslateArrow, Join):
 
     keep: ClassVar[bool] = False
 
-    # The declarations are those of the other form, the call is that of this one.
+    # The other form has the declarations; here a call gets many groups.
     def translate(self, groups: Any, out: Any) -> None:  # type: ignore[override]
         """Join the present records of both sides, for many groups."""
         rights = changes_of(groups, "right")
@@ -45,7 +45,7 @@ class JoinArrow(TranslateArrow, Join):
         out.joined(rows.select(self._names))
 
     def _paired(self, left: pa.Table, right: pa.Table, first: Any, partners: Any) -> pa.Table:
-        """Return each record of the left with each of its partners, which lie together.
+        """Return each record of the left with each of its partners, which are adjacent.
 
         Args:
             first: The place of the first partner of each record of the left.

@@ -3,10 +3,10 @@
     points that came and went -> all points -> [nearest centre -> means] ... -> centres, members
                                                      '- until no mean moves by more -'
 
-A bulk loop: each round reads all points, and an aggregate over them, how far the means moved, ends
-it. It begins with points that are far from each other, whichever came first, so the result is that
-of the present points. All of them are read and computed in each run; what did not change is not
-written.
+A bulk loop: each round reads all points, and the loop ends once no mean moves farther than a limit.
+It begins with points that are far from each other, in an order that does not depend on when they
+came. So the result depends on the present points only. Each run reads all points and computes all
+centres, but does not write unchanged records.
 
 Source: Lloyd (1982); first centres: Gonzalez, "Clustering to minimize the maximum intercluster
 distance" (1985).
@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 
 _DISTANCES_MAX = 4_000_000
-"""Distances that are in memory at a time."""
+"""Most distances that are in memory at a time."""
 
 
 class KMeansArrow(TranslateRun):
@@ -54,7 +54,7 @@ class KMeansArrow(TranslateRun):
         columns: Names of the coordinates, such as `"x, y, z"`; they are `DOUBLE`.
         k: Largest number of centres; there are fewer if there are fewer different points.
         moved: The loop ends when no mean moves by more, in units of the coordinates.
-        rounds: It ends after this many rounds in any case.
+        rounds: The loop ends after this many rounds in any case.
         id: Type of a point's id, such as `STRING`.
         changes: Whether points are the changes of a view.
     """
@@ -105,7 +105,7 @@ class KMeansArrow(TranslateRun):
         return ANEW
 
     def _kept(self, tables: Any, out: Any) -> tuple[Array, Floats]:
-        """Keep what came; return ids, ascending, and coordinates of all points."""
+        """Keep the new points; return ids, ascending, and coordinates of all points."""
         came = tables.points
         came = came.filter(came["id"].is_valid())
         ids = array_of(came["id"])
@@ -133,11 +133,12 @@ class KMeansArrow(TranslateRun):
     def _means(
         self, points: Floats, centres: Floats, *, noted: Any, note: Callable[..., None]
     ) -> tuple[Floats, Int64s]:
-        """Move centres to the means of the points that are nearest to them, until they stay.
+        """Move centres to the means of the points nearest to them, until no centre moves.
 
         Args:
-            noted: The centres after a round of another try of the run, and its number; or nothing.
-            note: Takes them.
+            noted: What another attempt of the run stored: the centres after a round, and its
+                number.
+            note: Stores them.
         """
         done = 0
         if noted:
@@ -162,7 +163,7 @@ class KMeansArrow(TranslateRun):
 
 
 def _far_apart(points: Floats, k: int) -> Int64s:
-    """Return some different points, each the farthest from those before it; the first one first."""
+    """Return some different points: the first one, then each the farthest from those before it."""
     chosen, far = list[int](), np.full(len(points), np.inf)
     while len(chosen) < k and far.max(initial=0) > 0:
         chosen.append(int(np.argmax(far)))
@@ -181,7 +182,7 @@ def _nearest(points: Floats, centres: Floats) -> Int64s:
 
 
 def _replace(put: Any, before: Any, now: dict[str, Array]) -> None:
-    """Let a view have these records and no others; those that stay as they are cost no write."""
+    """Replace the records of a view by these; unchanged records are not written."""
     put(now)
     (key, names), *_ = now.items()
     old = array_of(before.all()[key])

@@ -1,13 +1,13 @@
 """Communities by label propagation, while edges come and go, on columns.
 
-Each node begins with itself as its label. In a round, every node takes the label that most of its
-neighbours and itself have, and of several the least. After some rounds, nodes that are linked
-closely have one label.
+Each node begins with itself as its label. In a round, every node takes the most frequent label of
+its neighbours and itself; of several, the least. After some rounds, nodes that are linked closely
+have one label.
 
     links that came and went -> round 1 at their ends -> round 2 there and around ... -> nodes
 
-The result is that of the present graph, however it came about: the label of a node after each round
-is kept, and a round computes only the nodes around which something is different.
+The result depends on the present graph only, not on its history. The label of a node after each
+round is kept, and a round computes only the nodes whose neighbourhood has changed.
 
 Source: Raghavan, Albert and Kumara, Physical Review E 76 (2007), in rounds; keeping every round is
 the idea of differential dataflow (CIDR'13).
@@ -107,7 +107,7 @@ class _Rounds:
         return at[apart], others[apart]
 
     def _most_frequent(self, owners: Int64s, labels: Int64s) -> Int64s:
-        """Return each owner's most frequent label; of several, the first by its id."""
+        """Return each owner's most frequent label; of several, the one with the least id."""
         many = len(self._nodes)
         codes, sizes = np.unique(owners * many + self._nodes.ranks[labels], return_counts=True)
         owner = codes // many

@@ -17,7 +17,7 @@ __all__ = ["LatestArrow"]
 class LatestArrow(TranslateArrow, Latest):
     """The last record of each key; the results are those of `Latest`."""
 
-    # The declarations are those of the other form, the call is that of this one.
+    # The other form has the declarations; here a call gets many groups.
     def translate(self, groups: Any, out: Any) -> None:  # type: ignore[override]
         """Emit the last records of many keys, except removed ones."""
         called = np.flatnonzero(groups.sizes("rows"))

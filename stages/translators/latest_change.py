@@ -24,7 +24,7 @@ class LatestChange(Translate):
 
     Shape, for `LatestChange("id BIGINT, name STRING, ts BIGINT, op STRING", "id", "ts")`:
         changes: `(id, name, ts, op)`; `op` as Debezium (c, r, u, d) or Delta (insert,
-            update_postimage, delete; update_preimage is left out) write it, in any case.
+            update_postimage, delete; update_preimage is left out) write it; case is ignored.
         latest: a view `(id, name, ts)` with the key `id`.
         deleted: `(id, ts)`: the deleted keys, with the sequence of the deleting message.
 

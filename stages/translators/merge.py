@@ -1,7 +1,7 @@
 """Merge link counts with crawled pages into the URLs to crawl; third stage of the crawl queue.
 
-For crawl queues that were registered before the queue was a view: a URL that was crawled goes on as
-a record without a count or score. New ones use `merge_counts`.
+For crawl queues that were registered before the queue was a view: a crawled URL is passed on as a
+record without a count or score. New ones use `merge_counts`.
 
 Source: CBP (SoCC'10), section 1.1, figure 1, "merge".
 """

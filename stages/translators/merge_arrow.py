@@ -4,8 +4,8 @@ The known records of a URL and the records that arrived are rows of one table, i
 last count of a URL, and whether any row is a crawl, are its new known record. The record of the
 site itself has a null URL.
 
-For crawl queues that were registered before the queue was a view: a URL that was crawled goes on as
-a record without a count or score. New ones use `merge_counts_arrow`.
+For crawl queues that were registered before the queue was a view: a crawled URL is passed on as a
+record without a count or score. New ones use `merge_counts_arrow`.
 
 Source: CBP (SoCC'10), section 1.1, figure 1, "merge".
 """

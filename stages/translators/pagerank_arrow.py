@@ -15,8 +15,8 @@ __all__ = ["PageRankArrow"]
 class PageRankArrow(ResidualsArrow):
     """Keep a score of every page that has a link; see `stages.residuals_arrow`.
 
-    Pages without links give nothing. The scores are those of the usual PageRank, where such pages
-    give to all, up to a common factor: divided by the sum of all scores they are its ranks.
+    Pages without links give nothing. In the usual PageRank, such pages give to all pages. The
+    scores differ from its ranks by a common factor only: divided by their sum, they are its ranks.
 
     Shape:
         ranks: a view `(node, score DOUBLE)` with the key `node`. The mean is 1, or less if there

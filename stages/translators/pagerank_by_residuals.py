@@ -6,14 +6,14 @@
 A page's residual is what its score lacks: 1-a, and a share of the scores of the pages that link to
 it, less its score. A page whose residual is larger than a threshold adds it to its score and passes
 the share on. An edge that comes or goes changes what a page gives to each of its links; the page
-passes on the difference. So scores go on from the last fixpoint.
+passes on the difference. So scores continue from the last fixpoint.
 
-Amounts are whole numbers of 2**-40, and what a page gives is a function of its score and its number
-of links. So what it takes back is what it gave, sums do not depend on their order, and nothing
-builds up, however long the history is.
+Amounts are whole multiples of 2**-40, and what a page gives is a function of its score and its
+number of links. So it takes back exactly what it gave, sums do not depend on their order, and
+errors do not add up, however long the history is.
 
-Pages without links give nothing. The scores are those of the usual PageRank, where such pages give
-to all, up to a common factor: divided by the sum of all scores they are its ranks.
+Pages without links give nothing. In the usual PageRank, such pages give to all pages. The scores
+differ from its ranks by a common factor only: divided by their sum, they are its ranks.
 
 Source: the local push of Andersen, Chung and Lang (FOCS'06), with edges that change as in Zhang,
 Lofgren and Goel (KDD'16); whole numbers: ours.
@@ -40,7 +40,7 @@ ONE = 1 << 40
 """Units of a score of 1."""
 
 ERROR_MIN = 1e-8
-"""Least error that rounding leaves room for."""
+"""Least `error` that rounding permits."""
 
 
 class PageRankByResiduals(TranslateArrow):
@@ -109,7 +109,7 @@ class PageRankByResiduals(TranslateArrow):
         """Count the edges that came and went.
 
         Returns:
-            Of each link that matters: its page, by number; where it leads; whether it was there (1
+            For each link that matters: its page, by number; where it leads; whether it was there (1
             or 0); whether it is there now.
         """
         edges = groups.edges.filter(

@@ -1,7 +1,7 @@
 """Score the candidates of a crawl; fourth stage of the crawl queue.
 
-For crawl queues that were registered before the queue was a view: a URL that was crawled goes on as
-a record without a count or score. New ones use `score_candidates`.
+For crawl queues that were registered before the queue was a view: a crawled URL is passed on as a
+record without a count or score. New ones use `score_candidates`.
 
 Source: CBP (SoCC'10), section 1.1, figure 1, "score"; the formula is ours.
 """

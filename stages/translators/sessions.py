@@ -1,4 +1,4 @@
-"""Find sessions: records of one group with less than a gap of time from each to the next."""
+"""Find sessions: records of one group, each less than a gap of time after the one before."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sessions(Translate):
         schema: DDL of the records.
         by: Columns, separated by commas; each combination of values has its own sessions.
         at: The column of type TIMESTAMP that has the time.
-        gap_seconds: Records so far apart, or farther, are of two sessions.
+        gap_seconds: Records that are at least this far apart are in two sessions.
     """
 
     def __init__(self, schema: str, by: str, at: str, gap_seconds: float) -> None:

@@ -18,7 +18,7 @@ __all__ = ["SessionsArrow"]
 class SessionsArrow(TranslateArrow, Sessions):
     """Begin, end and number of records of each session; the results are those of `Sessions`."""
 
-    # The declarations are those of the other form, the call is that of this one.
+    # The other form has the declarations; here a call gets many groups.
     def translate(self, groups: Any, out: Any) -> None:  # type: ignore[override]
         """Cut the times of many groups where the gap is."""
         flows = (

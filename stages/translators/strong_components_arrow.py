@@ -3,10 +3,10 @@
     edges within a component that went -> the nodes of that component ---------.
     edges between components that came -> what they reach, and what reaches them '-> labelled again
 
-A component that lost an edge may fall apart, and into nothing but parts of itself. A new cycle
-goes through an edge that came: each of its nodes is reached from where such an edge ends, and
-reaches where such an edge begins. Both searches take turns, and the one that ends first bounds the
-other. Only nodes that were found are labelled again, which may be all.
+A component that lost an edge can only split into parts of itself. A new cycle goes through an
+added edge: each of its nodes is reached from the end of such an edge, and reaches the beginning of
+one. Both searches take turns, and the one that ends first bounds the other. Only nodes that were
+found are labelled again; these can be all nodes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Labels:
         self.values = NodeValues(tables.nodes, self.nodes, ["label"], are_nodes=True)
 
     def relabel(self, changed: LinkChanges) -> None:
-        """Find the nodes whose label may be another one, and label them."""
+        """Find the nodes whose label may change, and label them."""
         ends = np.unique(changed.node)
         self.values.know(ends)
         is_there = np.bincount(self.links.of(ends)[0], minlength=len(ends)) > 0
@@ -87,7 +87,7 @@ class _Labels:
         self._label(affected[np.argsort(self.nodes.ids[affected], kind="stable")])
 
     def _joined(self, heads: Int64s, tails: Int64s) -> Int64s:
-        """Return the nodes that some heads lead to and that lead to some tails."""
+        """Return the nodes that are reached from some heads and that reach some tails."""
         one, other = _Search(self, heads, "mine"), _Search(self, tails, "theirs")
         while len(one.front) and len(other.front):
             min(one, other, key=lambda search: search.links).step()
@@ -114,15 +114,15 @@ class _Search:
     """The nodes that are reached from some nodes, step by step.
 
     Args:
-        labels: What is known of nodes.
+        labels: The links and labels of the run.
         front: Where the search begins.
-        along: Follow edges (`mine`), or against them (`theirs`), or in both directions `within`
-            the component that nodes had before the run.
+        along: Follow edges (`mine`), or follow them backwards (`theirs`), or in both directions
+            `within` the component that a node had before the run.
 
     Attributes:
         front: Nodes that were reached by the last step.
         seen: Which nodes are reached.
-        links: Number of links that were looked at.
+        links: Number of links that were examined.
     """
 
     def __init__(self, labels: _Labels, front: Int64s, along: str) -> None:
@@ -152,7 +152,7 @@ class _Search:
         self.seen[self.front] = True
 
     def bound(self, other: _Search) -> None:
-        """Follow from now on only what another search found."""
+        """Reach from now on only nodes that another search found."""
         self._bound = other.seen
         self.front = self.front[_grown(other.seen, len(self._labels.nodes))[self.front]]
 

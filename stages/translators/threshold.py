@@ -1,7 +1,7 @@
 """Pass on URLs that score high enough; last stage of the crawl queue.
 
-For crawl queues that were registered before the queue was a view: a URL that was crawled goes on as
-a record without a count or score. New ones use `threshold_view`.
+For crawl queues that were registered before the queue was a view: a crawled URL is passed on as a
+record without a count or score. New ones use `threshold_view`.
 
 Source: CBP (SoCC'10), section 1.1, figure 1, "threshold".
 """

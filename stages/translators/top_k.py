@@ -1,7 +1,7 @@
 """Keep the k highest records of each group in a view, while records come, change and go.
 
 All records of a group are kept, ordered, so that the next one moves up when a record of the top is
-gone. A call reads the k highest and what the changes name, whatever else the group has.
+gone. A call reads the k highest records and those that the changes name, however large a group is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TopK(Translate):
     """
 
     keep: ClassVar[bool] = True
-    """Whether state stays unless it is put or deleted; a call then need not emit all of it."""
+    """Whether state stays until it is replaced or deleted; a call then need not emit all of it."""
 
     def __init__(self, schema: str, group: str, key: str, by: str, k: int = 10) -> None:
         columns = _checked(schema, group=group, key=key, by=by, k=k)

@@ -32,7 +32,7 @@ class WindowsArrow(TranslateArrow, Windows):
             message = f"{add} has decimals; name a column of whole numbers, or use windows"
             raise DefinitionError(Mistake("parameter_invalid", "windows_arrow.add", message))
 
-    # The declarations are those of the other form, the call is that of this one.
+    # The other form has the declarations; here a call gets many groups.
     def translate(self, groups: Any, out: Any) -> None:  # type: ignore[override]
         """Add the signs of many windows, and the values with their signs."""
         records = groups.sums("rows", "sign") + groups.sums("windows", "records")
@@ -53,7 +53,7 @@ class WindowsArrow(TranslateArrow, Windows):
         signed = values * groups.rows.column("sign").to_numpy()
         totals = np.array(groups.sums("windows", "total"))
         rough = totals.astype(np.float64)
-        for sums in (totals, rough):  # NumPy does not tell of an overflow, so floats are compared
+        for sums in (totals, rough):  # NumPy reports no overflow, but floats show it
             np.add.at(sums, groups.ids("rows"), signed)
         if len(rough) and np.abs(rough).max() >= float(1 << 63):
             message = "a total has more than 64 bits"

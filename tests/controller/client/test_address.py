@@ -58,6 +58,15 @@ def test_what_is_given_comes_first(folder: Path) -> None:
     assert find_address(token="mine").token == "mine"
 
 
+def test_a_port_that_is_no_number_is_a_coded_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the commands; the message names the setting and its value."""
+    monkeypatch.setenv("CBP_PORT", "84a0")
+    with pytest.raises(DefinitionError, match="CBP_PORT is '84a0'"):
+        find_address()
+
+
 def test_a_missing_token_or_one_that_others_may_read_is_told(folder: Path) -> None:
     """The path says where it should be."""
     token = folder / "cbp-data" / "token"

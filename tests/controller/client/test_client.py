@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
@@ -25,6 +26,7 @@ from cbp.client import (
     Retries,
     Rows,
     ServiceBusyError,
+    ServiceProblemError,
     ServiceUnreachableError,
     StagesStoppedError,
     WaitEndedError,
@@ -195,6 +197,47 @@ def test_a_query_as_arrow_has_the_types_of_the_query() -> None:
     assert (row["c0"], row["c1"], row["c2"]) == (1, date(2026, 11, 1), Decimal("12.50"))
     assert row["c5"].isoformat() == "2026-11-01T12:00:00+00:00"
     assert result.records()[0]["c4"] == [1]
+
+
+def test_floats_that_json_lacks_are_floats_in_arrow() -> None:
+    """The service sends them as texts, in a column whose other values are numbers."""
+    rest = {"at": "2026-11-01T12:00:00Z", "epochs": {}, "tables": [], "truncated": False}
+    result = QueryResult.of(
+        {
+            **rest,
+            "columns": [{"name": "mean", "type": "DOUBLE"}],
+            "rows": [[1.5], ["-Infinity"], [None]],
+            "seconds": 0.1,
+        }
+    )
+    assert result.to_arrow()["mean"].to_pylist() == [1.5, -math.inf, None]
+    page: list[dict[str, object]] = [
+        {"mean": 1.5, "name": "NaN"},
+        {"mean": "Infinity", "name": "b"},
+    ]
+    table = Rows(lambda _: (page, None)).to_arrow()
+    assert table["mean"].to_pylist() == [1.5, math.inf]
+    assert table["name"].to_pylist() == ["NaN", "b"]
+    nothing: list[dict[str, object]] = []
+    assert Rows(lambda _: (nothing, None)).to_arrow().num_columns == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(400, json={"code": 3, "message": "bad", "details": []}),
+        httpx.Response(502, json={"details": {"message": "a name of an argument"}}),
+        httpx.Response(421, json={"details": ["no leader"]}),
+        httpx.Response(200, text="<html>please sign in</html>"),
+    ],
+)
+def test_an_answer_of_a_proxy_is_a_coded_error(answer: httpx.Response) -> None:
+    """Whatever its form; a traceback would not say what to do."""
+    transport = httpx.MockTransport(lambda _: answer)
+    with Client(URL, token=TOKEN, transport=transport) as client:
+        with pytest.raises(ServiceProblemError) as caught:
+            client.dataflow("clicks")
+        assert caught.value.status == answer.status_code
 
 
 def test_a_file_goes_in_and_its_result_comes_out(tmp_path: Path) -> None:
