@@ -29,6 +29,9 @@ from cbp.model.flow.signed_changes import ChangesRead
 # Up to Python 3.12, two threads that parse at the same time share a recursion depth: SystemError.
 _ONE_PARSES = threading.Lock()
 
+# There is no file, no weak reference, or the file was changed since it was loaded.
+_NO_PLACE = (OSError, TypeError, SyntaxError, IndexError)
+
 # A cache: `inspect` parses the whole file again for each class.
 _places: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
@@ -45,7 +48,7 @@ def place_of(function: Callable[..., Any] | type) -> str:
             place = f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
             _places[function] = place
             return place
-    except (OSError, TypeError):  # without a file, or without a weak reference
+    except _NO_PLACE:
         return ""
 
 
@@ -56,7 +59,7 @@ def place_of_attribute(class_: type, name: str) -> str:
     try:
         with _ONE_PARSES:
             file, (lines, first) = inspect.getsourcefile(owner), inspect.getsourcelines(owner)
-    except (OSError, TypeError):
+    except _NO_PLACE:
         return ""
     sets = re.compile(rf"\s*(?:self\.)?{re.escape(name)}\s*(?::[^=]*)?=[^=]")
     numbers = (at for at, line in enumerate(lines, first) if sets.match(line))

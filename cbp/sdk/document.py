@@ -53,8 +53,10 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
@@ -106,8 +108,8 @@ _POLICIES = {"close_idle_seconds", "run_seconds_max", "any_order", "on_error", "
 _STAGE = {"translator", "parameters", "inputs", "buckets", "fuse", "runnable", "limits", "keep"}
 _STAGE |= _POLICIES
 
-LATER_RULES = frozenset({"cycle_never_runs"})
-"""Rules that grew stricter, so that a registered document may break them. It still opens."""
+LATER_RULES = frozenset({"cycle_never_runs", "sink_path_twice"})
+"""Rules that grew stricter: a document that was registered before may break them, and opens."""
 
 
 def dataflow_from_document(
@@ -406,11 +408,12 @@ class _Reader:
         limits = {}
         for output, given in self._mapping(where, value).items():
             at = f"{where}.{output}"
-            numbers = self._mapping(at, given, {"increments", "records", "bytes"})
-            try:
-                limits[output] = FlowLimit(**numbers)
-            except (TypeError, ValueError) as error:
-                self._note("limit_invalid", at, str(error))
+            allowed = {"increments", "records", "bytes"}
+            numbers = self._mapping(at, given, allowed)
+            known = {name: numbers[name] for name in allowed & numbers.keys()}
+            limits[output] = self._read(
+                "limit_invalid", at, partial(FlowLimit, **known), FlowLimit()
+            )
         return MappingProxyType(limits)
 
     def _idle(self, where: str, value: Any) -> Mapping[str, float]:
@@ -456,7 +459,8 @@ class _Reader:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Return whether a value is a finite number that a float can hold."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def _twice(path: str) -> Mistake:
@@ -502,7 +506,8 @@ def _follows(mistake: Mistake, dataflow: Dataflow, unread: set[str]) -> bool:
         return unknown and sink is not None and sink.reads.partition(".")[0] in unread
     if mistake.code not in ("flow_unknown", "lookup_table_unknown"):
         return False
-    _, stage, _, input_ = mistake.where.split(".", 3)
+    # A wrong name of a stage can have dots.
+    stage, _, input_ = mistake.where.removeprefix("stages.").rpartition(".inputs.")
     node = dataflow.stages[stage]
     return {**node.wiring, **node.lookups}[input_].partition(".")[0] in unread
 

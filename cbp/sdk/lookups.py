@@ -84,6 +84,10 @@ def lookup_mistakes(
         message = f"got by={declared.by!r}; expected names of columns, such as 'a, b', or ()"
         yield "lookup_by_invalid", message
         return
+    if not columns and declared.key is not None:
+        message = f"got key={declared.key!r}; expected names of columns, such as 'a, b'"
+        yield "lookup_key_invalid", message
+        return
     for option, names in (("by", by), ("key", columns)):
         for column in names:
             if column not in schema:

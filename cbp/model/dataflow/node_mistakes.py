@@ -105,8 +105,9 @@ def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mis
 def stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mistake]:
     """Find names in a stage that do not exist or do not fit; `flows` maps names to schemas."""
     where, spec = f"stages.{stage.name}", stage.translator
-    if not (2 <= stage.buckets <= BUCKETS_MAX and stage.buckets & (stage.buckets - 1) == 0):
-        message = f"got {stage.buckets} buckets; expected a power of two from 2 to {BUCKETS_MAX}"
+    buckets: object = stage.buckets
+    if type(buckets) is not int or buckets.bit_count() != 1 or not 2 <= buckets <= BUCKETS_MAX:
+        message = f"got {buckets!r} buckets; expected a power of two from 2 to {BUCKETS_MAX}"
         yield Mistake("buckets_invalid", f"{where}.buckets", message)
     yield from _rule_mistakes(stage)
     if stage.sets_aside:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields, replace
-from itertools import accumulate, chain, islice, pairwise, takewhile
+from itertools import accumulate, chain, pairwise, takewhile
 from typing import Any, ClassVar, Protocol
 
 from cbp.errors import AlignmentError
@@ -101,9 +101,9 @@ class RunAll:
         missing = _empty(connectors)
         if missing or not connectors:
             return Decision(memo=memo, waits_for=_waits(missing))
-        queues = {name: connector.unread for name, connector in connectors.items()}
+        queues = {name: c.unread[: self.batch] for name, c in connectors.items()}
         turns = zip(*queues.values(), strict=False)  # as many as the shortest queue has
-        sizes = [sum(one.bytes for one in turn) for turn in islice(turns, self.batch)]
+        sizes = (sum(one.bytes for one in turn) for turn in turns)
         within = takewhile(lambda total: not self.bytes or total <= self.bytes, accumulate(sizes))
         count = max(1, sum(1 for _ in within))
         return _consume({name: queue[:count] for name, queue in queues.items()}, memo)

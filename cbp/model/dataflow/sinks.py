@@ -9,6 +9,7 @@ A sink is a reader of its flow, as a stage is: increments that it has not publis
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -73,8 +74,9 @@ def sink_mistakes(
         yield from name_mistake(where, sink.name)
         yield from _target_mistakes(sink, where)
         yield from _flow_mistakes(sink, where, flows, views, messages)
-        other = paths.setdefault(sink.path.rstrip("/"), sink.name)
-        if sink.path and other != sink.name:
+        path = posixpath.normpath(sink.path)
+        other = paths.setdefault(path, sink.name) if sink.path else sink.name
+        if other != sink.name:
             message = f"the sink {other!r} has the same path; choose another path"
             yield Mistake("sink_path_twice", f"{where}.path", message)
 

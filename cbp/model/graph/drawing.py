@@ -247,7 +247,7 @@ def lay_out(nodes: Sequence[str], edges: Iterable[Edge]) -> Layout:
     distinct = list(dict.fromkeys(edges))
     place = {name: at for at, name in enumerate(_forward_order(nodes, distinct))}
     back = tuple((begin, end) for begin, end in distinct if place[end] <= place[begin])
-    forward = [edge for edge in distinct if edge not in set(back)]
+    forward = [(begin, end) for begin, end in distinct if place[begin] < place[end]]
     layer_of = _layers(nodes, forward, place)
     return Layout(_ordered(nodes, forward, layer_of), layer_of, back)
 

@@ -14,7 +14,6 @@ Source: ours; what is checked follows from CBP (SoCC'10), section 4.1.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -29,7 +28,9 @@ from cbp.errors import (
     author_cause,
     author_line,
     is_authors,
+    text_of,
 )
+from cbp.errors.message_limits import shortened
 from cbp.model.author.decimals import author_decimals
 from cbp.model.author.memo import json_memo
 from cbp.model.author.translator_state import StateWatch
@@ -123,9 +124,10 @@ def _check_input(verb: str, name: str, indexes: Any, connectors: Mapping[str, Co
             f"the decision {verb} from the input {name!r}, which does not exist; use one of {has}"
         )
         raise _refusal(verb)(message, input=name)
-    if not isinstance(indexes, list | tuple):
+    if not isinstance(indexes, list | tuple) or any(type(one) is not int for one in indexes):
         message = (
-            f"the decision {verb} {_shown(indexes)} of input {name!r}; expected a tuple of indexes"
+            f"the decision {verb} {_shown(indexes)} of input {name!r}; expected a tuple of ints, "
+            "the indexes of increments"
         )
         raise DecisionInvalidError(message, input=name)
     waiting = [increment.index for increment in connectors[name].waiting]
@@ -146,5 +148,4 @@ def _refusal(verb: str) -> type[DecisionInvalidError]:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, default=repr)
-    return text if len(text) <= 200 else text[:200] + "..."
+    return shortened(text_of(value, repr), 200)

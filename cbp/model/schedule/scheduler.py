@@ -344,13 +344,12 @@ def _place(cases: Mapping[str, _Case]) -> None:
         cases[stage].cycle = cycle
     readers = _readers(cases)
     holds = {name: held(readers[name], case.view.limits) for name, case in cases.items()}
-    blockers = {name: _blocker(name, cases, holds, set()) for name in cases}
     for name, case in cases.items():
         if case.decision is not None:
             case.reason, case.kind = holds[name], "readers"
-        elif case.idle and blockers[name][0]:
-            case.behind, words = blockers[name]
-            case.reason += f"; {words}"
+        elif case.idle:
+            case.behind, words = _blocker(name, cases, holds, set())
+            case.reason += f"; {words}" if words else ""
 
 
 def _readers(cases: Mapping[str, _Case]) -> dict[str, list[Reader]]:

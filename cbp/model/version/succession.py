@@ -40,6 +40,7 @@ from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
+from cbp.model.graph.cycles import inner_inputs
 from cbp.model.plan.fusion import PhysicalStage, keep_leaders, physical_stages
 from cbp.model.version.flow_life import NEW_LIFE, FlowLife
 from cbp.model.version.version_change import ChangePlan, Choice
@@ -276,11 +277,11 @@ def _from_retained(
             )
             return _empty(node, input_), Mistake("replacement_unfollowed", where, message)
     # As on arrival: an empty increment is not enqueued inside a cycle.
+    on_cycle = (node.name, input_) in inner_inputs(after.wiring())
     given = tuple(
         i
         for i in increments
-        if (node.name, input_) in set(after.receivers(i))
-        and not any(i.index in part for part in dropped)
+        if (i.records or not on_cycle) and not any(i.index in part for part in dropped)
     )
     if spec.frame_by is not None:
         return Connector(input_, (), Framing(), given), None
