@@ -1,4 +1,4 @@
-"""Translator state: every task gets a fresh translator object, and finds it if that is changed.
+"""Translator state: every task gets a fresh translator object, and detects changes of it.
 
 Values that a translator stores on itself would exist only in some tasks, for some time. So every
 task of an epoch gets its own copy of the registered instance, made without calling `__init__`. At
@@ -62,7 +62,7 @@ class StateWatch:
             self.function = MethodType(function.__func__, self._fresh)
 
     def check(self) -> None:
-        """Raise `AuthorStateError`, with the line that changed it, if the object was changed."""
+        """Raise `AuthorStateError`, with the line that made the change, if the object changed."""
         if self._owner is None:
             return
         self._keep_cached()
@@ -129,7 +129,7 @@ def _is_ours(class_: type) -> bool:
 
 
 def _copy(owner: Any) -> Any:
-    """Return an object of the same class with its attributes; containers are copied."""
+    """Return an object of the same class with the same attributes; containers are copied."""
     left = [LOOKED_AT_MAX]
     try:
         copied = object.__new__(type(owner))

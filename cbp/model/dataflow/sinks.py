@@ -3,8 +3,8 @@
     flow -> increment after increment -> files, a Delta table, or a webhook
     view -> its changes, applied       -> a Delta table with exactly the view's records
 
-A sink is a reader of its flow, as a stage is: increments that it has not published are kept.
-`controller.sinks` publishes; here is what a document may say.
+A sink is a reader of its flow, like a stage: increments that it has not published are kept.
+`controller.sinks` publishes them. This module defines what a document may declare.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ def sink_mistakes(
     views: Collection[str],
     messages: Collection[str],
 ) -> Iterator[Mistake]:
-    """Find the mistakes in the sinks of a dataflow; only their own stages read `messages`."""
+    """Find the mistakes in the sinks of a dataflow.
+
+    `messages` are the flows that only the stage that writes them reads.
+    """
     if len(sinks) > SINKS_MAX:
         message = f"the dataflow has {len(sinks)} sinks, but the limit is {SINKS_MAX}: remove some"
         yield Mistake("sinks_too_many", "sinks", message)

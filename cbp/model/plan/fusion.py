@@ -1,8 +1,8 @@
 """Fusion: which stages of a dataflow run together, as one physical stage.
 
-A physical stage is a leader and the stages after it, each of which reads one flow of a stage
-before it. One run of it is one epoch of all its members, under one intention. Every member's output
-is written and numbered as if the member ran by itself.
+A physical stage is a leader and the stages after it, each of which reads one flow of an earlier
+member. One run of a physical stage is one epoch of all its members, under one intention. Every
+member's output is written and numbered as if the member ran by itself.
 
     pages -> extract -> count -+-> merge -> score -+-> threshold     (extract and score
                 '--------------'     '-------------'                  record-wise)
@@ -15,8 +15,9 @@ The rules ensure that a member reads exactly what it would read alone:
    groupwise stage is in the same physical stage, and if every other reader of the flows written
    there has to wait for the groupwise stage anyway. Otherwise fusion would delay those readers.
 3. These stages stay apart: stages on a cycle, since their increments may be numbered differently;
-   stages of the form `sql`, since their records are in none of our tasks; and stages that the
-   author wants apart (`StageNode.fuse`).
+   stages of the form `sql`, since their records are in none of our tasks; stages of the form `run`,
+   which have one task; stages that set records aside; and stages that the author wants apart
+   (`StageNode.fuse`).
 4. These stages can only lead: stages with a Runnable or FrameBy other than the default, since they
    decide themselves when they run and on what; and stages with several inputs, since they read all
    of one input before any of the next.
@@ -118,7 +119,7 @@ def keep_leaders(
 def physical_stages(dataflow: Dataflow, leaders: Collection[str]) -> dict[str, PhysicalStage]:
     """Return the physical stages by their leaders, in the order of the stages.
 
-    An `InvariantError` says that these cannot be the leaders.
+    Raises `InvariantError` if these cannot be the leaders.
     """
     members = {name: [dataflow.stages[name]] for name in dataflow.stages if name in leaders}
     unit_of = {name: name for name in members}
@@ -127,8 +128,10 @@ def physical_stages(dataflow: Dataflow, leaders: Collection[str]) -> dict[str, P
         ready = [s for s in waiting if _only_input(s).partition(".")[0] in unit_of]
         if not ready:
             names = ", ".join(stage.name for stage in waiting)
-            where = f"{names} of dataflow {dataflow.name!r}"
-            message = f"{where} cannot run together with another stage"
+            message = (
+                f"stages {names} of dataflow {dataflow.name!r} must be leaders, since they cannot "
+                "run together with another stage"
+            )
             raise InvariantError(message, dataflow=dataflow.name)
         for stage in ready:
             unit_of[stage.name] = unit_of[_only_input(stage).partition(".")[0]]
