@@ -46,7 +46,7 @@ def left_to_do(
 def _under_way(wait: Wait | None) -> str:
     if wait is None or wait.kind != "running":
         return "runs"
-    # So a run that hangs does not look like a short one.
+    # The start shows whether the run hangs.
     return f"{wait.words}, started at {wait.since:%Y-%m-%d %H:%M:%S} UTC"
 
 

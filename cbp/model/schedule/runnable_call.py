@@ -6,8 +6,8 @@ Every engine and the controller use `call_runnable`, so every decision is checke
 - a decision that reads nothing removes nothing;
 - its memo is JSON, so that it is the same after a crash.
 
-No rule decides about a frame of records without a framing key: it is read by itself, at once, since
-its records are only set aside (`cbp.model.dataflow.set_aside`).
+No rule decides about a frame of records without a framing key: the next run reads it, and nothing
+else, since its records are only set aside (`cbp.model.dataflow.set_aside`).
 
 Source: ours; what is checked follows from CBP (SoCC'10), section 4.1.
 """
@@ -80,7 +80,7 @@ def call_runnable(
 
 
 def _refused(connectors: Mapping[str, Connector]) -> Decision | None:
-    """Read the frames of records without a framing key, by themselves; these are set aside."""
+    """Return a decision to read the frames of records without a framing key, if there are any."""
     frames = {
         name: tuple(one.index for one in connector.unread if one.is_refused)
         for name, connector in connectors.items()
@@ -90,10 +90,10 @@ def _refused(connectors: Mapping[str, Connector]) -> Decision | None:
 
 
 def _late(stage: str, runnable: RunnableSpec, error: AlignmentError, memo: Any) -> Decision:
-    told = error.at(stage=stage, function=runnable.name, place=runnable.place)
-    assert error.index is not None, "only a late frame is read by itself"
+    assert error.index is not None, "the caller has not checked that a frame is late"
+    placed = error.at(stage=stage, function=runnable.name, place=runnable.place)
     late = {str(error.details["input"]): (error.index,)}
-    return Decision(late, late, memo, late=(told.code, told.message))
+    return Decision(late, late, memo, late=(placed.code, placed.message))
 
 
 def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:
