@@ -235,7 +235,7 @@ class Compiler:
         rule = getattr(self._stage, "runnable", None)
         if rule is None:
             # A stage that waited for its own messages before its first run would never run.
-            # Nor does one wait for changes of what it looks up, which may never come.
+            # Nor does a stage wait for changes of a looked-up table, which may never come.
             lookups = (d for d in self._attributes().values() if isinstance(d, Lookup))
             waits = not any(spec.loopback for spec in inputs) and not any(d.wake for d in lookups)
             return RunnableSpec(RunAll() if waits else RunAny())
@@ -252,7 +252,7 @@ class Compiler:
     def _check_function(self) -> None:
         function = inspect.unwrap(type(self._stage).translate)
         if getattr(function, "__isabstractmethod__", False):
-            message = "the translator has no translate of its own; define that method"
+            message = "the translator has no method translate; define it"
             self._fail("translate_missing", "translate", message)
         if (
             inspect.isgeneratorfunction(function)

@@ -156,7 +156,7 @@ def _split_types(text: str) -> list[str]:
 
 
 Combine = Callable[[list[Any]], Iterable[Any]] | Mapping[str, Literal["sum", "min", "max"]]
-"""A function of records, or what to keep of some columns."""
+"""A function of records, or how to merge some columns."""
 
 
 @dataclass(frozen=True)
@@ -182,10 +182,10 @@ class Input:
             calls it, with any number of records of a group. It returns at least one record,
             with the same columns and key. Not allowed with `order_by`. `check_split` finds a
             combiner that breaks the law.
-            Instead of a function: what to keep of some columns, as `{"n": "sum"}` (or `"min"`,
-            `"max"`). Records that are equal in all other columns become one. Sums are of whole
-            numbers only; a sum too large for its column is left in parts. A record with a null
-            or a NaN in such a column stays unchanged.
+            Instead of a function: how to merge some columns, as `{"n": "sum"}` (or `"min"`,
+            `"max"`). Records that are equal in all other columns become one. Only columns of
+            whole numbers can be summed; a sum that is too large for its column stays in parts. A
+            record with a null or a NaN in such a column stays unchanged.
         changes: How to read the changes of a view; required for an input that is wired to a view.
             `"signed"`: all of them; the schema may name their columns `change_type STRING` and
             `sign INT` (+1 for `insert` and `update_after`, -1 for `update_before` and `delete`).
@@ -223,10 +223,11 @@ class Loopback:
             records of the loopback's flow, for other stages and sinks. All loopbacks of a
             translator have the same number. 1 means that each message comes back in a later
             epoch.
-        inside: The name of another loopback, within whose loop this one is a loop of its own.
-            While messages of this one are left, those of the outer one wait; so a message of
-            the outer one arrives when this loop has come to rest. Loops can be nested to any
-            depth. What earlier epochs left waits in the same way; inputs never wait.
+        inside: The name of another loopback: the loop of this one then runs inside the loop of
+            that one. While messages of the inner loop are left, messages of the outer loop wait.
+            So a message of the outer loop arrives when the inner loop has none left. Loops can be
+            nested to any depth. Messages that earlier epochs left wait in the same way; inputs
+            never wait.
         microsteps: Whether the order of messages does not matter: the states at the end of the
             loop are the same, however many messages a call gets, and whenever one arrives.
             (Messages of one group to another still arrive in their order.) If the loop has
@@ -264,7 +265,7 @@ class Aggregate:
         ends_below: The loop ends after a superstep whose number is below this. The messages of
             that superstep are dropped. The first superstep, which reads the inputs, never ends
             the loop. If each changed group emits 1, `Aggregate("sum", ends_below=1)` ends the
-            loop when nothing changes any more. None means that the number does not end the loop.
+            loop once nothing changes. None means that the number does not end the loop.
         ends: The name of the loopback whose loop ends, and all loops inside it; the loops around
             it continue. Only supersteps that read messages of these loops end it. None means that
             all loops end.

@@ -1,8 +1,7 @@
 """`Lookup`: a table of another stage that the called groups look up by their key.
 
-How it is wired is checked in `cbp.model.dataflow.node_mistakes`. A run finds the records of its
-groups in `cbp.engine.task.bucket_work`, those for all groups (`by=()`) in
-`cbp.engine.task.writers`.
+`cbp.model.dataflow.node_mistakes` checks its wiring. In a run, `cbp.engine.task.bucket_work` finds
+the records of groups, and `cbp.engine.task.writers` those for all groups (`by=()`).
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ class Lookup:
     With `by=()` every group gets all records, such as settings. They are read once per task, so
     use it for at most some thousand records.
 
-    A run sees the table as of the newest epoch that it shows when the run begins. The run's own
-    record names that epoch, so that `cbp verify` reads the same. A later change, a correction
+    A run sees the table as of the newest epoch that the table shows when the run begins. The record
+    of the run names that epoch, so that `cbp verify` reads the same. A later change, a correction
     or a roll-back of the table does not change earlier results. With `wake=True` the groups
     whose records change are called again; this needs a view. `group.<name>_changes` then has
     the changes of the group, as with `Input(..., changes="signed")`: the columns of the

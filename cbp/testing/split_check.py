@@ -1,7 +1,7 @@
 """Check that a result does not depend on how the input was split into epochs.
 
-`cbp.model.dataflow.equality` defines equality of results. What cannot be compared under two splits
-of a dataflow's input is what `cbp verify` cannot compare either (`cbp.model.verification`).
+`cbp.model.dataflow.equality` defines equality of results. Tables that `cbp verify` cannot compare
+(`cbp.model.verification`) are not compared between two splits of a dataflow's input either.
 """
 
 from __future__ import annotations
@@ -156,7 +156,10 @@ def _require_same(
 
 
 def _not_compared(dataflow: Dataflow) -> set[str]:
-    """Return the states and outputs that are declared to depend on the split; not all may."""
+    """Return the states and outputs that depend on the split by declaration.
+
+    Raises `ValueError` if all of them do.
+    """
     timed = {
         name
         for name, node in dataflow.stages.items()
