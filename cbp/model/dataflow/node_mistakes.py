@@ -57,7 +57,7 @@ def name_mistake(where: str, name: str) -> Iterator[Mistake]:
 def choice_mistake(
     code: str, where: str, given: object, allowed: Sequence[str]
 ) -> Iterator[Mistake]:
-    """Yield a mistake if a value is none of those that are allowed."""
+    """Yield a mistake if a value is not allowed."""
     if given not in allowed:
         yield Mistake(code, where, f"got {given!r}; use one of {', '.join(allowed)}")
 

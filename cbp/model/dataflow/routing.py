@@ -146,7 +146,7 @@ def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
 
 
 def one_key(given: Any) -> Any:
-    """Return the key that a function of `by(...)` returned; `KeyMismatch` if it is none."""
+    """Return the key that a function of `by(...)` returned; `KeyMismatch` if it is not one key."""
     if isinstance(given, list | set | frozenset | All | Multicast):
         message = (
             f"the function of by(...) must return one key, but returned {given!r}; to return "

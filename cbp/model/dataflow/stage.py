@@ -145,7 +145,7 @@ class OutputSpec:
     """One output flow of a translator.
 
     Attributes:
-        key: Columns of the key, of which the last record counts in a comparison
+        key: Columns of the key. In a comparison, the last record of each key counts
             (`cbp.model.dataflow.equality`). Empty: all records count.
         history: Whether to compare epoch by epoch instead, since the sequence is the result.
         tolerance: How much floating-point numbers may differ in a comparison.
