@@ -139,6 +139,7 @@ def reason(
     """Return why a run ran: its Runnable decided so, a state was corrected, or a timer was due.
 
     Args:
+        node: The stage as it is now: a later version can have changed its rule and its inputs.
         read, remove: Map inputs to the indexes that were read, and removed from the queues.
         frames: Maps framed inputs to notes on the frames that the run took.
         files: Maps (flow, index) to the file of a source's increment, as far as known.
@@ -163,7 +164,7 @@ def reason(
     notes = {
         name: {note.index: f"key {note.framing_key}" for note in frames.get(name, ())}
         if name in framed
-        else {i: file for i in indexes if (file := files.get((wiring[name], i), ""))}
+        else {i: file for i in indexes if (file := files.get((wiring.get(name, ""), i), ""))}
         for name, indexes in {**gone, **read_indexes}.items()
     }
     listed = partial(_listed, framed=framed, notes=notes)
@@ -225,7 +226,8 @@ def consumed(
 ) -> list[Consumed]:
     """Return the increments that a run read or removed, by input and index; see `reason`.
 
-    `known` maps (flow, index) to the increments that are still known.
+    `known` maps (flow, index) to the increments that are still known. Inputs that the stage no
+    longer has are left out.
     """
     found = []
     for spec in node.translator.inputs:
