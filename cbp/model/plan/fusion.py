@@ -66,9 +66,9 @@ def choose_leaders(dataflow: Dataflow) -> tuple[str, ...]:
         if not stage.fuse or stage.translator.form in ("run", "sql") or stage.sets_aside
     }
     producers = {
-        name: flow.partition(".")[0]
+        name: writer
         for name, stage in dataflow.stages.items()
-        if (flow := _only_input(stage)) and flow.partition(".")[0] in dataflow.stages
+        if (writer := _only_writer(stage)) in dataflow.stages
     }
     own = {
         name
@@ -107,7 +107,7 @@ def keep_leaders(
     def together(name: str) -> bool:
         if name in apart:
             return False
-        writer = _only_input(dataflow.stages[name]).partition(".")[0]
+        writer = _only_writer(dataflow.stages[name])
         if name in units or writer in units:
             return name in units and units[name] == units.get(writer)
         return epochs.get(name, 0) == epochs.get(writer, 0)
@@ -125,7 +125,7 @@ def physical_stages(dataflow: Dataflow, leaders: Collection[str]) -> dict[str, P
     unit_of = {name: name for name in members}
     waiting = [stage for name, stage in dataflow.stages.items() if name not in unit_of]
     while waiting:
-        ready = [s for s in waiting if _only_input(s).partition(".")[0] in unit_of]
+        ready = [stage for stage in waiting if _only_writer(stage) in unit_of]
         if not ready:
             names = ", ".join(stage.name for stage in waiting)
             message = (
@@ -134,7 +134,7 @@ def physical_stages(dataflow: Dataflow, leaders: Collection[str]) -> dict[str, P
             )
             raise InvariantError(message, dataflow=dataflow.name)
         for stage in ready:
-            unit_of[stage.name] = unit_of[_only_input(stage).partition(".")[0]]
+            unit_of[stage.name] = unit_of[_only_writer(stage)]
             members[unit_of[stage.name]].append(stage)
         waiting = [stage for stage in waiting if stage.name not in unit_of]
     return {name: PhysicalStage(tuple(stages)) for name, stages in members.items()}
@@ -170,8 +170,10 @@ def _follower(
     return frozenset()
 
 
-def _only_input(stage: StageNode) -> str:
-    return next(iter(stage.wiring.values())) if len(stage.wiring) == 1 else ""
+def _only_writer(stage: StageNode) -> str:
+    """Return the stage or source that writes the only input of a stage; `""` if it has several."""
+    flows = [*stage.wiring.values()]
+    return flows[0].partition(".")[0] if len(flows) == 1 else ""
 
 
 def _reads(stage: StageNode, producer: StageNode) -> bool:

@@ -27,8 +27,8 @@ class FlowLife:
         first: The first increment since its stage began with nothing.
         signed: The first increment that has types and signs, if it has changes of a view.
         built: Whether its table began with records of a rebuild beside, which no increment has.
-        version: The version that last changed any of this; 0 if none did. It tells two swaps
-            without a run in between apart: these begin with the same increment.
+        version: The version that last changed any of this; 0 if none did. It distinguishes two
+            swaps without a run in between, which begin with the same increment.
     """
 
     first: int = 0
