@@ -1,6 +1,6 @@
-"""The times that commands, REST and roll-backs are given. Pure.
+"""Times that users give to commands, REST and roll-backs. Pure.
 
-A time without a zone is in UTC, for whatever it is given: that is one rule.
+A time without a zone is in UTC, wherever it is given.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ def zoned(given: datetime) -> datetime:
 
 
 def instant_of(ms: int) -> datetime:
-    """Return the time this many milliseconds after 1970; in UTC."""
+    """Return the time in UTC that is this many milliseconds after 1970."""
     return datetime.fromtimestamp(ms / 1000, UTC)

@@ -23,7 +23,7 @@ ADDED: Mapping[str, str] = {"cbp.json": "added"}
 """Metadata of a field that earlier releases did not write."""
 
 LEFT_OUT: Mapping[str, str] = {"cbp.json": "left out"}
-"""The same, of a field that is not written while it has its default."""
+"""Metadata of such a field that is not written while it has its default."""
 
 _Convert = Callable[[Any], Any]
 

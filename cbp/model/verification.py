@@ -3,24 +3,23 @@
 A recomputation begins with empty state and reads the retained input again, either increment by
 increment or all at once. `cbp.model.dataflow.equality` defines the comparison.
 
-Messages are left out: they are no result. Some tables cannot be compared, or not all of what a
-reader sees in them, such as those of a stage that has not run while input waits for it. They are
-*undecided*, each with the reason (`comparisons`), and so is the verification. An output whose old
-increments were collected is compared from the first increment that is left, if epochs are a
-function of the input.
+Messages are left out, since they are not a result. Some tables cannot be compared, or only in part,
+for example if a stage has not run although input waits for it. They are *undecided*, each with the
+reason (`comparisons`), and so is the verification. An output whose old increments were collected is
+compared from the first increment that is left, if epochs are a function of the input.
 
 Increment by increment, a dataflow whose rules wait for their input gives the same epochs, however
 its runs were timed. So it can be compared at any snapshot while runs continue: the recomputation
 stops each stage at the epoch that the snapshot shows. Any other dataflow is compared once it has
 nothing left to do.
 
-Tables that an earlier version or a correction has influenced cannot be recomputed from scratch, nor
-those of a stage whose code reads the time or the number of its runs (`group.run`), or that has set
-something aside: which calls fail depends on how its input was cut. They are
-repeated from an earlier state (`controller.loop.verification.repetition`), or not compared. What
-such a table holds from before the repeated epochs is undecided; a stage that was rebuilt has
-nothing from before. An epoch that gave back what was set aside is repeated like any other: it reads
-what the repeated epochs before it set aside.
+Some tables cannot be recomputed from scratch: tables that an earlier version or a correction has
+affected; those of a stage whose code reads the time or the number of its runs (`group.run`); and
+those of a stage that has set records aside, since the calls that fail depend on how input was cut.
+Such tables are repeated from an earlier state (`controller.loop.verification.repetition`), or not
+compared. Their records from before the repeated epochs are undecided; a rebuilt stage has none. An
+epoch that gave back records is repeated like any other: it reads the records that the repeated
+epochs before it set aside.
 
 Invariant: every table of a dataflow is compared, or has a reason why not
 (tests/cbp/model/test_verification.py).
@@ -60,10 +59,10 @@ Status = Literal[
 ]
 """Results of a verification.
 
-`equal`: all that readers see was compared, and equals. `undecided`: nothing differs in what was
-compared, but a table could not be compared, or not from its first epoch on. `timed_out`: nothing
-differed before the time limit. `not_deterministic`: two recomputations of the same input differ, so
-no table can be compared with either.
+`equal`: everything that readers see was compared, and is equal. `undecided`: nothing that was
+compared differs, but a table could not be compared, or not from its first epoch on. `timed_out`:
+nothing differed before the time limit. `not_deterministic`: two recomputations of the same input
+differ, so no table can be compared with either.
 """
 
 _CHANGED = (
@@ -100,7 +99,7 @@ class Comparison:
         within: How closely records must agree, in words; `""` means exactly.
         since: The first epoch that is repeated, from the state before it; `None` means all epochs
             are recomputed from scratch.
-        whole: Whether these epochs are all in the table; false if it has older records.
+        whole: Whether the table has only records of these epochs; false if it has older ones.
         first: The first epoch that retention left in the table; readers see no older ones.
     """
 
@@ -160,7 +159,7 @@ class TableVerdict:
             only from epoch `since` on.
         records: Number of compared records, both sides added up.
         differing: The first keys that differ; there may be more.
-        within, since: As in `Comparison`.
+        within, since: See `Comparison`.
         columns, key: Names of the columns of a record, and of those that identify a difference.
     """
 
@@ -303,7 +302,7 @@ def _kind(output: OutputSpec) -> Kind:
 
 
 def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[str, str]:
-    """Return the stages whose state is not a function of the input, and those behind; with why."""
+    """Return why the state of a stage, or of a stage upstream, is not a function of the input."""
     reason_by_stage: dict[str, str] = {}
     before = predecessors(dataflow.wiring())
     for component in components(before):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
+from cbp.errors import DataflowInvalidError, DefinitionError, Mistake, text_of
 from cbp.model.dataflow.dataflow import EVERY_EPOCH, Dataflow, PublishPolicy
 from cbp.model.dataflow.nodes import BUCKETS_DEFAULT, UNSAID, FileBatch, SourceNode, StageNode
 from cbp.model.dataflow.set_aside import read_on_error
@@ -96,6 +96,11 @@ class DataflowBuilder:
         where they are. With `nested`, files in folders below the drop folder are taken in, too.
         """
         self._require_new("sources", name, self._sources)
+        text: object = schema
+        if not isinstance(text, str):
+            message = f"expected DDL text, such as 'url STRING', got {text_of(text, repr)[:100]}"
+            self._mistakes.append(Mistake("schema_invalid", f"sources.{name}.schema", message))
+            return Flow(name)
         try:
             parsed = Schema.parse(schema, where=f"sources.{name}.schema")
             self._sources[name] = SourceNode(

@@ -22,8 +22,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from cbp.errors import DefinitionError, Mistake, text_of
-from cbp.errors.message_limits import shortened
+from cbp.errors import DefinitionError, Mistake
 from cbp.model.author.code_fingerprint import Code, fingerprint, held_by
 from cbp.model.dataflow.expiry import hidden_timers
 from cbp.model.dataflow.runnable import RunAll, RunAny
@@ -102,8 +101,6 @@ Declaration = Input | Loopback | Output | State | Lookup | Aggregate
 
 _RESERVED = ("associate", "form", "key", "record_wise", "runnable", "spec", "reserved", "translate")
 """Attributes of every translator or of `out`, which a flow of the same name would hide."""
-
-_SHOWN = 100
 
 
 class Compiler:
@@ -238,7 +235,7 @@ class Compiler:
         rule = getattr(self._stage, "runnable", None)
         if rule is None:
             # A stage that waited for its own messages before its first run would never run.
-            # Nor does one wait for changes of what it looks up, which may never come.
+            # Nor does a stage wait for changes of a looked-up table, which may never come.
             lookups = (d for d in self._attributes().values() if isinstance(d, Lookup))
             waits = not any(spec.loopback for spec in inputs) and not any(d.wake for d in lookups)
             return RunnableSpec(RunAll() if waits else RunAny())
@@ -255,7 +252,7 @@ class Compiler:
     def _check_function(self) -> None:
         function = inspect.unwrap(type(self._stage).translate)
         if getattr(function, "__isabstractmethod__", False):
-            message = "the translator has no translate of its own; define that method"
+            message = "the translator has no method translate; define it"
             self._fail("translate_missing", "translate", message)
         if (
             inspect.isgeneratorfunction(function)
@@ -302,12 +299,6 @@ class Compiler:
                     f"no keyword of Python and no reserved name ({', '.join(reserved)})"
                 )
                 self._note("name_invalid", name, message)
-                continue
-            schema: object = declared.schema
-            if not isinstance(schema, str):
-                shown = shortened(text_of(schema, repr), _SHOWN)
-                message = f"the schema must be DDL text, such as 'url STRING', got {shown}"
-                self._note("schema_invalid", name, message)
                 continue
             declarations[name] = declared
         return declarations

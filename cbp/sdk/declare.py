@@ -29,6 +29,9 @@ from cbp.model.flow.signed_changes import ChangesRead
 # Up to Python 3.12, two threads that parse at the same time share a recursion depth: SystemError.
 _ONE_PARSES = threading.Lock()
 
+# There is no file, no weak reference, or the file was changed since it was loaded.
+_NO_PLACE = (OSError, TypeError, SyntaxError, IndexError)
+
 # A cache: `inspect` parses the whole file again for each class.
 _places: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
@@ -45,7 +48,7 @@ def place_of(function: Callable[..., Any] | type) -> str:
             place = f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
             _places[function] = place
             return place
-    except (OSError, TypeError):  # without a file, or without a weak reference
+    except _NO_PLACE:
         return ""
 
 
@@ -56,7 +59,7 @@ def place_of_attribute(class_: type, name: str) -> str:
     try:
         with _ONE_PARSES:
             file, (lines, first) = inspect.getsourcefile(owner), inspect.getsourcelines(owner)
-    except (OSError, TypeError):
+    except _NO_PLACE:
         return ""
     sets = re.compile(rf"\s*(?:self\.)?{re.escape(name)}\s*(?::[^=]*)?=[^=]")
     numbers = (at for at, line in enumerate(lines, first) if sets.match(line))
@@ -153,7 +156,7 @@ def _split_types(text: str) -> list[str]:
 
 
 Combine = Callable[[list[Any]], Iterable[Any]] | Mapping[str, Literal["sum", "min", "max"]]
-"""A function of records, or what to keep of some columns."""
+"""A function of records, or how to merge some columns."""
 
 
 @dataclass(frozen=True)
@@ -179,10 +182,10 @@ class Input:
             calls it, with any number of records of a group. It returns at least one record,
             with the same columns and key. Not allowed with `order_by`. `check_split` finds a
             combiner that breaks the law.
-            Instead of a function: what to keep of some columns, as `{"n": "sum"}` (or `"min"`,
-            `"max"`). Records that are equal in all other columns become one. Sums are of whole
-            numbers only; a sum too large for its column is left in parts. A record with a null
-            or a NaN in such a column stays unchanged.
+            Instead of a function: how to merge some columns, as `{"n": "sum"}` (or `"min"`,
+            `"max"`). Records that are equal in all other columns become one. Only columns of
+            whole numbers can be summed; a sum that is too large for its column stays in parts. A
+            record with a null or a NaN in such a column stays unchanged.
         changes: How to read the changes of a view; required for an input that is wired to a view.
             `"signed"`: all of them; the schema may name their columns `change_type STRING` and
             `sign INT` (+1 for `insert` and `update_after`, -1 for `update_before` and `delete`).
@@ -220,10 +223,11 @@ class Loopback:
             records of the loopback's flow, for other stages and sinks. All loopbacks of a
             translator have the same number. 1 means that each message comes back in a later
             epoch.
-        inside: The name of another loopback, within whose loop this one is a loop of its own.
-            While messages of this one are left, those of the outer one wait; so a message of
-            the outer one arrives when this loop has come to rest. Loops can be nested to any
-            depth. What earlier epochs left waits in the same way; inputs never wait.
+        inside: The name of another loopback: the loop of this one then runs inside the loop of
+            that one. While messages of the inner loop are left, messages of the outer loop wait.
+            So a message of the outer loop arrives when the inner loop has none left. Loops can be
+            nested to any depth. Messages that earlier epochs left wait in the same way; inputs
+            never wait.
         microsteps: Whether the order of messages does not matter: the states at the end of the
             loop are the same, however many messages a call gets, and whenever one arrives.
             (Messages of one group to another still arrive in their order.) If the loop has
@@ -261,7 +265,7 @@ class Aggregate:
         ends_below: The loop ends after a superstep whose number is below this. The messages of
             that superstep are dropped. The first superstep, which reads the inputs, never ends
             the loop. If each changed group emits 1, `Aggregate("sum", ends_below=1)` ends the
-            loop when nothing changes any more. None means that the number does not end the loop.
+            loop once nothing changes. None means that the number does not end the loop.
         ends: The name of the loopback whose loop ends, and all loops inside it; the loops around
             it continue. Only supersteps that read messages of these loops end it. None means that
             all loops end.

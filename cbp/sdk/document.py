@@ -16,45 +16,48 @@ Options of a stage:
   place of its translator's (`cbp.model.dataflow.runnable.RULES`).
 - `close_idle_seconds: {pages: 300}` closes the open frame of the input `pages` after 300 seconds
   without a record; `run_seconds_max: 600` is the time limit of its runs.
-- `any_order: true` says that the answer of a group depends on its records alone, so that a replaced
-  file can be followed (`cbp.model.dataflow.replacement_obstacles`).
-- `on_error: set_aside` sets aside what the author's code fails on, up to `set_aside_max: 1000`
-  records (`cbp.model.dataflow.set_aside`). Without it the stage stops.
+- `any_order: true` declares that the answer of a group depends only on its records, so that the
+  stage can apply a replaced file (`cbp.model.dataflow.replacement_obstacles`).
+- `on_error: set_aside` sets aside records on which the author's code fails, up to
+  `set_aside_max: 1000` (`cbp.model.dataflow.set_aside`). Without it the stage stops.
 - `keep: {totals: {hours: 48}}` sets how long increments of the output `totals` are kept once all
-  readers have read them. Outputs without `keep` are kept for good; messages that only their own
-  stage reads go once they were read.
+  readers have read them. Outputs without `keep` are kept forever; messages that only their own
+  stage reads are removed once they are read.
 
 Options of a source:
 
-- `keep: {hours: 48, bytes: 10000000000}`: the same, and the bytes that all kept increments may
-  have (0 means any). The service's settings decide what is left out. `keep: {until: snapshot}`
-  keeps an increment only until a kept position, to which a roll-back can return, replaces it. Then
-  files cannot be replaced, and stages not rebuilt, further back than that.
-- `batch: {files: 1000, bytes: 1000000}` puts files that wait into one increment, up to these
-  numbers; `batch: {}` takes what waits, up to 1,000 files or 64 MiB. With `seconds: 5` the first of
-  them waits this long for more. Without `batch`, every file is an increment, and so an epoch of the
-  stages that read it; but a backlog (32 files that wait, or more) is taken together, if its stages
-  count on the final state only. `batch: {files: 1}` keeps every file apart.
+- `keep: {hours: 48, bytes: 10000000000}` sets the same for the source, and the maximum size of all
+  kept increments (0 means no limit). The service's settings replace values that are left out.
+  `keep: {until: snapshot}` keeps an increment only until a kept position, to which a roll-back can
+  return, replaces it. Files from before that position cannot be replaced, and stages cannot be
+  rebuilt from them.
+- `batch: {files: 1000, bytes: 1000000}` puts waiting files into one increment, up to these numbers;
+  `batch: {}` means up to 1,000 files or 64 MiB. With `seconds: 5` the first file waits this long
+  for more. Without `batch`, every file is an increment, and so an epoch of the stages that read it.
+  But a backlog (32 waiting files or more) is taken together if only the final state counts for its
+  stages. `batch: {files: 1}` keeps every file apart.
 - `location: "s3://bucket/orders/"` takes in the objects below a prefix of a bucket, as if they were
-  dropped; `nested: true` also the files in folders below the drop folder.
-- `same_name: add` takes in a file that has the name of an accepted one but other content, which
-  otherwise goes to quarantine; with `replace`, it replaces the earlier one.
-- `unfinished: [".part", ".wip"]` are the ends of the names under which producers write.
+  dropped; `nested: true` also takes in files in folders below the drop folder.
+- `same_name: add` takes in a file that has the name of an accepted file but other content, which
+  otherwise goes to quarantine; with `replace`, it replaces the earlier file.
+- `unfinished: [".part", ".wip"]` lists the endings of the names of files that are being written.
 
-Option of the dataflow: `publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once
-(`cbp.model.run.publication`). Without it, every epoch is shown by itself.
+Option of the dataflow: `publish: {epochs: 8, seconds: 60}` makes several epochs visible together
+(`cbp.model.run.publication`). Without it, every epoch becomes visible by itself.
 
 A sink publishes a `flow` or a `view` to `parquet`, `csv`, `delta` (a `path`) or a `webhook` (a
-`url`, and the name of a `secret`). `begin: now` publishes only what comes from now on; `paused:
-true` begins paused.
+`url`, and the name of a `secret`). `begin: now` publishes only later increments; `paused: true`
+begins paused.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
@@ -86,7 +89,7 @@ Resolve = Callable[[str, Mapping[str, Any]], Declared]
 _T = TypeVar("_T")
 
 _ANY_STAGE = ""
-"""Is among the unread names if there were stages but none could be read."""
+"""Added to the unread names if the document has stages and none could be read."""
 
 _SINK_TEXTS = ("to", "flow", "view", "path", "url", "secret", "begin")
 _TOP = {"name", "sources", "stages", "sinks", "publish", "description"}
@@ -96,7 +99,7 @@ _SOURCE |= {"location", "same_name", "unfinished", "nested"}
 _BATCH = {"files", "bytes", "seconds"}
 _KEEP, _KEEP_INPUTS = {"hours", "bytes"}, {"hours", "bytes", "increments", "until"}
 _UNTIL_SNAPSHOT = RetentionWish(0.0, 0, 0)
-"""Nothing but a queue, or the oldest kept position, keeps an increment."""
+"""An increment is kept only while a queue or the oldest kept position needs it."""
 
 _KEEP_HOURS_MAX = 24 * 3660
 _BYTES_MAX = 1 << 62
@@ -106,8 +109,8 @@ _POLICIES = {"close_idle_seconds", "run_seconds_max", "any_order", "on_error", "
 _STAGE = {"translator", "parameters", "inputs", "buckets", "fuse", "runnable", "limits", "keep"}
 _STAGE |= _POLICIES
 
-LATER_RULES = frozenset({"cycle_never_runs"})
-"""Rules that grew stricter, so that a registered document may break them. It still opens."""
+LATER_RULES = frozenset({"cycle_never_runs", "sink_path_twice"})
+"""Rules that grew stricter: a document that was registered before may break them, and opens."""
 
 
 def dataflow_from_document(
@@ -259,7 +262,7 @@ class _Reader:
         return self._read("on_bad_records_invalid", at, lambda: BadRecords.parse(value), policy)
 
     def _unfinished(self, where: str, value: Any) -> tuple[str, ...]:
-        """Read the ends of names of files that are not whole yet: `[".part", "~"]`."""
+        """Read the endings of the names of unfinished files: `[".part", "~"]`."""
         if value is None:
             return UNFINISHED
         return self._read("unfinished_invalid", where, lambda: parse_endings(value), UNFINISHED)
@@ -301,7 +304,7 @@ class _Reader:
         numbers = dict[str, Any]()
         for name, number in self._mapping(where, value, _BATCH).items():
             if name not in _BATCH:
-                continue  # which was noted
+                continue  # `_mapping` has noted it
             if type(number) is int or (name == "seconds" and type(number) is float):
                 numbers[name] = number
             else:
@@ -319,7 +322,7 @@ class _Reader:
         return RetentionWish(None if hours is None else hours * 3600.0, size, count)
 
     def _amount(self, where: str, given: Mapping[str, Any], name: str, most: int) -> Any:
-        """Read how much is kept; hours can have fractions, and 0 of the others is no limit."""
+        """Read how much is kept; hours can be fractions, and 0 of the others means no limit."""
         value = given.get(name)
         is_hours = name == "hours"
         is_number = _is_number(value) if is_hours else type(value) is int
@@ -331,13 +334,13 @@ class _Reader:
         return None
 
     def _until(self, where: str, given: Mapping[str, Any]) -> RetentionWish:
-        """Read `{until: snapshot}`, which goes with no other option."""
+        """Read `{until: snapshot}`, which excludes all other options."""
         if given["until"] != "snapshot":
             expected = f"expected 'snapshot', got {given['until']!r}"
             self._note("keep_invalid", f"{where}.until", expected)
         if len(given) > 1:
-            expected = "remove hours, bytes and increments, which do not go with `until: snapshot`"
-            self._note("keep_invalid", where, expected)
+            message = "`until: snapshot` excludes hours, bytes and increments; remove these"
+            self._note("keep_invalid", where, message)
         return _UNTIL_SNAPSHOT
 
     def _stage(self, name: str, value: Any) -> StageNode | None:
@@ -406,11 +409,12 @@ class _Reader:
         limits = {}
         for output, given in self._mapping(where, value).items():
             at = f"{where}.{output}"
-            numbers = self._mapping(at, given, {"increments", "records", "bytes"})
-            try:
-                limits[output] = FlowLimit(**numbers)
-            except (TypeError, ValueError) as error:
-                self._note("limit_invalid", at, str(error))
+            allowed = {"increments", "records", "bytes"}
+            numbers = self._mapping(at, given, allowed)
+            known = {name: numbers[name] for name in allowed & numbers.keys()}
+            limits[output] = self._read(
+                "limit_invalid", at, partial(FlowLimit, **known), FlowLimit()
+            )
         return MappingProxyType(limits)
 
     def _idle(self, where: str, value: Any) -> Mapping[str, float]:
@@ -456,7 +460,8 @@ class _Reader:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Return whether a value is a finite number that a float can hold."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def _twice(path: str) -> Mistake:
@@ -471,7 +476,8 @@ def _mistakes_of_unread(
 ) -> Iterator[Mistake]:
     """Yield the mistakes of nodes that could not be read, in their names and inputs.
 
-    The check of the dataflow does not see them; its author would see them at the second try only.
+    The check of the dataflow does not see these nodes, so their other mistakes would be reported
+    only at the next attempt.
     """
     read = {
         mistake.where for mistake in name_mistakes(dataflow.name, dataflow.sources, dataflow.stages)
@@ -502,7 +508,8 @@ def _follows(mistake: Mistake, dataflow: Dataflow, unread: set[str]) -> bool:
         return unknown and sink is not None and sink.reads.partition(".")[0] in unread
     if mistake.code not in ("flow_unknown", "lookup_table_unknown"):
         return False
-    _, stage, _, input_ = mistake.where.split(".", 3)
+    # A wrong name of a stage can have dots.
+    stage, _, input_ = mistake.where.removeprefix("stages.").rpartition(".inputs.")
     node = dataflow.stages[stage]
     return {**node.wiring, **node.lookups}[input_].partition(".")[0] in unread
 

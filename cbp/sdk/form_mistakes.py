@@ -15,7 +15,7 @@ from cbp.sdk.declare import Aggregate, Input, Loopback, Output, State, Timers
 from cbp.sdk.lookups import Lookup
 
 FormMistake = tuple[str, str, str]
-"""The name that it is about, its code, its message."""
+"""The name of the declaration, the code, and the message."""
 
 
 def record_wise_mistakes(
@@ -139,7 +139,7 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "run": ("tables", "out"),
     "sql": ("frames", "out"),
 }
-"""What a `translate` of each form is called with."""
+"""The arguments of `translate`, by form."""
 
 
 def parameters_mistake(stage: Any, form: str) -> str:
@@ -168,7 +168,7 @@ def unemitted_states(translate: Callable[..., Any], states: Collection[str]) -> 
 
 
 SUPERSTEPS_MAX = 1_000_000
-"""Most supersteps of a run; a loop that never ends is cut there, and continues in another run."""
+"""Maximum number of supersteps of a run; a loop that never ends continues in another run."""
 
 
 def supersteps_mistakes(
@@ -217,7 +217,7 @@ def supersteps_mistakes(
 
 
 def nesting_mistakes(inputs: Sequence[InputSpec]) -> Iterator[FormMistake]:
-    """Yield the mistakes in what loopbacks are `inside` of."""
+    """Yield the mistakes in the option `inside` of loopbacks."""
     loopbacks = {spec.name: spec for spec in inputs if spec.loopback}
     inside: dict[str, object] = {name: spec.inside for name, spec in loopbacks.items()}
     known = {name: one for name, one in inside.items() if isinstance(one, str) and one in loopbacks}
@@ -323,7 +323,7 @@ def microsteps_mistakes(
                 "of this Loopback: give supersteps, such as supersteps=1000, or remove microsteps"
             )
             yield name, "microsteps_without_supersteps", message
-    # The rest has a meaning only if all groups of a loop take each superstep together.
+    # Each of the following needs all groups of a loop to take each superstep together.
     code = "microsteps_unsupported"
     for name, spec in loopbacks.items():
         if spec.order_by is not None:

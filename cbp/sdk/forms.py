@@ -23,7 +23,7 @@
             "totals": "SELECT url, sum(n) AS n FROM seen GROUP BY url",
         }
 
-All else is the same as in the groupwise form (`cbp.sdk.translate`), the tables included.
+Everything else, including the tables, is the same as in the groupwise form (`cbp.sdk.translate`).
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class TranslateArrow(Declared):
                 `groups.sizes(flow)` and `groups.ids(flow)` (the group of each record).
                 `groups.sums(flow, column)` adds a column up per group, null as 0. A look-up is
                 such a flow, too; one with `by=()` is a table of all records, without offsets.
-                Of a kept state (`keep=True`), `groups.<state>.get(keys)` takes a table of keys (the
-                columns of the stage's key and of the second key) and returns a table of the
+                For a kept state (`keep=True`), `groups.<state>.get(keys)` takes a table of keys
+                (the columns of the stage's key and of the second key) and returns a table of the
                 existing records, in the order of the keys; `groups.<state>.all()` returns all
                 records, group by group, in order. `groups.run` is the run, as in the groupwise
                 form. Texts and bytes are `large_string` and `large_binary`.

@@ -134,7 +134,7 @@ def _merge_problem(schema: Schema, columns: Mapping[str, str], key: Sequence[str
         if name not in schema:
             return f"there is no column {name!r}; use {', '.join(schema.names)}"
         if how not in ("sum", "min", "max"):
-            return f"there is no {how!r}; use 'sum', 'min' or 'max'"
+            return f"{name!r} cannot be merged by {how!r}; use 'sum', 'min' or 'max'"
         if name in key:
             return f"{name!r} is part of the key, which merged records have in common; leave it out"
         kind = schema[name].type.kind

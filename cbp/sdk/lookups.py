@@ -1,8 +1,7 @@
 """`Lookup`: a table of another stage that the called groups look up by their key.
 
-How it is wired is checked in `cbp.model.dataflow.node_mistakes`. A run finds the records of its
-groups in `cbp.engine.task.bucket_work`, those for all groups (`by=()`) in
-`cbp.engine.task.writers`.
+`cbp.model.dataflow.node_mistakes` checks its wiring. In a run, `cbp.engine.task.bucket_work` finds
+the records of groups, and `cbp.engine.task.writers` those for all groups (`by=()`).
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ class Lookup:
     With `by=()` every group gets all records, such as settings. They are read once per task, so
     use it for at most some thousand records.
 
-    A run sees the table as of the newest epoch that it shows when the run begins. The run's own
-    record names that epoch, so that `cbp verify` reads the same. A later change, a correction
+    A run sees the table as of the newest epoch that the table shows when the run begins. The record
+    of the run names that epoch, so that `cbp verify` reads the same. A later change, a correction
     or a roll-back of the table does not change earlier results. With `wake=True` the groups
     whose records change are called again; this needs a view. `group.<name>_changes` then has
     the changes of the group, as with `Input(..., changes="signed")`: the columns of the
@@ -83,6 +82,10 @@ def lookup_mistakes(
     if not by and declared.by != ():
         message = f"got by={declared.by!r}; expected names of columns, such as 'a, b', or ()"
         yield "lookup_by_invalid", message
+        return
+    if not columns and declared.key is not None:
+        message = f"got key={declared.key!r}; expected names of columns, such as 'a, b'"
+        yield "lookup_key_invalid", message
         return
     for option, names in (("by", by), ("key", columns)):
         for column in names:

@@ -7,10 +7,14 @@ from dataclasses import replace
 from typing import NoReturn, cast
 
 from cbp.errors import DefinitionError, Mistake, text_of
+from cbp.errors.message_limits import shortened
 from cbp.model.dataflow.stage import Computed
 from cbp.model.flow.attributes import attribute
 from cbp.model.flow.schema import DataType, Schema
 from cbp.sdk.declare import Output, State, place_of_attribute
+
+_SHOWN = 100
+"""Maximum number of characters of a wrong value that a message shows."""
 
 
 class OptionReader:
@@ -22,8 +26,12 @@ class OptionReader:
     def __init__(self, class_: type, place: str) -> None:
         self._class, self.place = class_, place
 
-    def schema(self, name: str, text: str) -> Schema:
+    def schema(self, name: str, text: object) -> Schema:
         """Return the schema of an attribute, from its DDL text."""
+        if not isinstance(text, str):
+            shown = shortened(text_of(text, repr), _SHOWN)
+            message = f"the schema must be DDL text, such as 'url STRING', got {shown}"
+            self.fail("schema_invalid", name, message)
         try:
             return Schema.parse(text, where=f"{self._class.__name__}.{name}")
         except DefinitionError as error:
@@ -76,8 +84,9 @@ class OptionReader:
             if column in key:
                 message = f"not_compared names {column!r}, which is part of the key"
                 self.fail("not_compared_invalid", name, f"{message}; name other columns")
-        if not 0 <= declared.tolerance < 1:
-            message = f"tolerance={declared.tolerance!r}; give a number of at least 0 and below 1"
+        tolerance: object = declared.tolerance
+        if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+            message = f"tolerance={tolerance!r}; give a number of at least 0 and below 1"
             self.fail("tolerance_invalid", name, message)
         if declared.tolerance and not any(
             column.name not in {*key, *columns} and _floats(column.type) for column in schema.fields
@@ -109,7 +118,7 @@ def _takes(option: str, value: object, schema: Schema) -> str:
         columns = f"all columns in one string, {columns}"
     return (
         f"write {columns}, or let a function compute the value, {option}=by(lambda record: "
-        f"{computed}, {key!r}); got {option}={text_of(value, repr)[:100]}"
+        f"{computed}, {key!r}); got {option}={text_of(value, repr)[:_SHOWN]}"
     )
 
 

@@ -187,7 +187,7 @@ _AGE = re.compile(rf"([1-9][0-9]{{0,11}}) ({'|'.join(_SECONDS)})s?")
 
 
 def age_ms(given: object) -> int | None:
-    """Return an age in milliseconds; `None` if it is none, or too long."""
+    """Return an age in milliseconds; `None` if it is not an age, or too long."""
     match = _AGE.fullmatch(given) if isinstance(given, str) else None
     seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
     return 1000 * seconds if 0 < seconds <= SECONDS_MAX else None

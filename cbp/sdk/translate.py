@@ -76,7 +76,7 @@ class Declared:
 
 
 def spec_of(translator: object) -> TranslatorSpec:
-    """Compile an object that was passed as a translator; raise `DefinitionError` if it is none."""
+    """Compile a translator; raise `DefinitionError` if the given object is not a translator."""
     if isinstance(translator, Declared):
         return Declared.spec(translator)  # not `translator.spec()`: an input may hide that name
     if isinstance(translator, type) and issubclass(translator, Declared):

@@ -34,15 +34,16 @@ also compare the view, `last` or the state with a plain Python computation over 
     >>> batch.view("count.counts")
     [counts(url='a', n=2), counts(url='b', n=1)]
 
-A stage that says `any_order: true`, so that files of its sources can be replaced, promises more:
-its result depends on the records alone. `check_any_order` gives them in other orders, too.
+A stage with `any_order: true`, which allows files of its sources to be replaced, promises more: its
+result depends only on the records. `check_any_order` gives them in other orders, too.
 
     >>> _ = check_any_order(UrlCount, [["a", "b"], [], ["a"]])
 
-In an output with a key, a record whose other columns are all null is a tombstone: it says that the
-key is gone, and equals one that never came. A view says `delete` instead.
+In an output with a key, a record whose other columns are all null is a tombstone: its key is
+removed, as if it had never been emitted. A view has the change `delete` instead.
 
-A look-up is given its table: once, with `lookups`, or as a whole from an epoch on, like an input.
+The table of a look-up is given before the first epoch, with `lookups`, or within an epoch, like an
+input: the whole table from this epoch on.
 
     >>> from cbp import Lookup, Output
     >>> class Named(Translate):
@@ -60,8 +61,8 @@ A look-up is given its table: once, with `lookups`, or as a whole from an epoch 
     [[('Al', 1)], [('Bo', 2)]]
     >>> _ = check_split(Named, [[("a", 1)], [("a", 2)]], lookups={"customers": [("a", "Al")]})
 
-What a group finds depends on when it is called. So `check_split` takes a table that changes only
-where its changes call groups (`wake=True`); then the result must not depend on when they came.
+What a group finds depends on when it is called. So `check_split` accepts a table that changes only
+if the changes call groups (`wake=True`). Then the result must not depend on when they came.
 
 Guaranteed: the semantics of the reference engine (`cbp.engine.reference.engine`). The production
 engine is tested against it. Nothing here reads a clock or starts a process.

@@ -93,7 +93,7 @@ def accepted(
 
 
 def taking_all(dataflow: Dataflow) -> Dataflow:
-    """Return a dataflow whose sources also take in what has the content of an earlier increment."""
+    """Return a dataflow whose sources also take in repeated increments."""
     sources = {n: replace(source, duplicates="accept") for n, source in dataflow.sources.items()}
     return replace(dataflow, sources=MappingProxyType(sources))
 

@@ -1,7 +1,7 @@
 """Check that a result does not depend on how the input was split into epochs.
 
-`cbp.model.dataflow.equality` defines equality of results. What cannot be compared under two splits
-of a dataflow's input is what `cbp verify` cannot compare either (`cbp.model.verification`).
+`cbp.model.dataflow.equality` defines equality of results. Tables that `cbp verify` cannot compare
+(`cbp.model.verification`) are not compared between two splits of a dataflow's input either.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
         return _check_dataflow(checked, epochs)
     translator = checked
     spec = spec_of(translator() if isinstance(translator, type) else translator)
+    epochs, lookups = _listed(spec, epochs), {name: [*table] for name, table in lookups.items()}
     everything, tables = _together(spec, epochs, lookups)
     together = [{**everything, **tables}]
     batch = run_epochs(translator, together, parts_of=_apart)
@@ -91,8 +92,9 @@ def check_any_order(checked: Author, epochs: Any) -> Result:
 
     Arguments, result and errors are those of `check_split` for a translator.
     """
-    batch = check_split(checked, epochs)
     spec = spec_of(checked() if isinstance(checked, type) else checked)
+    epochs = _listed(spec, epochs)
+    batch = check_split(checked, epochs)
     everything, _ = _together(spec, epochs, NO_TABLES)
     dice = random.Random(7)
     orders = {"backwards": {name: rows[::-1] for name, rows in everything.items()}}
@@ -154,7 +156,10 @@ def _require_same(
 
 
 def _not_compared(dataflow: Dataflow) -> set[str]:
-    """Return the states and outputs that are declared to depend on the split; not all may."""
+    """Return the states and outputs that depend on the split by declaration.
+
+    Raises `ValueError` if all of them do.
+    """
     timed = {
         name
         for name, node in dataflow.stages.items()
@@ -179,15 +184,20 @@ def _ways(inputs: Iterable[InputSpec]) -> dict[str, _Parts]:
     return ways
 
 
+def _listed(spec: TranslatorSpec, epochs: Iterable[Any]) -> list[dict[str, list[Any]]]:
+    """Return the records of each epoch by input, as lists, since they are read several times."""
+    return [{name: [*rows] for name, rows in by_input(one, spec).items()} for one in epochs]
+
+
 def _together(
-    spec: TranslatorSpec, epochs: Sequence[Any], lookups: Tables
+    spec: TranslatorSpec, epochs: Sequence[Mapping[str, Sequence[Any]]], lookups: Tables
 ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     """Return the input of all epochs, and the last table of each look-up that has one."""
     everything: dict[str, list[Any]] = {name: [] for name in outside(spec)}
     tables = {name: list(records) for name, records in lookups.items()}
     unwoken = {one.name for one in spec.lookups if not one.wake}
     for number, epoch in enumerate(epochs):
-        for name, records in by_input(epoch, spec).items():
+        for name, records in epoch.items():
             if name in everything:
                 everything[name].extend(records)
                 continue

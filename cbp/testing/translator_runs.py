@@ -5,8 +5,8 @@ A table that it looks up is kept by a stage of its own:
     customers (source: the whole table, and a marker) -> customers_table -> looked up
 
 An increment is the whole table and a marker: a record without data, so that even an empty table is
-an increment. The state is outer, so every group is called, and records that the new table lacks
-are removed.
+an increment. The state has outer grouping, so every group is called, and records that the new table
+lacks are removed.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def outside(spec: TranslatorSpec) -> list[str]:
 def _one_stage(spec: TranslatorSpec) -> Dataflow:
     """Return a dataflow with one stage, and one source per input or look-up, named like it.
 
-    Behind the source of a look-up another stage keeps the table.
+    The table of a look-up is kept by another stage, which reads the source of the look-up.
     """
     sources = {name: SourceNode(name, spec.input(name).schema) for name in outside(spec)}
     stages: dict[str, StageNode] = {}
@@ -177,7 +177,7 @@ def _keeper(lookup: LookupSpec) -> TranslatorSpec:
         records = table
 
         def translate(self, key: Any, group: Any, out: Any) -> None:
-            """Emit the records that the new table has of the key; the others go."""
+            """Emit the key's records in the new table; its other records are removed."""
             for row in group.rows:
                 if not getattr(row, came):
                     out.records(*(getattr(row, name) for name in names))

@@ -28,7 +28,7 @@ from cbp.engine.columnar.key_hash import key_hash
 from cbp.engine.direct import LocalEngine
 from cbp.errors import DefinitionError, NotFoundError
 from cbp.model.flow.schema import DataType
-from cbp.testing import check_split, run_dataflow, run_epochs
+from cbp.testing import check_any_order, check_split, run_dataflow, run_epochs
 from tests.driver import Driver
 from tests.signed_pairs import Pairs
 
@@ -136,6 +136,17 @@ def test_check_split_says_how_and_where_a_split_differs(
     """The way of arrival, the flow, and both values."""
     with pytest.raises(AssertionError, match=says):
         check_split(translator, epochs)
+
+
+def test_a_check_takes_epochs_and_records_from_iterators() -> None:
+    """They are read several times, though an iterator can be read only once."""
+
+    def records(*names: str) -> Any:
+        return map(str, names)
+
+    for check in (check_split, check_any_order):
+        batch = check(Count, iter([records("a", "b"), records("a")]))
+        assert batch.state["counts"] == [("a", 2), ("b", 1)]
 
 
 def test_check_split_leaves_messages_alone() -> None:

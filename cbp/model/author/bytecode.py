@@ -20,7 +20,7 @@ _FLAGS = 0x0F | 0x20 | 0x80 | 0x100 | 0x200
 """Code flags that matter for a call: arguments, generators, coroutines; no compiler flags."""
 
 _KEPT = 4_096
-"""Code objects whose texts are kept: a document names a translator in many stages."""
+"""Number of code objects whose texts are cached: many stages can name one translator."""
 
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
@@ -115,7 +115,7 @@ def texts_of(code: CodeType) -> Iterator[str]:
 
 
 def _is_local(step: dis.Instruction) -> bool:
-    """Return whether an instruction loads a local variable, last; a closure's counts."""
+    """Return whether an instruction loads a local variable last, or a closure's; not `self`."""
     name = step.argval[-1] if isinstance(step.argval, tuple) else step.argval
     return step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) and name != "self"
 

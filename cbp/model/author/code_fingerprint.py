@@ -206,7 +206,7 @@ def fingerprint(root: Any) -> Code:
 
 
 def held_by(value: Any, root: type) -> Code:
-    """Return the fingerprint of the functions and classes in a value that are of root's author."""
+    """Return the fingerprint of the functions and classes in a value that root's author wrote."""
     with _lock:
         return _Walk(root, value).walk().code
 

@@ -1,8 +1,8 @@
-"""Decimal arithmetic in author's code: 38 digits, as a DECIMAL has, and nothing is rounded unasked.
+"""Decimal arithmetic in author's code: 38 digits, like a DECIMAL, and no implicit rounding.
 
-Python's own context has 28 digits and rounds in silence, and it belongs to the thread: what one
+Python's own context has 28 digits and rounds silently, and it belongs to the thread: what one
 author sets there would change the numbers of the next one. So every call of an author's function
-runs in a context of its own kind, which is put back after it.
+runs in a new context, and the context of the thread is restored after it.
 
     with author_decimals():
         translate(key, group, out)

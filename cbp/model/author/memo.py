@@ -8,6 +8,9 @@ from typing import Any
 
 from cbp.errors import MemoInvalidError
 
+_BITS_MAX = 10_000
+"""Largest number: Python writes no number of more than 4,300 digits as text."""
+
 
 def json_memo(value: Any, path: str = "memo") -> Any:
     """Return a memo as JSON would restore it; `MemoInvalidError` if JSON cannot hold it."""
@@ -21,6 +24,8 @@ def json_memo(value: Any, path: str = "memo") -> Any:
         return {key: json_memo(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         raise MemoInvalidError(path, repr(value))
+    if type(value) is int and value.bit_length() > _BITS_MAX:
+        raise MemoInvalidError(path, f"a number of {value.bit_length()} bits")
     if value is None or type(value) in (bool, int, float, str):
         return value
     raise MemoInvalidError(path, type(value).__name__)

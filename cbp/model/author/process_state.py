@@ -9,7 +9,8 @@ worker looks at its process around the calls of each task:
     ended()      after its last call                   -> what the calls have changed
 
 What changed is reported with the stage. A process that calls have changed ends after its task. One
-that loading has changed, as a library can that sets a variable, may continue with the same stage.
+that was changed by loading, for example by a library that sets a variable, may continue with the
+same stage.
 
 Guaranteed (tests/cbp/model/author/test_process_state.py): a change of the working directory, the
 environment, the time zone, the locale, signal handlers, Python's path and limits, filters of
@@ -52,7 +53,8 @@ _CONTAINERS = (list, dict, set, bytearray)
 _REPLACING = ("typing_extensions",)
 """Libraries that replace functions of Python, and that many others load.
 
-Loaded before the watch begins. Else each worker would take its first task for a change of Python.
+They are loaded before the watch begins. Otherwise the first task of each worker would seem to
+change Python.
 """
 
 _Shapes = Mapping[str, Hashable]
@@ -84,8 +86,8 @@ class ProcessWatch:
     def loaded(self) -> list[str]:
         """Return the changes since `begin` or `ended`, made by loading an author's code.
 
-        A random number that a library draws while it is imported is no change: the state is put
-        back as it was.
+        A random number that a library draws while it is imported is not a change: the state of the
+        generator is restored.
         """
         random.setstate(self._settings[_RANDOM])
         changed = self._changed_settings()
@@ -129,7 +131,7 @@ class ProcessWatch:
         changed, self._loaded = [], len(sys.modules)
         for name, module in sys.modules.copy().items():
             now = getattr(module, "__dict__", None)
-            if now is None or name == "__main__":  # the worker's own program
+            if now is None or name == "__main__":  # `__main__` is the worker's own program
                 continue
             known, before = self._modules.get(name, (None, {}))
             if known is module:
@@ -191,7 +193,7 @@ def _of_numpy() -> Hashable:
 
 
 def _random_of_numpy() -> Hashable:
-    # Workers load this module at their start; so it is no change of state if NumPy loads it later.
+    # Workers load `numpy.random` at their start, so that a later import by NumPy is not a change.
     if (made := sys.modules.get("numpy.random.mtrand")) is None:
         return None
     kind, keys, *others = made.get_state()
@@ -228,7 +230,7 @@ def _open_descriptors() -> list[int]:
         listed = sorted(map(int, os.listdir("/proc/self/fd")))
     except OSError:
         return [0, 1, 2]
-    return [one for one in listed if _identity(one) is not None]  # not that of the list itself
+    return [one for one in listed if _identity(one) is not None]  # `listdir` has closed its own
 
 
 def _identity(descriptor: int) -> Hashable:

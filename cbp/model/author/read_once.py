@@ -58,7 +58,7 @@ class Once:
         return records
 
     def __next__(self) -> Any:
-        """Take the next record."""
+        """Return the next record."""
         if self._given is None:
             return next(self._records)
         self._given = records = iter(self._given)
@@ -89,7 +89,7 @@ Once.__name__ = "flow"  # as Python's errors name it, such as "object of type 'f
 
 
 def read_freely(translate: Callable[..., Any], flows: Iterable[str]) -> frozenset[str]:
-    """Return the flows that a `translate` might read twice, judged by its code.
+    """Return the flows that a `translate` might read twice, as far as its code shows.
 
     A flow is certain to be read at most once if `group.<flow>` occurs once, outside loops, and
     is consumed in place, and if `group` has no other use.

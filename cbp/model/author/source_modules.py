@@ -2,17 +2,17 @@
 
 A translator of an installed package is sent to a worker by name, and the worker needs the package.
 A translator of a plain file is in no package. Its modules are loaded from text that was read once,
-and whatever of them is sent to a worker takes that text along:
+and this text is sent to a worker together with any object of the modules:
 
     service: reads clicks.py, loads it as `clicks`, sends (text, "clicks", "UrlCount")
     worker:  has loaded `clicks` from the same text before, or does so now; returns UrlCount
 
 So a worker needs no file, on this machine or another, and it never runs other code than the
 service. One *source set* holds the modules of one folder, and is loaded as a whole. If the files
-are loaded again, objects of the former set still travel with their own text.
+are loaded again, objects of the former set are still sent with their own text.
 
-A module of the set is also what it imports from its own folder, as in a script. Names of the
-standard library and of installed packages are not looked for there.
+As in a script, modules that a module imports from its own folder belong to the set. Names of the
+standard library and of installed packages are not searched for in the folder.
 
 Guaranteed (tests/cbp/model/author/test_source_modules.py): if loading fails, what was loaded before
 stays loaded.
@@ -90,7 +90,7 @@ _origins: weakref.WeakKeyDictionary[Any, tuple[SourceSet, str, str]] = weakref.W
 
 
 def load_sources(folder: str, read: Read, roots: Iterable[str]) -> SourceSet:
-    """Load modules of a folder, replacing those that were loaded from it before.
+    """Load modules of a folder, and replace those that were loaded from it before.
 
     If the author's code raises anything, the earlier modules are restored.
     """
@@ -102,7 +102,7 @@ def load_sources(folder: str, read: Read, roots: Iterable[str]) -> SourceSet:
         loaded = _sets[folder] = SourceSet(folder, read)
         names = list(roots)
         try:
-            for name in names:  # they are ours even if a package of this name is installed
+            for name in names:  # these come from the folder even if such a package is installed
                 loaded.find(name.partition(".")[0])
             for name in names:
                 importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Translator state: every task gets a fresh translator object, and finds it if that is changed.
+"""Translator state: every task gets a fresh translator object, and detects changes of it.
 
 Values that a translator stores on itself would exist only in some tasks, for some time. So every
 task of an epoch gets its own copy of the registered instance, made without calling `__init__`. At
@@ -62,7 +62,7 @@ class StateWatch:
             self.function = MethodType(function.__func__, self._fresh)
 
     def check(self) -> None:
-        """Raise `AuthorStateError`, with the line that changed it, if the object was changed."""
+        """Raise `AuthorStateError`, with the line that made the change, if the object changed."""
         if self._owner is None:
             return
         self._keep_cached()
@@ -129,7 +129,7 @@ def _is_ours(class_: type) -> bool:
 
 
 def _copy(owner: Any) -> Any:
-    """Return an object of the same class with its attributes; containers are copied."""
+    """Return an object of the same class with the same attributes; containers are copied."""
     left = [LOOKED_AT_MAX]
     try:
         copied = object.__new__(type(owner))
@@ -196,8 +196,12 @@ def _function_of(value: Any) -> FunctionType | None:
     return value if isinstance(value, FunctionType) else None
 
 
-def shape(value: Any, left: list[int]) -> Hashable:
-    """Return a value that is equal for containers of equal values and for identical objects."""
+def shape(value: Any, left: list[int], inside: frozenset[int] = frozenset()) -> Hashable:
+    """Return a value that is equal for containers of equal values and for identical objects.
+
+    `left` is the number of values that are still compared. `inside` has the ids of the objects
+    around the value, since objects can refer to each other.
+    """
     kind = type(value)
     if kind is float:
         return repr(value)
@@ -208,17 +212,18 @@ def shape(value: Any, left: list[int]) -> Hashable:
     if left[0] <= 0:
         return id(value) if not hasattr(value, "__len__") else (kind, len(value))
     if kind is tuple or kind in _LISTS:
-        return (kind, tuple([shape(item, left) for item in value]))
+        return (kind, tuple([shape(item, left, inside) for item in value]))
     if kind in _DICTS:
-        return (kind, tuple([(shape(k, left), shape(v, left)) for k, v in value.items()]))
+        pairs = [(shape(k, left, inside), shape(v, left, inside)) for k, v in value.items()]
+        return (kind, tuple(pairs))
     if kind in (set, frozenset):
-        return (kind, frozenset([shape(item, left) for item in value]))
+        return (kind, frozenset([shape(item, left, inside) for item in value]))
     if kind is bytearray:
         return (kind, bytes(value))
-    return _shape_of_object(value, left)
+    return _shape_of_object(value, left, inside)
 
 
-def _shape_of_object(value: Any, left: list[int]) -> Hashable:
+def _shape_of_object(value: Any, left: list[int], inside: frozenset[int]) -> Hashable:
     kind = type(value)
     if isinstance(value, random.Random):
         return (id(value), value.getstate())
@@ -230,18 +235,11 @@ def _shape_of_object(value: Any, left: list[int]) -> Hashable:
     if _is_ours(kind) or not hasattr(value, "__dict__"):
         sized = isinstance(value, set | dict | list | deque)
         return (id(value), len(value)) if sized else id(value)
-    if id(value) in _looking:
+    if id(value) in inside:
         return id(value)
-    _looking.add(id(value))
-    try:
-        parts = [(name, shape(part, left)) for name, part in _attributes(value)]
-    finally:
-        _looking.discard(id(value))
+    inside |= {id(value)}
+    parts = [(name, shape(part, left, inside)) for name, part in _attributes(value)]
     return (id(value), tuple(parts))
-
-
-_looking: set[int] = set()
-"""Ids of objects that are being outlined, since objects can refer to each other."""
 
 
 def _line_that_changes(class_: type, name: str) -> str:

@@ -29,7 +29,7 @@ from cbp.model.flow.attributes import attribute
 _SHOWN_CHARACTERS = 200
 
 _AT_A_TIME = 4_096
-"""Most records that are taken from an iterable before they are emitted."""
+"""Maximum number of records that are read from an iterable before they are emitted."""
 
 Tuples = Sequence[tuple[Any, ...]]
 
@@ -41,7 +41,7 @@ def emitting_many(
 
     Args:
         flow: An output, a loopback or a state, with this number of columns.
-        put: Emits tuples of this width; `None`: they are emitted one by one.
+        put: Emits many tuples of this width; `None` means that tuples are emitted one by one.
     """
 
     def many(rows: Iterable[Any]) -> None:
@@ -122,7 +122,7 @@ def refuse_twice(view: str, key: object) -> NoReturn:
 
 
 def refuse_output_foreign(output: str, emitted: object, called: object = None) -> NoReturn:
-    """Refuse a record that a group (`None` if unknown) emitted to an output with another's key."""
+    """Refuse a record of an output with a key that is not that of its group (`None`: unknown)."""
     by = "a group" if called is None else f"the group {called!r}"
     message = (
         f"output {output!r}: {by} emitted a record with the key {emitted!r}, which is not its own, "

@@ -197,7 +197,7 @@ class Dataflow:
         return {mistake.where.split(".")[1]: mistake for mistake in _never_run(self)}
 
     def check(self) -> None:
-        """Raise one error that lists all mistakes, so that an author can correct them at once.
+        """Raise one error that lists all mistakes, so that an author can correct them together.
 
         The search ends once there are more than `MISTAKES_MAX`.
 
@@ -272,6 +272,6 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
 
 
 def _never_run(dataflow: Dataflow) -> Iterator[Mistake]:
-    """Yield them one by one, since a check ends early if there are many."""
+    """Yield a mistake for each stage that can never run; a check may stop after the first ones."""
     runnables = {name: stage.runnable for name, stage in dataflow.stages.items()}
     return never_run(runnables, dataflow.wiring(), dataflow.flows())

@@ -1,11 +1,11 @@
 """Equality of results: when two runs over the same input, split differently, are equal.
 
-An incremental run must equal a run from scratch. This is compared (of tables on disk: by
+An incremental run must equal a run from scratch. This is what is compared (tables on disk:
 `cbp.engine.read.compare`):
 
 - *State*: exactly, as a multiset of records.
 - An *output* with a key: the last record per key, or the greatest by `latest_by`. A record whose
-  other columns (but those of `latest_by`) are all null is a tombstone: its key is gone.
+  other columns (except those of `latest_by`) are all null is a tombstone: its key is removed.
 - An *output* without a key: all records of all epochs, as a multiset. With `history`: epoch by
   epoch, each as a multiset, so a history differs if the input is split differently. Changes
   (`OutputSpec.signed`): the sum of the signs of each record, without those whose sum is zero, since
@@ -43,7 +43,7 @@ Numbers = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Closeness:
-    """How closely two records of one table must agree; not transitive, with a tolerance.
+    """How closely two records of one table must agree; with a tolerance, this is not transitive.
 
     Attributes:
         tolerance: Allowed difference of floating-point numbers: relative to the larger number,
@@ -86,7 +86,7 @@ EXACTLY = Closeness()
 def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int = 0) -> Closeness:
     """Return how closely records of a state or an output must agree, as it declares.
 
-    The columns of its key are compared exactly, and so are `behind` more in front of the declared.
+    The columns of its key are compared exactly, and so are `behind` columns before the declared.
     """
     schema = spec.record_schema if isinstance(spec, OutputSpec) else spec.schema
 
@@ -98,7 +98,7 @@ def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int =
 
 
 def in_words(spec: OutputSpec | StateSpec) -> str:
-    """Return the declared closeness as a text, `within 1e-09, ignoring round`; `""`: exactly."""
+    """Return the declared closeness as a text: `within 1e-09, ignoring round`, or `""` if exact."""
     said = [f"within {spec.tolerance:g}"] if spec.tolerance else []
     if spec.not_compared:
         said.append(f"ignoring {', '.join(spec.not_compared)}")
@@ -196,7 +196,7 @@ def is_tombstone(row: Sequence[Any], key: Sequence[int]) -> bool:
 def _consolidated_view(
     output: OutputSpec, rows: Sequence[tuple[Any, ...]], close: Closeness
 ) -> Counter[Hashable]:
-    """Return how often each record is there by its changes; negative where it went too often."""
+    """Return how often each record is there, or was deleted too often, by its changes."""
     changes = list(map(change_splitter(output.schema.names), rows))
     records = {identity(record): record for record, _ in changes}
     sums = consolidated((identity(record), sign) for record, sign in changes)
@@ -217,13 +217,13 @@ def view_difference(left: View, right: View, close: Closeness = EXACTLY) -> str:
             if difference := view_difference(*pair, close):
                 return f"epoch {epoch}: {difference}"
         return ""
-    assert isinstance(left, dict), "both views are of one output"
-    assert isinstance(right, dict), "both views are of one output"
+    assert isinstance(left, dict), "the views are of different outputs"
+    assert isinstance(right, dict), "the views are of different outputs"
     if close.tolerance:
         left, right = _differing(left, right, close)
     differing = (key for key in {**left, **right} if left.get(key) != right.get(key))
     first = next(differing, None)
-    if first is None and left == right:
+    if first is None:
         return ""
     one, other = (repr(view[first]) if first in view else "nothing" for view in (left, right))
     return f"{first!r}: {one} against {other}"
@@ -232,7 +232,7 @@ def view_difference(left: View, right: View, close: Closeness = EXACTLY) -> str:
 def _differing(
     left: dict[Any, Any], right: dict[Any, Any], close: Closeness
 ) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Return two views that were made with a tolerance, without the records near in both."""
+    """Return two views that were made with a tolerance, without records that are near in both."""
     if isinstance(left, Counter):
         groups: dict[Hashable, tuple[list[Numbers], list[Numbers]]] = defaultdict(lambda: ([], []))
         for side, view in enumerate((left, right)):

@@ -2,16 +2,16 @@
 
     counts = State(..., expire="30 days")   the hidden timers `counts_expiry`: one for each group
 
-Each call of a group sets its timer again; no author's code sees it. A group that a run calls only
-for such a timer is *idle*: its author is not called, its records of that state go, and all its
-other records stay. The timers are a state (`cbp.engine.state.due_groups`), and so durable, undone
-by a roll-back, compacted and compared like any other.
+Each call of a group sets its timer again; no author's code sees it. A group that a run visits only
+for such a timer is *idle*: the author's code is not called, the group's records of that state are
+deleted, and all its other records stay. The timers are a state (`cbp.engine.state.due_groups`). So
+they are durable, undone by a roll-back, compacted and compared like any other state.
 
 A time is rounded up by a sixteenth of the age at most, so that the timer of a group that is called
 often is mostly emitted unchanged, which costs no I/O.
 
-Invariant: a group that has records of the state has a timer, and that is not before the age has
-passed since its last call (tests/cbp/engine/test_expiry.py).
+Invariant: a group that has records of the state has a timer, which is due no earlier than the age
+after its last call (tests/cbp/engine/test_expiry.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cbp.model.flow.schema import DataType, Field, Schema
 EXPIRY_SUFFIX = "_expiry"
 
 _STEPS = 16
-"""Times that are distinguished within one age."""
+"""Number of times within one age to which due times are rounded."""
 
 
 def expires_at(time: datetime, expire_ms: int) -> datetime:

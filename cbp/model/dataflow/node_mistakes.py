@@ -1,8 +1,8 @@
 """Mistakes of sources, stages, look-ups and cycles of a dataflow, each with its place; pure.
 
-A look-up is no input: it brings no increments, so nothing waits for it, and it closes no cycle. So
-what it is wired to, and whether that has its key, is checked apart. The changes by which one with
-`wake` calls groups are an input, wired in `cbp.model.dataflow.nodes`.
+A look-up is not an input: it brings no increments, so nothing waits for it, and it closes no cycle.
+So its table and its key have checks of their own. A look-up with `wake` also has an input: the
+changes of its table, which call groups (`cbp.model.dataflow.nodes` wires it).
 
 The format of a source limits its columns:
 
@@ -35,7 +35,7 @@ from cbp.model.dataflow.runnable import StaticTable
 from cbp.model.dataflow.set_aside import set_aside_mistakes
 from cbp.model.dataflow.stage import LookupSpec, RunnableSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Field, Schema, is_name
-from cbp.model.flow.signed_changes import CHANGE_TYPE, SIGN, SIGN_TYPES, ChangesRead
+from cbp.model.flow.signed_changes import CHANGE_TYPE, SIGN, SIGN_TYPES, ChangesRead, has_sign
 from cbp.model.graph.cycles import cycles, predecessors, readers, shortest_cycle
 from cbp.model.source.bucket_prefix import BucketPrefix
 from cbp.model.source.options import DeltaOptions, LineOptions, ReadOptions
@@ -57,13 +57,13 @@ def name_mistake(where: str, name: str) -> Iterator[Mistake]:
 def choice_mistake(
     code: str, where: str, given: object, allowed: Sequence[str]
 ) -> Iterator[Mistake]:
-    """Yield a mistake if a value is none of those that are allowed."""
+    """Yield a mistake if a value is not allowed."""
     if given not in allowed:
         yield Mistake(code, where, f"got {given!r}; use one of {', '.join(allowed)}")
 
 
 def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mistake]:
-    """Find mistakes in the settings of a source; in its columns, only if they are known."""
+    """Find mistakes in the settings of a source, and in its columns, if these are known."""
     where = f"sources.{source.name}"
     yield from choice_mistake("format_unknown", f"{where}.format", source.format, FORMATS)
     if source.format in FORMATS:
@@ -97,7 +97,7 @@ def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mis
         ("bytes", source.batch.bytes, 1, _BATCH_BYTES_MAX),
         ("seconds", source.batch.seconds, 0, BATCH_SECONDS_MAX),
     ):
-        if not least <= given <= most:  # a NaN is not, either
+        if not least <= given <= most:  # also true for NaN
             message = f"got {given} {name}; expected a number from {least} to {most}"
             yield Mistake("batch_invalid", f"{where}.batch.{name}", message)
 
@@ -105,8 +105,9 @@ def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mis
 def stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mistake]:
     """Find names in a stage that do not exist or do not fit; `flows` maps names to schemas."""
     where, spec = f"stages.{stage.name}", stage.translator
-    if not (2 <= stage.buckets <= BUCKETS_MAX and stage.buckets & (stage.buckets - 1) == 0):
-        message = f"got {stage.buckets} buckets; expected a power of two from 2 to {BUCKETS_MAX}"
+    buckets: object = stage.buckets
+    if type(buckets) is not int or buckets.bit_count() != 1 or not 2 <= buckets <= BUCKETS_MAX:
+        message = f"got {buckets!r} buckets; expected a power of two from 2 to {BUCKETS_MAX}"
         yield Mistake("buckets_invalid", f"{where}.buckets", message)
     yield from _rule_mistakes(stage)
     if stage.sets_aside:
@@ -316,9 +317,9 @@ def never_run(
 ) -> Iterator[Mistake]:
     """Yield a mistake for each stage that can never run, since its first run needs its own output.
 
-    A stage can run once every input that its rule waits for can have an increment, from a source
-    or from a stage that can run. The remaining stages wait for themselves, around a cycle, or
-    for such a stage. A cycle of remaining stages can be part of a larger cycle that runs.
+    A stage can run if every input that its rule waits for can get an increment, from a source or
+    from a stage that can run. Each other stage waits for itself, around a cycle, or for a stage
+    that does. A cycle of such stages can be part of a larger cycle that runs.
     """
     stuck = _stuck(runnables, wiring, flows)
     waits_for = predecessors({name: wiring[name] for name in stuck})
@@ -332,7 +333,7 @@ def never_run(
         if name not in on_cycle:
             continue  # it waits for a stage that is reported
         if name not in outside and outside.intersection(on_cycle[name]):
-            continue  # it waits for the one at which the cycle begins
+            continue  # it waits for the stage at which the cycle begins
         inner = inner_of[name]
         hint = (
             "use RunAny(), or Phases(...) if the order matters (in a document: `runnable: run_any`)"
@@ -350,7 +351,7 @@ def never_run(
 def _stuck(
     runnables: Mapping[str, RunnableSpec], wiring: Wiring, flows: Collection[str]
 ) -> dict[str, RunnableSpec]:
-    """Return the stages without a first run: they wait for themselves, or for one that does."""
+    """Return the stages without a first run: they wait for themselves, or for such a stage."""
     after = readers(predecessors(wiring))
     stuck, changed = dict(runnables), list(runnables)
     while changed:
@@ -370,7 +371,7 @@ def _can_run(
 ) -> bool:
     """Return whether a stage can have a first run while the stages in `stuck` have none.
 
-    An input that is wired to an unknown flow counts as fed; it is another mistake.
+    An input that is wired to an unknown flow counts as fed: that mistake is reported elsewhere.
     """
     fed = {
         name
@@ -430,8 +431,7 @@ def column_mistakes(source: SourceNode, options: ReadOptions) -> Iterator[Mistak
 
 def source_changes(source: SourceNode) -> Iterator[ChangesRead]:
     """Yield how inputs can read a source as changes of a view, given its columns."""
-    signs = (field.type.kind for field in source.schema.fields if field.name == SIGN)
-    if source.format != "delta" and next(signs, "") in SIGN_TYPES:
+    if source.format != "delta" and has_sign(source.schema):
         yield "signed"  # each record has its sign, as its producer wrote it
     if source.format == "delta" and source.options.get("sign", SIGN) == SIGN:
         yield "signed"

@@ -21,12 +21,12 @@ BINARY_FORMATS = ("parquet", "avro", "delta")
 DUPLICATES = ("accept", "skip", "quarantine")
 SAME_NAME = ("quarantine", "add", "replace")
 BATCH_FILES, BATCH_BYTES = 1_000, 64 << 20
-"""What an increment of several files has at most, by default. So many small files take about a
-second, and meanwhile the other sources of the dataflow wait."""
+"""Maximum number of files and of bytes in an increment of several files, by default. This many
+small files take about a second, and meanwhile the other sources of the dataflow wait."""
 BATCH_FILES_MAX, BATCH_SECONDS_MAX = 10_000, 3600
 BACKLOG_FILES = 32
-"""So many waiting files are a backlog. With fewer, a run for each takes a few seconds together, and
-each file has an epoch in which its effect can be seen."""
+"""This many waiting files are a backlog. If there are fewer, their runs take a few seconds in all,
+and each file has an epoch of its own, which shows its effect."""
 BUCKETS_DEFAULT = 8
 BUCKETS_MAX = 4096
 
@@ -38,9 +38,9 @@ class FileBatch:
     Attributes:
         bytes: Largest size of the files, as dropped.
         seconds: How long the first file may wait for more; 0 means not at all.
-        backlog: If this many files wait, `files` is ignored, and waiting files are taken
-            together as with `FileBatch()`, unless a stage could notice (`reading_together`); 0
-            means never.
+        backlog: If this many files wait, `files` is ignored, and the files are taken together as
+            with `FileBatch()`, unless this affects the result of a stage (`reading_together`);
+            0 means never.
     """
 
     files: int = BATCH_FILES
@@ -70,7 +70,7 @@ class SourceNode:
             but other content.
         unfinished: Endings of the names of unfinished files.
         nested: Whether files in folders below its drop folder are taken in, too.
-        cut_anywhere: Whether no stage and no sink notices where its increments end. `Dataflow`
+        cut_anywhere: Whether the ends of its increments affect no stage and no sink. `Dataflow`
             sets it.
     """
 
@@ -154,7 +154,7 @@ class StageNode:
 
     @property
     def declared_rule(self) -> RunnableSpec:
-        """The rule of its dataflow's document, or otherwise of its translator."""
+        """The rule that its dataflow's document or otherwise its translator declares."""
         return self.rule or self.translator.runnable
 
     def close_idle_seconds(self, input_: str) -> float:

@@ -1,26 +1,26 @@
 """Which increments can be read together without a declaration. Pure.
 
-The increments of a source with `batch` are whatever waited: where one ends means nothing. A stage
-behind it that counts on the final state only may read several of them in one run, which costs one
-look at its state instead of many (`stages_together`):
+An increment of a source with `batch` is whatever waited, so its end has no meaning. A stage
+downstream for which only the final state counts may read several of them in one run, which then
+reads its state once instead of many times (`stages_together`). These conditions must hold:
 
-- Its translator has no Runnable, nor has its document a rule, and it has one input, which is such
-  a source or the output of such a stage, and is not framed.
-- Its author declared what counts: each output is a view or has a key, by which the last record
-  counts, or it is record-wise without state. None is a history. It reads no `group.run`, sets
-  no timers, lets no state expire and looks nothing up.
-- No stage behind it depends on where its increments end: none reads another flow beside, which
-  would have to stay in step, none has windows, frames or histories.
+- Neither its translator nor its document has a Runnable. It has one input without frames: such a
+  source, or an output of such a stage.
+- Its author declared what counts: each output is a view, or has a key whose last record counts, or
+  the stage is record-wise without state. No output is a history. The code reads no `group.run`,
+  sets no timers, lets no state expire, and has no look-ups.
+- No stage downstream depends on the ends of its increments: none reads a second flow, which would
+  have to stay in step, and none has windows, frames or histories.
 
-So the tables are those of one increment a run, as `cbp verify` compares them; epochs are fewer.
+So `cbp verify` finds the same tables as with one increment per run; there are fewer epochs.
 
-`sources_cut_anywhere` finds the sources of which a backlog may be taken in as few increments,
-although their documents have no `batch`: all that read them are stages as above, and no sink
-publishes increment after increment what comes of them.
+`sources_cut_anywhere` finds the sources whose backlog may be taken in as few increments although
+their documents have no `batch`: all their readers are stages as above, and no sink publishes the
+increments of the source or of a stage downstream.
 
-`sources_rebuilt_together` finds the sources of which a rebuild may read many increments in one run,
-although the runs before it read one each. That takes a promise of all stages, not only declarations
-from which none could tell: a view may count how often a word changed.
+`sources_rebuilt_together` finds the sources of which one run of a rebuild may read many increments,
+although each earlier run read one. For that, all stages must promise that increments do not matter.
+The declarations above are not enough: a view may count how often a word changed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from cbp.model.dataflow.stage import RunnableSpec, TranslatorSpec
 from cbp.model.graph.cycles import Predecessors, predecessors, reached
 
 TOGETHER = RunnableSpec(RunAll(batch=1_000, bytes=16 << 20))
-"""The most increments, and bytes of Parquet, that one run reads. These bytes hold about a million
-short records, as many as one increment of a source by default. Longer runs would keep the slots
-of the dataflow from its other stages."""
+"""Maximum number of increments, and of bytes of Parquet, that one run reads. These bytes hold about
+a million short records, as many as one increment of a source by default. Longer runs would occupy
+the slots that other stages of the dataflow need."""
 
 
 def stages_together(
@@ -57,7 +57,7 @@ def stages_together(
 def sources_cut_anywhere(
     sources: Mapping[str, SourceNode], stages: Mapping[str, StageNode], published: Collection[str]
 ) -> frozenset[str]:
-    """Return the sources whose increment boundaries affect no result, not even a published flow."""
+    """Return the sources whose increments can end anywhere without effect on tables and sinks."""
     before = _predecessors(stages)
 
     def is_hidden(name: str) -> bool:
@@ -78,10 +78,11 @@ def sources_rebuilt_together(
 ) -> frozenset[str]:
     """Return the sources of which a run of a rebuild may read many increments.
 
-    Each stage promises that its answer depends on its records only (`any_order`), and all outputs
-    are views. To read signed records is no such promise: what sums signs could count them, too. A
-    source that says `batch: {files: 1}` is none. With look-ups none is, since they find what was
-    published, after some runs; nor if stages set records aside, which are counted for each run.
+    Each stage promises that its answer depends only on its records (`any_order`), and all outputs
+    are views. Reading signed records is not such a promise: a stage that adds up signs could count
+    them as well. A source with `batch: {files: 1}` is left out. All sources are left out if a stage
+    has look-ups, which find what earlier runs published, or sets records aside, which are counted
+    for each run.
     """
     for node in stages.values():
         spec = node.translator
@@ -122,6 +123,6 @@ def _reads_one_flow(node: StageNode) -> bool:
 def _readers_do(
     names: Sequence[str], stages: Mapping[str, StageNode], before: Predecessors
 ) -> bool:
-    """Return whether all stages behind these read the same, wherever increments end."""
+    """Return whether all stages downstream of these read the same, wherever increments end."""
     behind = (stages[name] for name in reached(before, names)[len(names) :])
     return all(_reads_one_flow(node) and node.declared_rule.split_free for node in behind)

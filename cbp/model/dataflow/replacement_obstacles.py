@@ -5,10 +5,10 @@
                                                      gone:  records of tuesday that it lacks
 
 Records that both files have are in neither part. If all readers read signed records, all records
-are in `files`, with their signs turned for those that are gone. Any other stage recomputes the
-groups of the run (`cbp.engine.run.recomputation`). That is right if the stage's answer depends on
-nothing but the records, which its author says (`any_order`), and if all that it wrote can be
-replaced. `obstacles` says what of this a stage lacks.
+are in `files`: those that are gone have the opposite sign. Any other stage recomputes the groups of
+the run (`cbp.engine.run.recomputation`). That is right if the stage's answer depends on nothing but
+the records, which its author declares (`any_order`), and if everything that it wrote can be
+replaced. `obstacles` reports which of these conditions a stage does not meet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 from cbp.model.dataflow.nodes import SourceNode, StageNode
 from cbp.model.dataflow.sinks import SinkNode
-from cbp.model.flow.signed_changes import SIGN, SIGN_TYPES
+from cbp.model.flow.signed_changes import has_sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,7 @@ class ReplacementObstacle:
 
 def is_signed(source: SourceNode, stages: Mapping[str, StageNode]) -> bool:
     """Return whether a source has signs and all its readers read signed records."""
-    types = (field.type.kind for field in source.schema.fields if field.name == SIGN)
-    return next(types, "") in SIGN_TYPES and all(
+    return has_sign(source.schema) and all(
         node.translator.input(name).changes == "signed"
         for node in stages.values()
         for name, flow in node.wiring.items()
@@ -86,18 +85,18 @@ def _why_not(
 ) -> str:
     """Return why a stage cannot recompute groups, in words; `""` if it can.
 
-    The promise (`any_order`) is asked for last: it helps only where nothing else is in the way.
+    A missing promise (`any_order`) is reported last: it helps only if there is no other obstacle.
     """
     spec = node.translator
     if spec.key is None or any(one.route_by is None for one in spec.inputs):
         return (
-            "the stage has an input without groups, and what it wrote for single records cannot "
-            "be taken back"
+            "the stage has an input without `route_by`, and what it wrote for single records "
+            "cannot be taken back"
         )
     for one in spec.inputs:
         its, flow = f"input {one.name!r} of the stage", node.wiring.get(one.name)
         if flow is None:
-            continue  # an input that is not wired is another mistake
+            continue  # the check of the stage reports this
         if one.loopback or flow not in sources:
             return f"{its} reads {flow!r}, whose history is not kept"
         if one.frame_by is not None:

@@ -1,7 +1,7 @@
 """Routing: keys, `ALL` (broadcast), multicast, messages and state. The specification of an epoch.
 
 Every engine is tested against this specification. A group is called once per epoch with all records
-that reach it. [d] marks a decision of ours where the paper is silent.
+that reach it. [d] marks our decisions where the paper does not specify the behaviour.
 
 **Routing.** `route_by` of an input is evaluated once per record. Columns, or `by(...)`, give
 exactly one key. `route(...)` gives one destination, or a list or set of destinations:
@@ -12,7 +12,7 @@ exactly one key. `route(...)` gives one destination, or a list or set of destina
    record of that input names it by key or by address, and in a state if the state
    holds its key. `All("a", "b")` reaches only the groups found in these inputs or states.
    If it reaches a state, every key in the state is called, also with grouping `inner`.
-   Being reached by an `ALL` does not make a group found: another `ALL` needs its own reason [d].
+   A group that only an `ALL` reaches is not found by it: another `ALL` does not reach it [d].
 3. `Multicast(address)` reaches every key bound to the address. It is only for records of a
    `Loopback`. Only bindings made in the epoch that wrote the record count. So address and
    binding are written in the same epoch, in any order, by any group of the stage. Bindings
@@ -43,8 +43,9 @@ binds no addresses, since nobody can tell which of its groups wrote a record [d]
 names a record within its group. A group writes its own records only, at most one per key. What
 became of the records in an epoch is an output of the view's name, which no author writes
 (`cbp.model.flow.signed_changes`). The order: groups as visited; within a group by the second key,
-nulls first; before precedes after. An input says whether it reads all changes, or the new records
-only; the others then call no group. Values are compared: 0.0 in place of -0.0 is not a change [d].
+nulls first; before precedes after. An input declares whether it reads all changes or only new
+records; changes that it does not read call no group. Values are compared: 0.0 in place of -0.0 is
+not a change [d].
 
 **Messages.** A `Loopback` is an output of the stage that is wired to an input of the same name.
 What an epoch writes there is an increment that the stage consumes in a later epoch (the next,
@@ -145,7 +146,7 @@ def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
 
 
 def one_key(given: Any) -> Any:
-    """Return the key that a function of `by(...)` returned; `KeyMismatch` if it is none."""
+    """Return the key that a function of `by(...)` returned; `KeyMismatch` if it is not one key."""
     if isinstance(given, list | set | frozenset | All | Multicast):
         message = (
             f"the function of by(...) must return one key, but returned {given!r}; to return "

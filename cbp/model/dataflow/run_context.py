@@ -94,7 +94,7 @@ def context_of(
 
 
 def hidden() -> AuthorMisuse:
-    """Return the error for a `run` that the author's code did not get."""
+    """Return the error of author's code that reads `run`, but is not given one."""
     message = (
         "group.run (groups.run) can be read only in methods of the translator's class: read it "
         "there, and pass the values to other functions. In SQL, the run is a table: SELECT ... "
@@ -108,4 +108,4 @@ def _refuse(_: object) -> NoReturn:
 
 
 HIDDEN = property(_refuse)
-"""The `run` of a group whose translator does not read it, as far as its code shows."""
+"""The attribute `run` of groups whose translator does not read it, as far as its code shows."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields, replace
-from itertools import accumulate, chain, islice, pairwise, takewhile
+from itertools import accumulate, chain, pairwise, takewhile
 from typing import Any, ClassVar, Protocol
 
 from cbp.errors import AlignmentError
@@ -54,7 +54,7 @@ class Rule(Protocol):
 
 
 class _OfInputs:
-    """A rule that reads only its `inputs`, or all if there are none; it names these."""
+    """A rule that reads only its `inputs`, which it names, or all inputs if it names none."""
 
     inputs: tuple[str, ...]
 
@@ -76,7 +76,8 @@ class RunAll:
     Args:
         batch: Maximum number of increments of each input in one run (>= 1). A run reads the
             same number from each input, so that inputs stay in step.
-        bytes: Maximum size of all increments of a run of several; 0 means any.
+        bytes: Maximum size of all increments that one run reads, if it reads several of an input;
+            0 means any.
 
     Source: CBP (SoCC'10), section 2.4, `RunnableAll`, the default.
     """
@@ -101,9 +102,9 @@ class RunAll:
         missing = _empty(connectors)
         if missing or not connectors:
             return Decision(memo=memo, waits_for=_waits(missing))
-        queues = {name: connector.unread for name, connector in connectors.items()}
-        turns = zip(*queues.values(), strict=False)  # as many as the shortest queue has
-        sizes = [sum(one.bytes for one in turn) for turn in islice(turns, self.batch)]
+        queues = {name: c.unread[: self.batch] for name, c in connectors.items()}
+        turns = zip(*queues.values(), strict=False)  # ends with the shortest queue
+        sizes = (sum(one.bytes for one in turn) for turn in turns)
         within = takewhile(lambda total: not self.bytes or total <= self.bytes, accumulate(sizes))
         count = max(1, sum(1 for _ in within))
         return _consume({name: queue[:count] for name, queue in queues.items()}, memo)
@@ -118,7 +119,7 @@ class RunAny:
     """
 
     named: ClassVar[tuple[str, ...]] = ()
-    timeless: ClassVar[bool] = False  # it takes what is queued
+    timeless: ClassVar[bool] = False  # it reads what is queued
     split_free: ClassVar[bool] = True  # every increment is read, once
 
     batch: int = 1
@@ -127,7 +128,7 @@ class RunAny:
         _at_least(1, batch=self.batch)
 
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
-        """Take queued increments, up to `batch` of each input."""
+        """Read queued increments, up to `batch` of each input."""
         reads = {n: c.unread[: self.batch] for n, c in connectors.items() if c.unread}
         if not reads:
             return Decision(memo=memo, waits_for=_waits(connectors, any_of=True))
@@ -141,7 +142,7 @@ class StaticTable:
     A table is all increments of its input. New ones do not start a run; the next run reads them.
 
     Args:
-        rule: Decides over the other inputs.
+        rule: Decides about the other inputs.
         latest: Whether a newer increment replaces the table instead of adding to it. Empty
             increments replace nothing.
     """
@@ -184,7 +185,7 @@ class StaticTable:
 
 @dataclass(frozen=True)
 class Align(_OfInputs):
-    """Read together the increments with equal framing keys; the smallest key first.
+    """Read increments with equal framing keys in one run, the smallest key first.
 
     Runs once every aligned input has an increment. Each input that begins with the smallest key
     has its oldest increment read and removed; the other inputs are not read. Once all aligned
@@ -261,7 +262,7 @@ class CountWindow(_OfInputs):
 
 @dataclass(frozen=True)
 class KeyWindow(_OfInputs):
-    """Read together the consecutive increments with framing keys in one window.
+    """Read consecutive increments whose framing keys are in one window in one run.
 
     A window is complete once an increment of another window follows it. With several inputs,
     windows are aligned as in `Align`: once every input has an increment, the smallest window is
@@ -358,7 +359,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Phases:
-    """Go through phases in a circle; inputs of other phases wait.
+    """Run phases in turn, again and again; inputs of other phases wait.
 
     The memo is the number of the phase. The next phase is the first one, from the current one
     on, that has an increment on an input. So a phase without work is skipped, and new input of the
@@ -430,7 +431,7 @@ _NAMES: Mapping[type, str] = {**{rule: name for name, rule in RULES.items()}, Ph
 
 
 def is_ready_rule(function: object) -> bool:
-    """Return whether a Runnable and all rules inside it are ready-made and answer at once."""
+    """Return whether a Runnable and all rules inside it are ready-made, and so answer quickly."""
     return type(function) in RULES.values() and all(
         is_ready_rule(part) for part in vars(function).values() if callable(part)
     )

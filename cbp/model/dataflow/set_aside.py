@@ -1,24 +1,24 @@
-"""What a stage does with a record that its author's code fails on: the options `on_error`; pure.
+"""What a stage does with a record on which its author's code fails: the option `on_error`; pure.
 
     on_error: stop                        the default: the stage fails, is tried again, and stops
-    on_error: set_aside                   what fails is set aside; all other groups continue
-    set_aside_max: 1000                   at most this many records; beyond it the stage stops
+    on_error: set_aside                   failing records are set aside; other groups continue
+    set_aside_max: 1000                   at most this many; if more records fail, the stage stops
 
-If `translate` raises for a group, or emits what is refused, the new records of that group are set
-aside: the group is not called in that epoch, so its state and its timers stay, and nothing that it
-emitted counts. From then on its later records are set aside behind them, without a call, until an
-operator gives all of them back. So a group always sees its records in their order: were the later
-ones applied first, a last value, a session or a balance would be wrong without a word.
+If `translate` raises for a group, or emits a record that is refused, the new records of that group
+are set aside. The run goes on as if the group had not been called: its state and its timers stay,
+and nothing that it emitted counts. Its later records are then set aside without a call, until an
+operator gives all of them back. So a group always sees its records in their order. If later records
+were applied first, a last value, a session or a balance could be wrong without any error.
 
-A record on which a function fails that routes, orders or frames is set aside alone. One without a
-frame goes along with the frame that is open when it comes, or that its increment opens, and is set
-aside by the run that reads that frame. If there is none, it is set aside at once. A frame that
-comes too late to be aligned (`AlignmentError`) is read by itself, and its records are set aside
-without a call. A Runnable that fails stops its stage: what a run reads is not about one record.
+If a function that routes, orders or frames fails on a record, this record alone is set aside. A
+record without a frame joins the frame that is open when it comes, or that its increment opens, and
+is set aside by the run that reads that frame. If there is no frame, the next run sets it aside. A
+frame that comes too late to be aligned (`AlignmentError`) is read by itself, and its records are
+set aside without a call. If a Runnable fails, its stage stops, since no single record is at fault.
 
-What is set aside is in a table of the stage (`SET_ASIDE`), a row for each record in the order in
-which they are given back. A group that failed when a timer woke it, with no new record, has a row
-without a record: what is given back is the call.
+Records that are set aside are in a table of the stage (`SET_ASIDE`), a row for each record, in the
+order in which they are given back. If a group fails when a timer calls it, without a new record,
+its row has no record: the call is given back.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ ON_ERROR = ("stop", "set_aside")
 
 SET_ASIDE_DEFAULT = 1_000
 SET_ASIDE_MAX = 10_000
-"""A run reads all that is set aside of its stage, to know the groups whose records wait."""
+"""A run reads all records that its stage has set aside, to know which groups have such records."""
 
 BEHIND_CODE = "set_aside_behind"
-"""The code of a record that was not tried, since earlier ones of its group are set aside."""
+"""The code of a record that was not tried, since earlier records of its group are set aside."""
 
 SET_ASIDE = Schema.parse(
     "epoch BIGINT, number BIGINT, input STRING, key STRING, record STRING, code STRING, "
     "message STRING, increment BIGINT, file STRING, line BIGINT, set_aside_at TIMESTAMP"
 )
-"""`epoch`: of the run that set it aside; `number`: its place among those of that run. `key` and
-`record` are JSON objects by column; `key` is null for a record that is a group of its own, `record`
-and `input` for a call that a timer asked for. `increment` is its index in the flow that the input
-reads. `file` and `line` are those of the dropped file, if a source's."""
+"""`epoch`: that of the run that set it aside; `number`: its place among the records that this run
+set aside. `key` and `record` are JSON objects by column. `key` is null for a record that is a group
+of its own; `record` and `input` are null for the call of a timer. `increment` is the index of the
+record's increment in the flow that the input reads. `file` and `line` are its place in the dropped
+file, if the flow is a source's."""
 
 SET_ASIDE_COMPARED = SET_ASIDE.select(("epoch", "number", "input", "key", "record", "code"))
 """What a verification compares: a message can name a line of code that has moved since."""

@@ -3,12 +3,13 @@
     flow -> increment after increment -> files, a Delta table, or a webhook
     view -> its changes, applied       -> a Delta table with exactly the view's records
 
-A sink is a reader of its flow, as a stage is: increments that it has not published are kept.
-`controller.sinks` publishes; here is what a document may say.
+A sink is a reader of its flow, like a stage: increments that it has not published are kept.
+`controller.sinks` publishes them. This module defines what a document may declare.
 """
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -63,7 +64,10 @@ def sink_mistakes(
     views: Collection[str],
     messages: Collection[str],
 ) -> Iterator[Mistake]:
-    """Find the mistakes in the sinks of a dataflow; only their own stages read `messages`."""
+    """Find the mistakes in the sinks of a dataflow.
+
+    `messages` are the flows that only the stage that writes them reads.
+    """
     if len(sinks) > SINKS_MAX:
         message = f"the dataflow has {len(sinks)} sinks, but the limit is {SINKS_MAX}: remove some"
         yield Mistake("sinks_too_many", "sinks", message)
@@ -73,8 +77,9 @@ def sink_mistakes(
         yield from name_mistake(where, sink.name)
         yield from _target_mistakes(sink, where)
         yield from _flow_mistakes(sink, where, flows, views, messages)
-        other = paths.setdefault(sink.path.rstrip("/"), sink.name)
-        if sink.path and other != sink.name:
+        path = posixpath.normpath(sink.path)
+        other = paths.setdefault(path, sink.name) if sink.path else sink.name
+        if other != sink.name:
             message = f"the sink {other!r} has the same path; choose another path"
             yield Mistake("sink_path_twice", f"{where}.path", message)
 

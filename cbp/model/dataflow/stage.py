@@ -19,7 +19,7 @@ from cbp.model.dataflow.runnable import RunAll, can_start, is_ready_rule, rule_t
 from cbp.model.flow.connector import Runnable
 from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import DataType, Schema
-from cbp.model.flow.signed_changes import CHANGE_COLUMNS, SIGN, SIGN_TYPES, ChangesRead
+from cbp.model.flow.signed_changes import CHANGE_COLUMNS, ChangesRead, has_sign
 from cbp.model.graph.loop_nesting import Nesting
 
 Grouping = Literal["inner", "outer"]
@@ -28,8 +28,8 @@ AggregateHow = Literal["sum", "min", "max"]
 """How the numbers of an aggregate become one."""
 
 Form = Literal["groupwise", "arrow", "run", "sql"]
-"""How `translate` is called: per group, on Arrow tables of many groups, on those of a whole run, on
-Spark DataFrames."""
+"""How `translate` is called: for each group, with Arrow tables of many groups, with Arrow tables of
+a whole run, or with Spark DataFrames."""
 
 TIMER_COLUMN = "at"
 """The column of a state of timers that holds the time."""
@@ -38,7 +38,7 @@ CHANGES_OF = "{}_changes"
 """Name of the input by which a look-up with `wake` reads the changes of its table."""
 
 _AGGREGATED = Schema.parse("value DOUBLE NOT NULL")
-"""What groups give to an aggregate."""
+"""Columns of the numbers that groups give to an aggregate."""
 
 SECONDS_MAX = 3660 * 24 * 3600
 """Longest idle time or time limit, ten years, so that adding it to a date cannot overflow."""
@@ -145,7 +145,7 @@ class OutputSpec:
     """One output flow of a translator.
 
     Attributes:
-        key: Columns of the key, of which the last record counts in a comparison
+        key: Columns of the key. In a comparison, the last record of each key counts
             (`cbp.model.dataflow.equality`). Empty: all records count.
         history: Whether to compare epoch by epoch instead, since the sequence is the result.
         tolerance: How much floating-point numbers may differ in a comparison.
@@ -175,10 +175,7 @@ class OutputSpec:
         This holds for the changes of a view, and for an output with an integer column `sign`
         that declares neither a key nor a history.
         """
-        if self.view:
-            return True
-        types = (field.type.kind for field in self.schema.fields if field.name == SIGN)
-        return not self.key and not self.history and next(types, "") in SIGN_TYPES
+        return bool(self.view) or (not self.key and not self.history and has_sign(self.schema))
 
     @property
     def record_schema(self) -> Schema:
@@ -197,7 +194,7 @@ class StateSpec:
         schema: Holds the columns of the key, see `TranslatorSpec.key_of`.
         grouping: `inner`: only groups that have a record in another input are called;
             `outer`: every key in state is called in every epoch.
-        tolerance, not_compared: As of an output.
+        tolerance, not_compared: As in `OutputSpec`.
         route_by: Columns that hold the stage's key, in its order; `None` means the columns with the
             names of the key's columns.
         order_by: Columns that come first in the order of a group's records; all others follow.
@@ -233,7 +230,7 @@ class StateSpec:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Columns by which a group's records are ordered: all that can be compared."""
+        """Columns by which a group's records are ordered: all columns that can be compared."""
         others = (f.name for f in self.schema.fields if not f.type.arguments)
         return tuple(dict.fromkeys((*self.order_by, *self.second_key, *others)))
 
@@ -303,12 +300,12 @@ class AggregateSpec:
 
 
 def _exact_sum(numbers: Sequence[float]) -> float:
-    """Return the float next to the sum, in any order and grouping; NaN for both infinities."""
+    """Return the float nearest to the sum, in any order; NaN if both infinities are added."""
     try:
         return math.fsum(numbers)
     except ValueError:  # both infinities
         return math.nan
-    except OverflowError:  # perhaps only on the way
+    except OverflowError:  # perhaps only of a partial sum
         if infinite := {number for number in numbers if math.isinf(number)}:
             return math.nan if len(infinite) > 1 else infinite.pop()
     total = sum(map(Fraction, numbers))
@@ -383,7 +380,7 @@ class TranslatorSpec:
     Attributes:
         name: The author's class, for messages.
         place: `file.py:12` of the translate function.
-        key: That of its groups; `None` for a record-wise translator.
+        key: Columns of the key of its groups; `None` for a record-wise translator.
         translate: `translate(key, group, out)`, where the key is `None` for a single record;
             `translate(record, out)` if `takes_record`; `translate(groups, out)` for the form
             `arrow`, `translate(tables, out)` for `run`, `translate(frames, out)` for `sql`.
@@ -399,8 +396,8 @@ class TranslatorSpec:
         ways: The author's description of the algorithms that a whole run can choose.
         writes_remote: Whether its code names `.remote`, so that a group can have records
             emitted by others.
-        anew: For a run that recomputes its groups (`cbp.engine.run.recomputation`): an input.
-            The author's code gets no state, and groups with a record of this input are not
+        anew: For a run that recomputes its groups (`cbp.engine.run.recomputation`): the name of an
+            input. The author's code gets no state. Groups with a record of this input are not
             called, so that they lose all records. `""` means an ordinary run.
         notes: For a whole run: whether its code names `out.note`, so that an attempt continues
             from the notes of an earlier one.
@@ -534,7 +531,7 @@ class TranslatorSpec:
         return {one.name: one.value(numbers.get(one.name, ())) for one in self.aggregates}
 
     def ended(self, values: Mapping[str, float | None], read: Collection[str]) -> frozenset[str]:
-        """Return the loopbacks whose loops aggregates of these values end (`Nesting.ended`)."""
+        """Return the loopbacks whose loops end, given the aggregates' values (`Nesting.ended`)."""
         ends = [one.loop for one in self.aggregates if one.ends(values[one.name])]
         return self.loops.ended(ends, read)
 

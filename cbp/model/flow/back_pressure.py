@@ -1,4 +1,4 @@
-"""Back-pressure: a stage is held while its readers have too much waiting; without deadlocks.
+"""Back-pressure: a stage is held while too much waits at its readers; this cannot deadlock.
 
 A flow has a limit on how much can wait at each of its readers. A stage is *held* while every reader
 of its outputs outside its own cycle has reached the limit. Readers inside the cycle do not count,
@@ -15,8 +15,8 @@ by themselves. The open frame does not count: only more input ends it.
 Why this cannot deadlock: let P be held. Then some reader R of P is over its limit and not hungry.
 Either R can start. Or R is itself held; then the same argument applies to R, and ends where the
 graph of components ends. Or an input of R is empty. The stage that feeds this input is not held,
-since R is not over the limit there: it can start, or it waits for a stage before it, and that ends
-at the sources (tests/cbp/model/test_simulation.py).
+since R is not over the limit there. So it can start, or it waits for a stage upstream, and that
+chain ends at the sources (tests/cbp/model/test_simulation.py).
 
 Source: CBP (SoCC'10), section 4.2; limits and hunger are ours.
 """

@@ -10,7 +10,8 @@ output increments (`DataFile.start`, `stop`).
   *eligible*, and enters the connector, once a record with another key follows or a *punctuation*
   closes it. Later records with the same key begin a new frame.
 - Records without a key (`Refused`) go with the frame that is open when they come, or that their
-  output increment opens. If there is none, they are a frame of their own, eligible at once.
+  output increment opens. If there is none, they are a frame of their own, which is eligible
+  immediately.
 - Keys need no order, except for alignment (`cbp.model.dataflow.runnable.Align`).
 
 `Framing` is what a connector remembers between output increments. It depends only on the flow and
@@ -153,7 +154,7 @@ class Framing(JsonFields):
                 continue
             if open_ is not None:
                 done.append(open_)
-            assert segment.key is not None, "a segment without a key was handled above"
+            assert segment.key is not None, "a segment without a key cannot open a frame"
             files, refused = (*refused, *segment.files), ()
             open_ = Increment(increment.flow, number, segment.key, files)
             number += 1

@@ -14,13 +14,14 @@ before it (tests/cbp/model/flow/test_generation.py).
 
 Source: ours; timelines of PostgreSQL's recovery are the same idea.
 
-`SinkPosition` says how far a sink has published its flow, and what a roll-back undid of it:
+A `SinkPosition` holds how far a sink has published its flow. A roll-back can undo increments that
+were published:
 
     generation 0   0 -- 1 -- 2 -- 3 -- 4            published up to 4: (generation 0, next 5)
     generation 1              '--- 3 -- 4 -- 5      3 and 4 are published, and no longer true
 
-Increments are numbered again from where a roll-back went. So a position names the generation up to
-which it takes roll-backs into account.
+After a roll-back, the numbers of undone increments are used again. So a sink position names the
+newest generation whose roll-back it takes into account.
 
 Invariant: an increment counts as undone exactly if it was published and then a roll-back
 went to a point before it (tests/cbp/model/flow/test_sink_position.py).
@@ -85,7 +86,7 @@ def home_of(generations: Sequence[Generation], stage: str, epoch: int) -> int:
     """Return the number of the generation that an epoch of a stage belongs to.
 
     An epoch that has not run yet belongs to the newest one. Generation 0 has no record; here and
-    below, `generations` are all others of the dataflow, ascending.
+    below, `generations` are all later generations of the dataflow, ascending.
     """
     homes = (one.number for one in reversed(generations) if one.start(stage) <= epoch)
     return next(homes, 0)
@@ -143,9 +144,9 @@ class SinkPosition:
     next: int
 
     def rolled_back_to(self, flow: str, generations: Sequence[Generation]) -> int | None:
-        """Return the first increment of a stage's flow that later roll-backs undid.
+        """Return the first increment of a stage's flow that later roll-backs undid, if any.
 
-        Below `next` it was published. `None`: there was no later roll-back.
+        It was published if it is below `next`.
         """
         starts = (first_of(one, flow) for one in generations if one.number > self.generation)
         return min(starts, default=None)

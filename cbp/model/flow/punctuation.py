@@ -7,7 +7,7 @@ marker in a drop folder (`marker`), or because no record came for the idle time 
 (`idle`).
 
 A roll-back keeps punctuations and arrived increments, unless it is asked to drop both. A kept
-punctuation can then wait for increments that its flow had and will have again.
+punctuation can then wait for increments that the roll-back removed from its flow.
 
 The place of a punctuation is recorded before anything after it is framed. So frames depend only on
 the flow and its punctuations.
@@ -55,11 +55,12 @@ class Punctuation(JsonFields):
 
 
 def idle_at(connector: Connector, since: datetime, idle_seconds: float) -> datetime | None:
-    """Return when idle time (0: never) will close the open frame of an input without a due close.
+    """Return when idle time will close the open frame of an input; `None` if it will not.
 
-    `since` is when the last record of its flow arrived. `None`: it will not be closed.
+    No close of the input is due. `since` is when the last record of its flow arrived;
+    `idle_seconds` of 0 means never.
     """
     framing = connector.framing
-    # Arrived increments are framed first.
+    # Increments that have arrived are framed first.
     closes = framing is not None and framing.open is not None and not connector.arrived
     return since + timedelta(seconds=idle_seconds) if idle_seconds and closes else None

@@ -87,7 +87,7 @@ class Held:
 class Expiry:
     """The increments of one flow that expire, oldest first, why, and why the next one stays.
 
-    `because` is `""` if none expires, and `stays` if all given ones do.
+    `because` is `""` if none expires; `stays` is `""` if all given ones expire.
     """
 
     gone: tuple[Held, ...]
@@ -119,7 +119,7 @@ def kept_flow(
 ) -> KeptFlow:
     """Return the part of an output that must be kept, given the oldest position to roll back to.
 
-    Whatever waits now waited there already, or arrived later.
+    What waits now waited at that position already, or arrived after it.
     """
     if oldest is None:
         return KeptFlow(retention)

@@ -41,7 +41,7 @@ _NEAR = {
     }.items()
     for name in names.split()
 }
-"""Names that other systems have for a type; not taken, so that a schema has one spelling."""
+"""Names of types in other systems. They are refused, so that a schema has one spelling."""
 
 DEPTH_MAX = 16
 """Maximum nesting of types, since all code that reads and writes them is recursive."""
@@ -57,7 +57,7 @@ _COLUMN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _WORD = re.compile(r"[^\s,<>():]*")
 _QUOTED = re.compile(r"([`\"'])(?:(?!\1).)*\1?", re.DOTALL)
 _OF_ONE_COLUMN = ("type_unknown", "column_reserved")
-"""Codes of mistakes after which the next column can be read."""
+"""Codes of mistakes after which the parser can continue with the next column."""
 
 _NAMES = (
     "a name has only letters (a-z, A-Z), digits and '_', begins with a letter, and has no quotes; "
@@ -203,7 +203,7 @@ class _Parser:
         return Schema(tuple(fields))
 
     def _skip_column(self, begin: int) -> None:
-        """Go on after a column whose end is known, though it is wrong."""
+        """Continue after a wrong column whose end is known."""
         self._depth, inside = 0, 0
         for at, character in enumerate(self._text[begin:], begin):
             inside += (character in "<(") - (character in ">)")
@@ -233,7 +233,7 @@ class _Parser:
     def _column(self) -> Field:
         name = self._name()
         if name.startswith("_"):
-            why = "begins with '_', which is reserved for columns of the service"
+            why = "begins with '_' (reserved for columns of the service)"
             self._fail("column_reserved", f"column {name!r} {why}", _NAMES)
         type_ = self._type(name)
         if self._peek().upper() != "NOT":
@@ -255,7 +255,7 @@ class _Parser:
     def _type(self, column: str) -> DataType:
         self._columns += 1
         if self._columns > COLUMNS_MAX:
-            message = f"there are more than {COLUMNS_MAX} columns, fields of structs included"
+            message = f"there are more than {COLUMNS_MAX} columns (fields of structs included)"
             self._fail("schema_too_wide", message)
         word = self._word(f"a type for column {column!r}")
         kind = _ALIASES.get(word.upper(), word.upper())
@@ -297,8 +297,8 @@ class _Parser:
             self._expect(")")
         if not (1 <= precision <= _PRECISION_MAX and 0 <= scale <= precision):
             message = (
-                f"column {column!r}: DECIMAL({precision},{scale}) is out of range; the precision "
-                f"is 1 to {_PRECISION_MAX}, and the scale 0 to the precision"
+                f"column {column!r}: DECIMAL({precision},{scale}) is out of range (precision from "
+                f"1 to {_PRECISION_MAX}, scale from 0 to the precision)"
             )
             self._fail("type_unknown", message)
         return DataType("DECIMAL", precision=precision, scale=scale)

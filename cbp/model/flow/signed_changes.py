@@ -11,8 +11,8 @@ not change has none. So the sum of the signs of all changes of a record is 1 if 
 record, and 0 otherwise (`consolidated`). Delta's change data feed has these types too, but calls
 those of an update `update_preimage` and `update_postimage` (`cbp/engine/commit/change_feed.py`).
 
-A view without a key is a bag. Its changes are inserts and deletes alone: one for each record that
-came or went. The sum of the signs is then how often it is there.
+A view without a key is a bag. Its changes are only inserts and deletes: one for each record that
+came or went. The sum of the signs is then how often the view has the record.
 
 If a later version made a view of an output, the output's older records have neither type nor sign.
 A reader of new records (`AFTER`) reads them; a reader of signed records never does
@@ -48,6 +48,11 @@ SIGNS: Mapping[str, int] = MappingProxyType(
 
 AFTER = (INSERT, UPDATE_AFTER)
 """Types whose record is in the view after the epoch; a record without a type is in it, too."""
+
+
+def has_sign(schema: Schema) -> bool:
+    """Return whether a schema has an integer column `sign`."""
+    return SIGN in schema and schema[SIGN].type.kind in SIGN_TYPES
 
 
 @lru_cache(maxsize=1024)

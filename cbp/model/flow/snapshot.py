@@ -1,10 +1,10 @@
 """Snapshot: consistent versions of all tables of a dataflow. Pure.
 
 A publication writes its tables one after the other. So at any moment, and after a crash, some
-tables can show it while others do not. The records of runs tell: a time is *whole* if no table
-lacks a record put up to then. Within a dataflow, publications and records follow one another and
-their times rise. So going back to just before the oldest record that some table lacks leads to the
-publication before, which is whole.
+tables can show it while others do not. The records of runs reveal this: a time is *whole* if no
+table lacks a record that was put up to then. Within a dataflow, publications and records follow one
+another, and their times rise. So the versions as of just before the oldest record that some table
+lacks are those of the previous publication, which is whole.
 
     tables      A ---1-----2-->          B ---1------->        times of publications
     records     A  1      2              B  1      2           B lacks 2: the cut is at 1
@@ -56,7 +56,7 @@ class Snapshot:
 
 
 def earlier(at_ms: int, lacking_ms: Iterable[int]) -> int | None:
-    """Return an earlier time to try; `None` if the cut, with its newest version, is consistent.
+    """Return an earlier time to try; `None` if the tables as of `at_ms` are consistent.
 
     `lacking_ms` is, for each stage, the time of the first record that some table does not show.
     """

@@ -1,8 +1,8 @@
-"""Draw a dataflow's graph as SVG: for notebooks, reports and whatever shows HTML; pure.
+"""Draw a dataflow's graph as SVG, for notebooks, reports and other HTML; pure.
 
-Sources are rounded, stages are boxes with the name of their translator, and flows that no stage
-reads (the results) have a dashed edge. An edge has the name of its flow. An edge that closes a
-cycle, and a loopback, leads back below the boxes.
+Sources are rounded boxes, stages are boxes with the name of their translator, and flows that no
+stage reads (the results) are boxes with a dashed border. An edge has the name of its flow. An edge
+that closes a cycle, such as a loopback, leads back below the boxes.
 
 Guaranteed: the same graph gives the same text; names are escaped
 (tests/cbp/model/graph/test_drawing.py). Colours are those of the text around the picture, so it
@@ -247,7 +247,7 @@ def lay_out(nodes: Sequence[str], edges: Iterable[Edge]) -> Layout:
     distinct = list(dict.fromkeys(edges))
     place = {name: at for at, name in enumerate(_forward_order(nodes, distinct))}
     back = tuple((begin, end) for begin, end in distinct if place[end] <= place[begin])
-    forward = [edge for edge in distinct if edge not in set(back)]
+    forward = [(begin, end) for begin, end in distinct if place[begin] < place[end]]
     layer_of = _layers(nodes, forward, place)
     return Layout(_ordered(nodes, forward, layer_of), layer_of, back)
 
@@ -262,8 +262,8 @@ def _forward_order(nodes: Sequence[str], edges: Sequence[Edge]) -> list[str]:
     for component in components(before):
         remaining = list(component)
         while remaining:
-            # A cycle begins at a node with inputs from outside, if it has one, and otherwise or
-            # among several at the one with the fewest inputs from the rest of the cycle.
+            # A cycle begins at a node with inputs from outside, if it has any. Among these, or
+            # among all, it begins at the node with the fewest inputs from the rest of the cycle.
             inside = {*component}
             first = min(
                 remaining,

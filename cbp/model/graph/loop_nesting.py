@@ -7,9 +7,9 @@
     ['rounds']
 
 A loop has the name of its loopback, and may be inside one other loop. A loop with waiting messages
-is next unless a loop inside it has waiting messages, too. So a message of an outer loop is
-delivered when nothing inside that loop is under way: it says that the inner loops have come to
-rest. Loops of which neither is inside the other do not wait for each other.
+is next unless a loop inside it has waiting messages, too. So when a message of an outer loop is
+delivered, the loops inside it have no messages left. Two loops do not wait for each other unless
+one is inside the other.
 
 Source: timestamps (epoch, outer, inner) and notifications of Naiad (SOSP'13; CACM 59(10), 2016).
 """
@@ -44,16 +44,16 @@ class Nesting:
         return frozenset(self.outer.values()) - {""}
 
     def next_of(self, waiting: Collection[str]) -> frozenset[str]:
-        """Return the loops whose messages are delivered next, of those with waiting messages."""
+        """Return which of the loops with waiting messages get their messages delivered next."""
         return frozenset(waiting).difference(*map(self.around, waiting))
 
     def ended(self, ends: Collection[str], read: Collection[str]) -> frozenset[str]:
-        """Return the loops of which no message may be left after a step that ends some loops.
+        """Return the loops that must have no messages left after a step that ends some loops.
 
         Args:
             ends: The loops that the step ends, each with all inside it; `""` means all loops.
-            read: The loops of which the step read messages. A step ends a loop only if it read
-                messages of that loop, or of one inside it: the step that starts a loop is none.
+            read: The loops whose messages the step read. A step ends a loop only if it read
+                messages of that loop, or of a loop inside it. The step that starts a loop did not.
         """
         loops = [self.within(one) if one else frozenset(self.outer) for one in ends]
         return frozenset().union(*(loop for loop in loops if not loop.isdisjoint(read)))

@@ -40,8 +40,8 @@ class PhysicalLimits:
         arranged_bytes: Bytes of an increment up to which every task reads all of it.
         bypass: Which jobs run without Spark; `None` if there is no Spark.
         loop_bytes: Bytes that a task of a loop, or the call of a whole run, may hold; 0: unknown.
-        loop_tasks: Tasks of a loop that exchange messages, at most.
-        rows_per_loop_task: Records that a loop can reach which are worth another task.
+        loop_tasks: Maximum number of tasks of a loop, which exchange messages.
+        rows_per_loop_task: Number of records that a loop can reach for each of its tasks.
     """
 
     slots: int
@@ -194,7 +194,7 @@ def explain(dataflow: Dataflow, leaders: Collection[str], limits: PhysicalLimits
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What is known of a physical stage while its plan is made."""
+    """The facts about a physical stage from which its plan is made."""
 
     dataflow: Dataflow
     unit: PhysicalStage
@@ -285,7 +285,7 @@ def _nesting(spec: TranslatorSpec) -> Iterator[str]:
 def _end(aggregate: AggregateSpec) -> str:
     if aggregate.ends_below is None:
         return ""
-    how = {"sum": "sum", "min": "least", "max": "greatest"}[aggregate.how]
+    how = {"sum": "sum", "min": "minimum", "max": "maximum"}[aggregate.how]
     return f"the {how} of `{aggregate.name}` is below {aggregate.ends_below:g}"
 
 
@@ -316,7 +316,7 @@ def _states(node: StageNode) -> Iterator[StatePlan]:
     for state in spec.states:
         scanned = state.grouping == "outer"
         words = (
-            "looked up by the keys of the inputs; in each file by its index or by a scan, "
+            "looked up by the keys of the inputs; each file is searched by its index or scanned, "
             "whichever is cheaper"
         )
         if spec.form == "run":
@@ -429,16 +429,16 @@ def _lanes(limits: PhysicalLimits) -> str:
 
 def _limit(limits: PhysicalLimits) -> str:
     return (
-        f"records times tasks are at most {limits.arranged_reads or 0:,}, and the files at most "
-        f"{(limits.arranged_bytes or 0) / 1e6:,.0f} MB"
+        f"the number of records times the number of tasks is at most {limits.arranged_reads or 0:,}"
+        f", and the files have at most {(limits.arranged_bytes or 0) / 1e6:,.0f} MB"
     )
 
 
 _WORDS: Mapping[Way, str] = {
     "shares": "each task reads a part of its files; nothing is shuffled",
-    "handed_over": "handed over by the task that runs `{by}`, without being read again",
-    "behind": "read after `{by}` is complete: by the same task if `{by}` had only one, otherwise "
-    "by a second job of the run",
+    "handed_over": "received from `{by}` within the same task, without reading files",
+    "behind": "read once `{by}` is complete: by the same task if `{by}` had only one task, "
+    "otherwise by a second job of the run",
     "in_place": "messages are stored by the bucket of the receiving group, and each task reads "
     "those of its buckets (or all, if they are few); nothing is shuffled",
     "by_size": "if {limit}, every task reads the whole input and keeps the records of its buckets; "

@@ -1,8 +1,8 @@
 """Fusion: which stages of a dataflow run together, as one physical stage.
 
-A physical stage is a leader and the stages after it, each of which reads one flow of a stage
-before it. One run of it is one epoch of all its members, under one intention. Every member's output
-is written and numbered as if the member ran by itself.
+A physical stage is a leader and the stages after it, each of which reads one flow of an earlier
+member. One run of a physical stage is one epoch of all its members, under one intention. Every
+member's output is written and numbered as if the member ran by itself.
 
     pages -> extract -> count -+-> merge -> score -+-> threshold     (extract and score
                 '--------------'     '-------------'                  record-wise)
@@ -15,8 +15,9 @@ The rules ensure that a member reads exactly what it would read alone:
    groupwise stage is in the same physical stage, and if every other reader of the flows written
    there has to wait for the groupwise stage anyway. Otherwise fusion would delay those readers.
 3. These stages stay apart: stages on a cycle, since their increments may be numbered differently;
-   stages of the form `sql`, since their records are in none of our tasks; and stages that the
-   author wants apart (`StageNode.fuse`).
+   stages of the form `sql`, since their records are in none of our tasks; stages of the form `run`,
+   which have one task; stages that set records aside; and stages that the author wants apart
+   (`StageNode.fuse`).
 4. These stages can only lead: stages with a Runnable or FrameBy other than the default, since they
    decide themselves when they run and on what; and stages with several inputs, since they read all
    of one input before any of the next.
@@ -65,9 +66,9 @@ def choose_leaders(dataflow: Dataflow) -> tuple[str, ...]:
         if not stage.fuse or stage.translator.form in ("run", "sql") or stage.sets_aside
     }
     producers = {
-        name: flow.partition(".")[0]
+        name: writer
         for name, stage in dataflow.stages.items()
-        if (flow := _only_input(stage)) and flow.partition(".")[0] in dataflow.stages
+        if (writer := _only_writer(stage)) in dataflow.stages
     }
     own = {
         name
@@ -106,7 +107,7 @@ def keep_leaders(
     def together(name: str) -> bool:
         if name in apart:
             return False
-        writer = _only_input(dataflow.stages[name]).partition(".")[0]
+        writer = _only_writer(dataflow.stages[name])
         if name in units or writer in units:
             return name in units and units[name] == units.get(writer)
         return epochs.get(name, 0) == epochs.get(writer, 0)
@@ -118,20 +119,22 @@ def keep_leaders(
 def physical_stages(dataflow: Dataflow, leaders: Collection[str]) -> dict[str, PhysicalStage]:
     """Return the physical stages by their leaders, in the order of the stages.
 
-    An `InvariantError` says that these cannot be the leaders.
+    Raises `InvariantError` if these cannot be the leaders.
     """
     members = {name: [dataflow.stages[name]] for name in dataflow.stages if name in leaders}
     unit_of = {name: name for name in members}
     waiting = [stage for name, stage in dataflow.stages.items() if name not in unit_of]
     while waiting:
-        ready = [s for s in waiting if _only_input(s).partition(".")[0] in unit_of]
+        ready = [stage for stage in waiting if _only_writer(stage) in unit_of]
         if not ready:
             names = ", ".join(stage.name for stage in waiting)
-            where = f"{names} of dataflow {dataflow.name!r}"
-            message = f"{where} cannot run together with another stage"
+            message = (
+                f"stages {names} of dataflow {dataflow.name!r} must be leaders, since they cannot "
+                "run together with another stage"
+            )
             raise InvariantError(message, dataflow=dataflow.name)
         for stage in ready:
-            unit_of[stage.name] = unit_of[_only_input(stage).partition(".")[0]]
+            unit_of[stage.name] = unit_of[_only_writer(stage)]
             members[unit_of[stage.name]].append(stage)
         waiting = [stage for stage in waiting if stage.name not in unit_of]
     return {name: PhysicalStage(tuple(stages)) for name, stages in members.items()}
@@ -167,8 +170,10 @@ def _follower(
     return frozenset()
 
 
-def _only_input(stage: StageNode) -> str:
-    return next(iter(stage.wiring.values())) if len(stage.wiring) == 1 else ""
+def _only_writer(stage: StageNode) -> str:
+    """Return the stage or source that writes the only input of a stage; `""` if it has several."""
+    flows = [*stage.wiring.values()]
+    return flows[0].partition(".")[0] if len(flows) == 1 else ""
 
 
 def _reads(stage: StageNode, producer: StageNode) -> bool:

@@ -9,7 +9,8 @@ first, so a cell shows the first round of a loop.
     running     a run under way reads it
     failed      the last run that read it failed, and no run has succeeded since
     applied     a run applied it; `run` is `None` if that run is no longer known
-    unknown     it was applied before runs that are still known, and so what came of it is unknown
+    unknown     whether it was applied is unknown: the input is framed, or the run that applied it
+                upstream is no longer known
     none        the stage does not get it
 """
 
@@ -57,7 +58,7 @@ class Cell:
 
 @dataclass(slots=True)
 class _Wave:
-    """The increments made from one; a flow maps to `None` if they are unknown."""
+    """The increments made from one increment, by flow; `None` if those of a flow are unknown."""
 
     indexes: dict[str, set[int] | None]
     pending: set[str] = field(default_factory=set)

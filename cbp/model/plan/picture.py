@@ -93,8 +93,8 @@ def dot(dataflow: Dataflow, leaders: Collection[str]) -> str:
 class _Language:
     """How a language writes the parts of a graph, as templates without indentation.
 
-    `{0}` is a name; of an edge `{begin}`, `{end}` and `{flow}`. A box has a first and a last line.
-    The id of a node in Mermaid is not its name, which can be a keyword.
+    `{0}` is a name; an edge has `{begin}`, `{end}` and `{flow}`. A box has a first and a last line.
+    In Mermaid, the id of a node differs from its name, since a name can be a keyword.
     """
 
     source: str

@@ -20,14 +20,14 @@ from cbp.model.run.correction import CorrectionNote
 from cbp.model.run.intention import Intention
 
 RECALLED = "recalled"
-"""Figure: 1 if the call of a whole run was given what the run before kept in memory."""
+"""Figure: 1 if the call of a whole run got the value that the previous run kept in memory."""
 
 LOOP_WORTH = "loop_worth"
 """Figure: how many tasks a loop would have had if slots had been free; absent if they were."""
 
 WAY, READ = "way.", "read."
-"""Beginnings of the names of figures that say how the call of a whole run went, and what of each
-state it read: `way.anew`, `read.links.whole`, `read.links.keys`, `read.links.records`."""
+"""Prefixes of figures: the algorithm that the call of a whole run chose (`way.anew`), and its reads
+of each state (`read.links.whole`, `read.links.keys`, `read.links.records`)."""
 
 SHOWN_MAX = 10
 """Maximum number of increments that a sentence lists."""
@@ -139,6 +139,7 @@ def reason(
     """Return why a run ran: its Runnable decided so, a state was corrected, or a timer was due.
 
     Args:
+        node: The stage as it is now: a later version can have changed its rule and its inputs.
         read, remove: Map inputs to the indexes that were read, and removed from the queues.
         frames: Maps framed inputs to notes on the frames that the run took.
         files: Maps (flow, index) to the file of a source's increment, as far as known.
@@ -163,11 +164,11 @@ def reason(
     notes = {
         name: {note.index: f"key {note.framing_key}" for note in frames.get(name, ())}
         if name in framed
-        else {i: file for i in indexes if (file := files.get((wiring[name], i), ""))}
+        else {i: file for i in indexes if (file := files.get((wiring.get(name, ""), i), ""))}
         for name, indexes in {**gone, **read_indexes}.items()
     }
     listed = partial(_listed, framed=framed, notes=notes)
-    said = [f"{rule.name}{at} decided to read {listed(read_indexes) or 'nothing'}"]
+    said = [f"{rule.name}{at} decided to read {listed(read_indexes)}"]
     if gone == read_indexes:
         said[0] += ", and to remove from the queues what it reads"
     else:
@@ -198,7 +199,7 @@ def ways(figures: Mapping[str, float]) -> list[str]:
             said.append(f"{steps}, in which tasks did {format_count(alone, 'microstep')}")
     if before := int(figures.get("supersteps_before", 0)):
         many = format_count(int(figures.get("supersteps", before)), "superstep")
-        said.append(f"{many}, of which an earlier, interrupted attempt did the first {before:,}")
+        said.append(f"{many}; an earlier, interrupted attempt did the first {before:,}")
     if "notes_before" in figures:
         said.append("continued from what an earlier, interrupted attempt had saved")
     if figures.get(RECALLED):
@@ -225,7 +226,8 @@ def consumed(
 ) -> list[Consumed]:
     """Return the increments that a run read or removed, by input and index; see `reason`.
 
-    `known` maps (flow, index) to the increments that are still known.
+    `known` maps (flow, index) to the increments that are still known. Inputs that the stage no
+    longer has are left out.
     """
     found = []
     for spec in node.translator.inputs:

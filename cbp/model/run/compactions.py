@@ -1,8 +1,8 @@
 """Compactions of small files into larger ones, read from the records of runs. Pure.
 
 A record names the files that a compaction wrote, with their sizes, and the files that it replaced.
-The size of a replaced file is in the record of the run that wrote it, so it is known if that
-record is among those that are looked at.
+The size of a replaced file is in the record of the run that wrote it, so it is known if that record
+is among the given ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Compaction:
     Attributes:
         at_ms: When the run was recorded, in milliseconds since 1970.
         files_before, files_after: Number of merged files, and number of resulting files.
-        bytes_before: Size of the merged files; `None` if that of one is unknown.
+        bytes_before: Size of the merged files; `None` if the size of one of them is unknown.
     """
 
     table: str

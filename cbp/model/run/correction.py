@@ -99,7 +99,8 @@ def check_corrections(
             raise _invalid(place, message)
         for record in one.records:
             if unknown := sorted(set(record) - set(others)):
-                message = f"there is no column {unknown[0]!r} to set; use {', '.join(others)}"
+                columns = ", ".join(others) or "none"
+                message = f"column {unknown[0]!r} cannot be set; columns to set: {columns}"
                 raise _invalid(place, message)
             for name in others if one.kind == "records" else record:
                 if record.get(name) is None and not state.schema[name].nullable:
@@ -140,7 +141,7 @@ def correcting(spec: TranslatorSpec, state: str, time: datetime) -> TranslatorSp
 
     If the state expires, the age of its groups is counted from the time of the correction.
     """
-    assert spec.key is not None, "only groups have state"
+    assert spec.key is not None, "a stage with state has a key"
     name, used_names = "corrections", {one.name for one in spec.states}
     while name in used_names:
         name += "_"
@@ -151,13 +152,13 @@ def correcting(spec: TranslatorSpec, state: str, time: datetime) -> TranslatorSp
         spec,
         name=f"{spec.name} (corrected)",
         inputs=(InputSpec(name, schema, tuple(columns[one] for one in key), (_AT,)),),
-        # Outer states would call every key in state. Kept ones are given and written as a whole,
-        # and so are the timers of states that expire.
+        # An outer state would call every key. A correction reads and writes kept states as a
+        # whole, and the timers of states that expire as well.
         states=tuple(
             replace(one, grouping="inner", keep=False, expire_ms=0, expires="")
             for one in spec.states
         ),
-        # The changes of views, since a correction is a change, too.
+        # A correction changes views, so it writes their changes.
         outputs=tuple(one for one in spec.outputs if one.view),
         form="groupwise",
         lookups=(),
@@ -239,7 +240,7 @@ class _Correct:
             if name == self.state:
                 records = self._corrected(key, records, getattr(group, self.input), columns)
                 remain = bool(records)
-            elif name in self.timers:  # they follow the state
+            elif name in self.timers:  # these come after the state in `states`
                 records = [dict(zip(columns, (*key, self.at), strict=True))] if remain else []
             for record in records:
                 getattr(out, name)(**record)

@@ -6,9 +6,9 @@ A part of each doubled pause is random, so that many operations that failed toge
 retried together. The caller draws the random number; this module is pure. What a failed stage does
 with it is in `controller.loop.runs.retry_policy`.
 
-A `Rest` is one pause, from its begin to its end. It is over if the time is outside of it, also
-before its begin. So a clock that is set back, even across a restart, delays nothing for longer than
-its pause.
+A `Rest` is one pause, from its begin to its end. It is over at any time outside of it, even before
+its begin. So if a clock is set back, even across a restart, nothing is delayed for longer than its
+pause.
 
 Source: "Exponential Backoff And Jitter", AWS Architecture Blog (2015), "equal jitter".
 """
@@ -46,7 +46,7 @@ class Backoff:
         return Rest(now, now + timedelta(seconds=self.seconds(failures, drawn)))
 
     def rest_until(self, failures: int, end: datetime) -> Rest:
-        """Return the longest pause after at most these failures, if only its end was stored."""
+        """Return the longest possible pause after at most these failures, given only its end."""
         most = max((self.seconds(failures), *self.delays[:failures]))
         return Rest(end - timedelta(seconds=most), end)
 

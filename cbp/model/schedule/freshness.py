@@ -1,15 +1,15 @@
 """Freshness: whether a dataflow's tables hold all that was delivered to it; pure.
 
     up_to_date    every file that came is taken in and applied by every stage
-    catching_up   something is left, and the service works it off by itself
-    stuck         something is left that waits for a person
+    catching_up   work is left, and the service does it without help
+    stuck         work is left that waits for a person
 
-What waits for more input by design is not left: the other side of a join that reads both together,
-the rest of an open frame, a timer (`cbp.model.schedule.left_to_do`). Nor is what a source put
-aside by its own rules. A file in quarantine is left until somebody decides about it, and so is
-what a stage set aside until it is given back.
+Input that waits for more input by design does not count: one side of a join that reads both sides
+together, an open frame, a timer (`cbp.model.schedule.left_to_do`). Nor do files and records that a
+source skips or rejects by its own rules. A file in quarantine counts until somebody decides about
+it. Records that a stage has set aside count until they are given back.
 
-A snapshot for people and scripts; no decision depends on it.
+Freshness is for people and scripts; no decision of the service depends on it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """The judgement, and the remaining work in words."""
+    """Whether a dataflow is up to date, and the remaining work in words."""
 
     state: FreshnessState
     left: tuple[str, ...] = ()

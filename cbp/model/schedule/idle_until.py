@@ -1,11 +1,12 @@
-"""Idle until: how long nothing but a change of its data can change what a dataflow does next.
+"""Idle until: how long only a change of its data can change the next action of a dataflow.
 
     waits for input, a frame, an operator    forever
-    waits for its timer, for its next try    until then
-    runs, is asked, waits for others         it does not rest: look again at each tick
+    waits for its timer or its next try      until then
+    runs, is asked, waits for others         it does not rest, and is checked at each tick
 
-A loop over dataflows leaves out those that rest, until their data has another revision. What rests
-is still looked at in turn (`next_in_turn`), so that a change without a notification is found, too.
+A loop over dataflows leaves out those that rest, until their data has another revision. Dataflows
+that rest are still checked in turn (`next_in_turn`), so that a change without a notification is
+found, too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cbp.model.schedule.waiting import Kind, Wait
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
 
 TURNS = 300
-"""Within this many calls each name has a turn."""
+"""Number of calls within which each name has a turn."""
 
 _RESTS: Collection[Kind] = ("input", "frame", "timer", "retry", "paused", "stopped")
 
@@ -32,7 +33,7 @@ def rests_until(
     end = FOR_EVER
     for view in views:
         wait = waits.get(view.id)
-        # An error can be gone at the next tick, for example once code can be loaded again.
+        # The next tick may have no error, for example once code can be loaded again.
         if wait is None or wait.error is not None or wait.kind not in _RESTS or view.finishing:
             return None
         if wait.kind == "retry" and view.retry_at is not None:
@@ -43,9 +44,9 @@ def rests_until(
 
 
 def next_in_turn(names: Sequence[str], behind: str, *, turns: int = TURNS) -> Sequence[str]:
-    """Return which of the sorted names have their turn after `behind`, the last one before.
+    """Return which of the sorted names have their turn, given the last name that had its turn.
 
-    Each has one turn in `turns` calls, between which names may come and go.
+    Each name has one turn in `turns` calls; between two calls, names may be added and removed.
     """
     begin = bisect_right(names, behind)
     most = -(-len(names) // turns)

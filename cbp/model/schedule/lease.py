@@ -48,7 +48,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A lease as its holder sees it: it may act `until` then, in seconds of its own clock."""
+    """A lease as its holder sees it: the holder may act `until` this second of its own clock."""
 
     epoch: int
     until: float
@@ -88,7 +88,7 @@ def role_of(term: Term | None, *, retiring: bool, now: float) -> Role:
 def next_step(role: Role, *, now: float, not_before: float) -> Step:
     """Return the next action on the lease.
 
-    One that gave it up lets others try first, until `not_before` by its own clock.
+    An instance that gave it up lets others try first, until `not_before` by its own clock.
     """
     if role in (Role.LEADS, Role.UNSURE):
         return Step.RENEW

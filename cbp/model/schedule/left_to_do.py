@@ -1,9 +1,9 @@
 """Left to do: whether a dataflow does anything more before something new arrives. Pure.
 
-A stage has something left to do if it runs, can run, or has something to frame. A stage that waits
-for other input, for the rest of a frame or for another phase has nothing left, since nothing
-happens there by itself. Nor has a stage that waits for a timer, which may be due in a month. If a
-stage is stopped, or its Runnable fails, its unfinished work still counts as left.
+A stage has work left if it runs, can run, or has increments to frame. A stage that waits for other
+input, for the rest of a frame or for another phase has no work left, since nothing happens there
+without new input. The same holds for a stage that waits for a timer, which may be due in a month.
+If a stage is stopped, or its Runnable fails, its unfinished work still counts.
 
 Invariant: with nothing left, and without arrivals, closes, changes or due timers, no tick starts
 anything (tests/cbp/model/schedule/test_left_to_do.py).
@@ -46,7 +46,7 @@ def left_to_do(
 def _under_way(wait: Wait | None) -> str:
     if wait is None or wait.kind != "running":
         return "runs"
-    # So a run that hangs does not look like a short one.
+    # The start shows whether the run hangs.
     return f"{wait.words}, started at {wait.since:%Y-%m-%d %H:%M:%S} UTC"
 
 

@@ -6,15 +6,14 @@ Every engine and the controller use `call_runnable`, so every decision is checke
 - a decision that reads nothing removes nothing;
 - its memo is JSON, so that it is the same after a crash.
 
-No rule decides about a frame of records without a framing key: it is read by itself, at once, since
-its records are only set aside (`cbp.model.dataflow.set_aside`).
+No rule decides about a frame of records without a framing key: the next run reads it, and nothing
+else, since its records are only set aside (`cbp.model.dataflow.set_aside`).
 
 Source: ours; what is checked follows from CBP (SoCC'10), section 4.1.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -29,7 +28,9 @@ from cbp.errors import (
     author_cause,
     author_line,
     is_authors,
+    text_of,
 )
+from cbp.errors.message_limits import shortened
 from cbp.model.author.decimals import author_decimals
 from cbp.model.author.memo import json_memo
 from cbp.model.author.translator_state import StateWatch
@@ -79,7 +80,7 @@ def call_runnable(
 
 
 def _refused(connectors: Mapping[str, Connector]) -> Decision | None:
-    """Read the frames of records without a framing key, by themselves; these are set aside."""
+    """Return a decision to read the frames of records without a framing key, if there are any."""
     frames = {
         name: tuple(one.index for one in connector.unread if one.is_refused)
         for name, connector in connectors.items()
@@ -89,10 +90,10 @@ def _refused(connectors: Mapping[str, Connector]) -> Decision | None:
 
 
 def _late(stage: str, runnable: RunnableSpec, error: AlignmentError, memo: Any) -> Decision:
-    told = error.at(stage=stage, function=runnable.name, place=runnable.place)
-    assert error.index is not None, "only a late frame is read by itself"
+    assert error.index is not None, "the caller has not checked that a frame is late"
+    placed = error.at(stage=stage, function=runnable.name, place=runnable.place)
     late = {str(error.details["input"]): (error.index,)}
-    return Decision(late, late, memo, late=(told.code, told.message))
+    return Decision(late, late, memo, late=(placed.code, placed.message))
 
 
 def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:
@@ -123,9 +124,10 @@ def _check_input(verb: str, name: str, indexes: Any, connectors: Mapping[str, Co
             f"the decision {verb} from the input {name!r}, which does not exist; use one of {has}"
         )
         raise _refusal(verb)(message, input=name)
-    if not isinstance(indexes, list | tuple):
+    if not isinstance(indexes, list | tuple) or any(type(one) is not int for one in indexes):
         message = (
-            f"the decision {verb} {_shown(indexes)} of input {name!r}; expected a tuple of indexes"
+            f"the decision {verb} {_shown(indexes)} of input {name!r}; expected a tuple of ints, "
+            "the indexes of increments"
         )
         raise DecisionInvalidError(message, input=name)
     waiting = [increment.index for increment in connectors[name].waiting]
@@ -146,5 +148,4 @@ def _refusal(verb: str) -> type[DecisionInvalidError]:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, default=repr)
-    return text if len(text) <= 200 else text[:200] + "..."
+    return shortened(text_of(value, repr), 200)

@@ -10,7 +10,7 @@ rules:
   upstream first (`cbp.model.graph.cycles`). So between two starts of a stage, every other stage
   that can run starts too: that is a *phase*, and no stage starves. What an operator sets multiplies
   the time that counts (`cbp.model.schedule.priority`), so nothing starves by it either.
-- A stage is held while no stage after it can take more (`cbp.model.flow.back_pressure`).
+- A stage is held while the queues of all its readers are full (`cbp.model.flow.back_pressure`).
 - For each stage that does not start, there is a reason on which an operator can act; it names the
   stage that keeps it waiting.
 
@@ -48,7 +48,7 @@ StageId = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The checked decision of a Runnable, or why there is none; still missing without either."""
+    """The checked decision of a Runnable, or its error; without either, it has not answered yet."""
 
     decision: Decision | None = None
     error: CbpError | None = None
@@ -134,7 +134,7 @@ class Schedule:
         starts: Runs to start, in this order.
         waits: The reasons of stages that do not start now.
         failed: Errors of Runnables that failed, and must not be called again.
-        circling: The errors to report of stages on a cycle that does not drain.
+        circling: The errors to report for stages on a cycle that does not drain.
         gives_way: The run that gives way now, and the dataflow to which it does.
     """
 
@@ -213,7 +213,7 @@ def _placed(
     """Return the stages that start, and which run gives way; set the reasons of the others."""
     could = [case for case in order if case.decision is not None and not case.reason]
     ready = [case for case in could if not case.view.gave_way]
-    # They take turns: the one that gave way last comes last.
+    # Runs that gave way take turns: the one that gave way last comes last.
     narrow = [case for case in could if case.view.gave_way]
     narrow.sort(key=lambda case: case.view.retry_at or case.view.waiting_since)
     running = [case.view for case in order if case.view.running]
@@ -259,7 +259,7 @@ def _placed(
 
 
 def _read_bytes(case: _Case) -> int:
-    assert case.decision is not None, "only a stage that can start reads input"
+    assert case.decision is not None, "a stage without a decision reads no input"
     return sum(
         one.bytes
         for name, indexes in ((name, {*read}) for name, read in case.decision.read.items())
@@ -291,7 +291,7 @@ def _preferred(view: StageView, placed: Sequence[StageView]) -> str:
 
 def _start(case: _Case) -> Start:
     view, decision = case.view, case.decision
-    assert decision is not None, "only a stage that can run starts"
+    assert decision is not None, "a stage without a decision cannot start"
     return Start(view.dataflow, view.stage, view.epoch, decision, _read_bytes(case))
 
 
@@ -344,13 +344,12 @@ def _place(cases: Mapping[str, _Case]) -> None:
         cases[stage].cycle = cycle
     readers = _readers(cases)
     holds = {name: held(readers[name], case.view.limits) for name, case in cases.items()}
-    blockers = {name: _blocker(name, cases, holds, set()) for name in cases}
     for name, case in cases.items():
         if case.decision is not None:
             case.reason, case.kind = holds[name], "readers"
-        elif case.idle and blockers[name][0]:
-            case.behind, words = blockers[name]
-            case.reason += f"; {words}"
+        elif case.idle:
+            case.behind, words = _blocker(name, cases, holds, set())
+            case.reason += f"; {words}" if words else ""
 
 
 def _readers(cases: Mapping[str, _Case]) -> dict[str, list[Reader]]:

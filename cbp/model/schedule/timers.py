@@ -2,10 +2,10 @@
 
 The record of each run holds a time before which no timer of the stage is due (`Intention.due_ms`).
 If the Runnable does not start the stage, and that time has come, a run that reads nothing calls the
-groups with a due timer. A timer that was dropped meanwhile can leave such a run without a group.
+groups with a due timer. Such a run calls no group if the timer was dropped meanwhile.
 
-Invariant: a run whose time is not before the due time looks at all timers, and the time that it
-records is later than its own, unless the author's code set a timer in the past. So no stage runs
+Invariant: a run that starts at or after the due time checks all timers, and records a due time that
+is later than its own time, unless the author's code set a timer in the past. So no stage runs
 forever for its timers (tests/cbp/model/schedule/test_timers.py, tests/simulation).
 """
 

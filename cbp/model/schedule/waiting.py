@@ -3,10 +3,10 @@
     input       its Runnable wants more than is queued; the words name the input
     frame       as `input`, and an input has an open frame
     timer       as `input`, and it has timers that are not due
-    framing     as `input`, and what arrived is still being framed
+    framing     as `input`, and increments that arrived are still being framed
     asking      its author's Runnable has not answered yet
-    readers     back-pressure: no stage after it can take more
-    place       it can run, but runs that waited longer, or count for more, have all places
+    readers     back-pressure: the queues of all its readers are full
+    place       it can run, but runs that waited longer or have a higher priority hold all places
     running     it runs
     retry       its last try failed, and the time of the next one has not come
     paused      an operator paused it or its dataflow

@@ -5,7 +5,7 @@
     {reject_rows: {count: 20, share: 0.01}}
                                            up to 20, and at most one in a hundred
 
-A file with more of them goes to quarantine whole, and so does one whose rest cannot be read.
+A file with more wrong records goes to quarantine, and so does a file whose rest cannot be read.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from typing import Any
 
 COUNT_DEFAULT = 100
 COUNT_MAX = 1_000
-"""They are kept with the file's entry in the log of its source, which is read whole."""
+"""Rejected records are stored with the file's entry in the log of its source, which is read as a
+whole."""
 
 _FORM = "quarantine_file, reject_rows, or {reject_rows: {count: 100, share: 0.01}}"
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecords:
-    """How many records of a file are rejected at most, and which share of them.
+    """Maximum number of rejected records in a file, and their maximum share of its records.
 
-    A count of 0 means that the file is refused.
+    A count of 0 means that a file with a wrong record is refused.
     """
 
     count: int = 0

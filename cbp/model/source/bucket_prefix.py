@@ -1,4 +1,4 @@
-"""The location of a source's files beside its drop folder: a prefix of a bucket; pure.
+"""A further location of a source's files, besides its drop folder: a prefix of a bucket; pure.
 
     s3://bucket/orders/     the objects whose keys begin with `orders/`
     s3://bucket             every object of the bucket
@@ -51,7 +51,7 @@ class BucketPrefix:
 
 
 def _is_plain(prefix: str) -> bool:
-    """Return whether no client or service reads a prefix in another way than it is written."""
+    """Return whether every client and service reads a prefix as it is written."""
     return (
         prefix.isprintable()
         and not set("?#\\") & set(prefix)

@@ -1,6 +1,6 @@
 """Options of a source: dialects, encodings, time zones, and the handling of unknown columns.
 
-All values are text. `OPTIONS` says which formats have which:
+All values are text. `OPTIONS` lists the options of each format:
 
     unknown        "refuse" (default): a key or column that is not in the schema rejects the file,
                    since a misspelt one would become nulls; "ignore": it is left out, and noted;
@@ -58,8 +58,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Maps each format to its options."""
 
 ADDS_COLUMNS = "add"
-"""Value of the option `unknown` by which a file's new columns join the schema without a question.
-Keys that a STRUCT lacks refuse the file, as by default."""
+"""Value of the option `unknown` by which a file's new columns are added to the schema. A file with
+keys that a STRUCT lacks is refused, as by default."""
 
 ENCODINGS = ("utf-8", "latin-1", "windows-1252", "iso-8859-15")
 """Encodings of text; in each, the byte of a line end has no other meaning."""
@@ -88,7 +88,7 @@ STRICT = ValueRules()
 
 @dataclass(frozen=True, slots=True)
 class LineOptions:
-    """How text is cut into lines, and the columns (`""`: none) for a line's place."""
+    """How text is cut into lines, and the columns for a line's place; `""` means no column."""
 
     encoding: str = "utf-8"
     final_newline_required: bool = True
@@ -108,7 +108,7 @@ class CsvOptions:
 
 @dataclass(frozen=True, slots=True)
 class DeltaOptions:
-    """The table to read, and the columns (`""`: none) for the change of a row."""
+    """The table to read, and the columns for the change of a row; `""` means no column."""
 
     table: str = ""
     sign: str = "sign"

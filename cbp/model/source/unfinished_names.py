@@ -1,7 +1,7 @@
-"""Names under which tools write a file that is not whole yet: the policy `unfinished` of a source.
+"""Names of files that are still being written: the policy `unfinished` of a source.
 
-A file whose name ends so stays where it is until its producer renames it. The names of `UNFINISHED`
-count unless a source gives its own list, which then takes their place:
+A file whose name has one of these endings stays where it is until its producer renames it. A list
+of the source replaces the endings of `UNFINISHED`:
 
     .part, .tmp, ~       many tools; editors keep a copy under `~`
     .partial             rclone (`a.csv.1a2b3c4d.partial`), pip
@@ -10,7 +10,7 @@ count unless a source gives its own list, which then takes their place:
     .crdownload          browsers
     .swp                 vim
 
-A hidden name (one that begins with `.`) is never taken, whatever a source says.
+A file with a hidden name (one that begins with `.`) is never taken in, whatever the source lists.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def why_left_out(path: str, endings: Sequence[str] = UNFINISHED) -> str:
     parts = path.split("/")
     if any(part.startswith((".", "_")) for part in parts):
         marks = "which marks unfinished data and marker files"
-        return f"a part of its name begins with `.` or `_`, {marks}"
+        return f"a part of its path begins with `.` or `_`, {marks}"
     if not parts[-1]:
         return "its name ends in `/`, like that of a folder"
     if is_unfinished(parts[-1], endings):

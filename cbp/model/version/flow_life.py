@@ -4,10 +4,10 @@
                 records      |  records      |  changes
                 version 1       rebuilt         the output became a view
 
-A stage that is rebuilt, or added again, emits everything again, and writes no deletions of what it
-wrote before. So a reader that adds up signs begins with the flow's life (`first`). If an output
-became a view that was filled, its changes begin later (`signed`) and do not add up to the view: the
-records with which the view began never came as changes.
+A stage that is rebuilt, or added again, emits everything again, and writes no deletions of earlier
+records. So a reader that adds up signs begins with the flow's life (`first`). If an output became a
+view that was filled, its changes begin later (`signed`) and do not add up to the view: the records
+with which the view began were never emitted as changes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class FlowLife:
         first: The first increment since its stage began with nothing.
         signed: The first increment that has types and signs, if it has changes of a view.
         built: Whether its table began with records of a rebuild beside, which no increment has.
-        version: The version in which the last of this changed; 0 if nothing has changed. Two swaps
-            without a run in between begin with the same increment.
+        version: The version that last changed any of this; 0 if none did. It distinguishes two
+            swaps without a run in between, which begin with the same increment.
     """
 
     first: int = 0
@@ -86,8 +86,8 @@ def lives_of_flows(versions: Iterable[Beginning]) -> dict[str, FlowLife]:
 def _leader_of(name: str, shape: DataflowShape, leaders: Collection[str]) -> str:
     """Return the stage that leads another one: a follower has one input, of its leader's run.
 
-    A version may name no leader, as the first one does; a way round a cycle then ends where it
-    began.
+    A version may name no leader, as the first one does. The search around a cycle then ends at a
+    stage that it has passed.
     """
     passed = set[str]()
     while name not in leaders and name in shape.stages and name not in passed:

@@ -3,16 +3,16 @@
     totals = Output(...)   version 1: the last record of a key is the current one
     totals = View(...)     version 2: the table has the current records; the flow has changes
 
-A view that begins with fewer records than the output gave would be wrong silently. So a stage with
-such a view is rebuilt from its retained input, or kept; a kept stage's view is filled:
+A view with fewer records than the output had would be silently wrong. So a stage with such a view
+is rebuilt from its retained input, or kept; a kept stage's view is filled:
 
     rebuilt   the stage reads its input again, and emits all records of the view again
     filled    the view begins with the last record of each key of the flow
     empty     no output had its name: it gets the records of the groups that are called from then on
 
 A view is filled only if the output declared its key and had its columns; any other case is refused
-(`view_not_fillable`). Whether the flow still has all of its records is asked where tables are read
-(`controller.loop.operations.version_switch`).
+(`view_not_fillable`). `controller.loop.operations.version_switch`, which reads tables, checks
+whether the flow still has all of its records.
 """
 
 from __future__ import annotations
@@ -53,13 +53,18 @@ def view_mistakes(
     for state in sorted(before.states.keys() & after.states.keys()):
         old, new = before.state_rules.get(state, {}), after.state_rules.get(state, {})
         # Other changes of a key are found by the rule for second keys.
-        shorter = "changes" in new and "second_key" in old and "second_key" not in new
-        other = any(old.get(rule) != new.get(rule) for rule in ("changes", "bag"))
-        if not rebuilt and (shorter or other):
+        if old.get("changes") != new.get("changes"):
+            change = "became a view" if "changes" in new else "is no longer a view"
+        elif old.get("bag") != new.get("bag"):
+            change = "no longer has a key" if "bag" in new else "got a key"
+        elif "changes" in new and "second_key" in old and "second_key" not in new:
+            change = "lost columns of its key"
+        else:
+            continue
+        if not rebuilt:
             message = (
-                "this state became a view, is no longer a view, or lost columns of its key, so old "
-                f"records may not fit. Rebuild the stage (--rebuild {name}; REST: rebuild={name}), "
-                "or rename the view or state"
+                f"this state {change}, so old records may not fit. Rebuild the stage (--rebuild "
+                f"{name}; REST: rebuild={name}), or rename the view or state"
             )
             yield Mistake("view_changed", f"stages.{name}.states.{state}", message)
     was, is_ = _changes_flows(before), _changes_flows(after)
@@ -92,7 +97,7 @@ def _why_not_filled(name: str, view: str, before: StageShape, after: StageShape)
     """Return why the last record per key of an output is not the view; `""` if it is."""
     declared = before.details.get(f"key of {view}") or ""
     if " latest by " in declared:
-        return "the output chose each key's record by latest_by, which may not choose the last one"
+        return "the output has latest_by, which may choose another record of a key than the last"
     old, history, _ = declared.partition(" history")
     if history:
         return "the output was a history, in which a key has a record in each epoch"

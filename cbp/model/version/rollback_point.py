@@ -45,11 +45,11 @@ _INCREMENT = re.compile(r"([a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)?)/([0-9]{1,18})\
 
 @dataclass(frozen=True, slots=True)
 class NamedPoint:
-    """The name of a roll-back point, as an operator gives it: one of four.
+    """The name of a roll-back point, as an operator gives it, in one of four forms.
 
     Attributes:
         number: Number of a position.
-        stage, epoch: The last epoch of this stage that stays.
+        stage, epoch: A stage, and its last epoch that is kept.
         at_ms: A time in milliseconds since 1970.
         flow, index: The increment that comes right after the point.
     """
@@ -68,7 +68,7 @@ class RollbackPoint:
 
     Attributes:
         epochs: Maps each stage to its next epoch at the point.
-        at_ms: The time of its last run (0: none), or that was named; later input is after it.
+        at_ms: The time of its last run (0: none), or the named time; later input is after it.
     """
 
     epochs: Mapping[str, int]
@@ -90,7 +90,7 @@ class PointAfterRun:
 
 
 def parse_point(text: str) -> NamedPoint:
-    """Parse the point that an operator named; `rollback_target_invalid` if it is none."""
+    """Parse the name of a roll-back point; `rollback_target_invalid` if it has no valid form."""
     if _NUMBER.match(text):
         return NamedPoint(number=int(text))
     if match := _STAGE_EPOCH.match(text):
@@ -139,7 +139,7 @@ def find_point(
     def number(at_ms: int) -> int:
         return sum(_stop(span, stage, time_of, at_ms) for stage, span in spans.items())
 
-    # The earliest moment of that number: whatever arrived since its last run came later.
+    # The earliest time with that number of runs: input since the last of them came later.
     at_ms = bisect_left(range(newest + 1), named.number, key=number)
     before = number(at_ms - 1)
     point = _point_at(spans, time_of, at_ms)
@@ -167,13 +167,13 @@ def newest_points(spans: Mapping[str, range], time_of: TimeOf) -> Iterator[Point
         stage = max(times, key=lambda name: times[name])
         yield PointAfterRun(stage, last[stage], RollbackPoint(dict(stops), times[stage]))
         for name, at_ms in times.items():
-            stops[name] -= at_ms == times[stage]  # one moment: they are undone together
+            stops[name] -= at_ms == times[stage]  # runs of one moment are undone together
 
 
 def _point_at(spans: Mapping[str, range], time_of: TimeOf, at_ms: int) -> RollbackPoint | None:
     epochs = {stage: _stop(span, stage, time_of, at_ms) for stage, span in spans.items()}
     if any(span.start and epochs[s] == span.start for s, span in spans.items() if span):
-        return None  # whether the previous record was later is no longer known
+        return None  # the time of the previous record is no longer known
     return RollbackPoint(epochs, at_ms)
 
 

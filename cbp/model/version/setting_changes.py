@@ -3,11 +3,11 @@
     {"translator": "sum"}  ->  {"translator": "sum", "on_error": "set_aside", "set_aside_max": 100}
         ("on_error: stop -> set_aside", "set_aside_max: 1000 -> 100")
 
-A setting decides how a stage runs, or how files come in; it is not part of what a table means. So
-no choice about the past is asked, and nothing is read again. What decides what a table means is a
-difference (`cbp.model.version.version_change`).
+A setting decides how a stage runs, or how files are taken in; it does not affect the meaning of
+tables. So it needs no choice about earlier records, and no input is read again. Changes that affect
+the meaning of tables are differences (`cbp.model.version.version_change`).
 
-Invariant: a document that only writes a default out changes no setting
+Invariant: a document that only adds a setting with its default value changes no setting
 (tests/cbp/model/version/test_setting_changes.py).
 """
 
@@ -47,7 +47,7 @@ OF_SOURCES: Mapping[str, Any] = {
 def setting_changes(
     before: Mapping[str, Any], after: Mapping[str, Any], section: str
 ) -> dict[str, tuple[str, ...]]:
-    """Return, by node of both valid documents, the settings that differ, in words.
+    """Return the settings that differ between two valid documents, by node of both, in words.
 
     The section is `stages` or `sources`.
     """

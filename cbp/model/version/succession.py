@@ -9,7 +9,7 @@ all. Epochs of a stage and indexes of a flow never go back, even if it was remov
     kept input of a kept stage    its queue, read marks and framing; refused if the input
                                   is now framed differently and frames wait there, or is
                                   no longer framed and anything waits there
-    memo of a kept stage          kept with the same rule; another rule begins without
+    memo of a kept stage          kept if the rule is the same; another rule begins without a memo
     input of a rebuilt stage      every retained increment that no roll-back dropped, since the
                                   stage that writes it began with nothing; if its flow is rebuilt
                                   too, only the next increments
@@ -40,6 +40,7 @@ from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
+from cbp.model.graph.cycles import inner_inputs
 from cbp.model.plan.fusion import PhysicalStage, keep_leaders, physical_stages
 from cbp.model.version.flow_life import NEW_LIFE, FlowLife
 from cbp.model.version.version_change import ChangePlan, Choice
@@ -140,14 +141,14 @@ def succeed(
             memo, turns = None if change.other_rule else known.memo, known.turns
         due_ms = None if rebuilt else _due(unit, known)
         stages[name] = StagePosition(epochs.get(name, 0), memo, connectors, turns, due_ms)
-    # For a source that comes back later, its own log brings back its increments.
+    # The increments of a source that is added again later are in its own log.
     newest = tuple(i for i in before.newest if "." in i.flow or i.flow in after.sources)
     position = replace(before, stages=stages, newest=newest, version=version)
     return Succession(position, leaders, tuple(_queues(old, stages, skipped)), tuple(refused))
 
 
 def _due(unit: PhysicalStage, known: StagePosition | None) -> int | None:
-    """Return the due time of kept timers; 0, so that a run looks for it, if it is not known."""
+    """Return the due time of kept timers; 0 if it is unknown, so that a run determines it."""
     if not any(node.translator.timers for node in unit.members):
         return None
     return 0 if known is None or known.due_ms is None else known.due_ms
@@ -276,11 +277,11 @@ def _from_retained(
             )
             return _empty(node, input_), Mistake("replacement_unfollowed", where, message)
     # As on arrival: an empty increment is not enqueued inside a cycle.
+    on_cycle = (node.name, input_) in inner_inputs(after.wiring())
     given = tuple(
         i
         for i in increments
-        if (node.name, input_) in set(after.receivers(i))
-        and not any(i.index in part for part in dropped)
+        if (i.records or not on_cycle) and not any(i.index in part for part in dropped)
     )
     if spec.frame_by is not None:
         return Connector(input_, (), Framing(), given), None

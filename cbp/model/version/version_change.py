@@ -1,11 +1,10 @@
 """Plan of a version change: the effects on every stage, decided before any action.
 
 A stage is *kept*, *added*, *removed* or *replaced*. It is replaced if its code, parameters, keys or
-inputs differ. For a replaced stage the author must choose: keep what it has, its state and what it
-wrote, or rebuild it from the retained input. That holds for a stage without state too: what its
-earlier code wrote stays in its outputs, and in whatever the stages behind it made of them. A stage
-without an epoch has nothing to choose about. A change that would lose values, or change the meaning
-of old records, is refused.
+inputs differ. For a replaced stage the author must choose: keep its state and its outputs, or
+rebuild them from the retained input. This includes stages without state: the records of the earlier
+code stay in their outputs, and in the results of the stages downstream. A stage without an epoch
+needs no choice. A change that would lose values, or change the meaning of old records, is refused.
 
     kept      replaced, keep      state, memo and queues stay
     added     replaced, rebuild   state and outputs are empty; a rebuilt stage reads its input
@@ -13,8 +12,8 @@ of old records, is refused.
     kept, with a new view         see `cbp.model.version.new_views`
     removed                       its queues go; its tables stay for readers
 
-A rebuilt stage emits again what it emitted before. So every stage behind it must be rebuilt too, or
-the author chooses `keep` for it, which is safe for a stage that only overwrites.
+A rebuilt stage emits its earlier records again. So each stage that reads them must be rebuilt, too,
+or the author chooses `keep` for it, which is safe for a stage that only overwrites.
 
 Invariant (tests/cbp/model/version/test_version_change.py): a version compared with itself keeps
 everything.
@@ -78,7 +77,7 @@ class NodeChange:
         other_rule: Whether it has another Runnable now, so that the old memo is dropped.
         views: Maps each new view to how it gets its first records.
         emptied: States and outputs that lose their records, and get them again while the stage
-            reads its input; readers of their tables see that.
+            reads its input. Readers of their tables see the difference.
         settings: Changed settings that change no table, in words.
         behind: Stages that have read, directly or indirectly, results that a replaced stage
             keeps from its earlier code. Not in `to_json`.
@@ -216,12 +215,12 @@ def _choice_mistakes(
     for word, names, allowed in (
         ("keep", choice.keep, both),
         ("rebuild", choice.rebuild, both),
-        # A stage that exists by now is allowed: the request is then a repetition.
+        # A stage that already exists is allowed, so that a request can be repeated.
         ("retained", choice.retained, after.stages.keys()),
     ):
         for name in sorted(names - allowed):
             there = ", ".join(sorted(allowed)) or "none"
-            message = f"{word} names {name!r}, but the stages that it can name are: {there}"
+            message = f"{word} cannot name {name!r}; it can name these stages: {there}"
             yield Mistake("choice_unknown", f"stages.{name}", message)
     for name in sorted(choice.keep & choice.rebuild):
         message = "keep and rebuild both name this stage: choose one"
@@ -343,7 +342,7 @@ def _tables_of(before: StageShape, after: StageShape) -> Iterator[str]:
 
 
 def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
-    """Yield the differences that make it another translator, without wiring, buckets, columns."""
+    """Yield the differences that replace a stage; wiring, buckets and columns do not count."""
     yield from _changed(
         ("translator", before.reference, after.reference),
         ("parameters", dict(before.parameters), dict(after.parameters)),
@@ -356,19 +355,19 @@ def _differences(before: StageShape, after: StageShape) -> Iterator[str]:
         ("output", before.outputs, after.outputs),
         ("state", before.states, after.states),
     ):
-        yield from (f"{what} {name} is new" for name in news.keys() - olds.keys())
-        yield from (f"{what} {name} no longer exists" for name in olds.keys() - news.keys())
-    for name in before.inputs.keys() & after.inputs.keys():
+        yield from (f"{what} {name} is new" for name in news if name not in olds)
+        yield from (f"{what} {name} no longer exists" for name in olds if name not in news)
+    for name in (one for one in before.inputs if one in after.inputs):
         yield from _input_differences(name, before.inputs[name], after.inputs[name])
-    for name in before.states.keys() & after.states.keys():
+    for name in (one for one in before.states if one in after.states):
         old_rules, new_rules = (one.state_rules.get(name, {}) for one in (before, after))
         yield from _rule_differences(f"state {name}", old_rules, new_rules)
-    for name in before.details.keys() & after.details.keys():
+    for name in (one for one in before.details if one in after.details):
         yield from _changed((name, before.details[name], after.details[name]))
 
 
 def _changed(*values: tuple[str, Any, Any]) -> Iterator[str]:
-    """Yield each value that is not the same before and after, in words."""
+    """Yield each value that differs between before and after, in words."""
     return (
         f"{what}: {old or 'none'} -> {new or 'none'}" for what, old, new in values if old != new
     )
@@ -408,7 +407,7 @@ def _column_mistakes(
 def _back(
     before: DataflowShape, after: DataflowShape, past: Mapping[str, Schema]
 ) -> Iterator[Mistake]:
-    """Yield a mistake for each flow that comes back with columns that old records do not fit."""
+    """Yield a mistake for each flow that is added again and whose old records do not fit it."""
     known = flow_schemas(before)
     for flow, schema in flow_schemas(after).items():
         if flow not in known and flow in past:

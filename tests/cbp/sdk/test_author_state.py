@@ -10,7 +10,9 @@ import functools
 import itertools
 import random
 import re
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from cbp import (
     route,
 )
 from cbp.errors import AuthorStateError
+from cbp.model.author.translator_state import shape
 from tests.cbp.sdk.mistakes import Run, failure
 
 THIS = Path(__file__).name
@@ -336,6 +339,36 @@ def test_nothing_is_kept_on_out(run: Run, class_: type[Any]) -> None:
 class OnGroup(Keeps):
     def translate(self, key: Any, group: Any, out: Any) -> None:
         group.n = 1
+
+
+class Holder:
+    part: Any = None
+
+
+class Meets:
+    """Its outline waits until another thread has outlined the same object."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    def tobytes(self) -> bytes:
+        if not self.begun.is_set():
+            self.begun.set()
+            assert self.ended.wait(60)
+        return b""
+
+
+def test_an_object_is_outlined_by_several_threads_alike() -> None:
+    """Stages share the objects of their classes, and their calls run in threads."""
+    Meets.__module__ = "numpy"
+    holder, meets = Holder(), Meets()
+    holder.part = meets
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(shape, holder, [100])
+        assert meets.begun.wait(60)
+        mine = shape(holder, [100])
+        meets.ended.set()
+        assert other.result(60) == mine
 
 
 def test_nothing_is_kept_on_a_group(run: Run) -> None:

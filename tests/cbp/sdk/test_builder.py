@@ -112,6 +112,29 @@ def test_names_that_are_declared_twice_are_named() -> None:
     assert codes(flow) == [("name_twice", "sources.lines"), ("name_twice", "stages.split")]
 
 
+def test_values_of_another_type_are_named() -> None:
+    """A schema that is no text, and buckets that are no whole number, are mistakes."""
+    flow = DataflowBuilder("words")
+    flow.source("lines", ["text STRING"])  # type: ignore[arg-type]
+    lines = flow.source("others", "text STRING")
+    flow.stage("split", Words(), lines=lines, buckets="8")  # type: ignore[arg-type]
+    assert codes(flow) == [
+        ("schema_invalid", "sources.lines.schema"),
+        ("buckets_invalid", "stages.split.buckets"),
+    ]
+
+
+def test_two_sinks_never_write_to_one_folder() -> None:
+    """However its path is written; a webhook has no path."""
+    flow = DataflowBuilder("words")
+    words = flow.stage("split", Words(), lines=flow.source("lines", "text STRING")).words
+    flow.sink("hook", to="webhook", flow=words, url="http://localhost/words")
+    flow.sink("root", to="parquet", flow=words, path="/")
+    flow.sink("one", to="parquet", flow=words, path="exports/words")
+    flow.sink("two", to="parquet", flow=words, path="./exports//words/")
+    assert codes(flow) == [("sink_path_twice", "sinks.two.path")]
+
+
 class Joined(Translate):
     left = Input("text STRING", route_by="text")
     right = Input("text STRING", route_by="text")

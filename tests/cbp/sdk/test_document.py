@@ -139,6 +139,10 @@ def test_a_document_gives_the_graph_it_describes() -> None:
         (stages(inputs={}), ("input_unwired", "stages.count.inputs.items")),
         (stages(inputs={"items": "lines"}), ("schema_mismatch", "stages.count.inputs.items")),
         (stages(parameters={"key": "other"}), ("schema_mismatch", "stages.count.inputs.items")),
+        (
+            stages() | {"stages": {"a.b": {"translator": "words", "inputs": {"lines": "none"}}}},
+            ("flow_unknown", "stages.a.b.inputs.lines"),
+        ),
         (document(stages={}), ("stages_missing", "stages")),
         (document(stages={5: {}}), ("document_invalid", "stages")),
     ],
@@ -259,7 +263,7 @@ def test_a_document_limits_what_waits_of_an_output() -> None:
     made["split"]["limits"] = {"words": {"increments": 3, "bytes": 10}}
     limits = dataflow_from_document(document(stages=made), resolve).stages["split"].limits
     assert limits == {"words": FlowLimit(increments=3, bytes=10)}
-    made["split"]["limits"] = {"words": {"rows": 0, "records": 0}, "other": {"records": 1}}
+    made["split"]["limits"] = {"words": {"rows": 0, "records": 0}, "other": {"records": 1, "x": 1}}
     with pytest.raises(DataflowInvalidError) as refused:
         dataflow_from_document(document(stages=made), resolve)
     actual = {
@@ -268,6 +272,7 @@ def test_a_document_limits_what_waits_of_an_output() -> None:
     assert actual == {
         ("field_unknown", "words.rows"),
         ("limit_invalid", "words"),
+        ("field_unknown", "other.x"),
         ("limit_output_unknown", "other"),
     }
 
@@ -296,6 +301,7 @@ def test_a_document_says_when_it_publishes(value: Any, policy: PublishPolicy) ->
         ({"seconds": 0}, "publish.seconds"),
         ({"seconds": 86_401}, "publish.seconds"),
         ({"seconds": float("nan")}, "publish.seconds"),
+        ({"seconds": 10**400}, "publish.seconds"),
         ({"seconds": "1 min"}, "publish.seconds"),
         ({"minutes": 1}, "publish.minutes"),
         (8, "publish"),

@@ -157,6 +157,7 @@ def test_a_look_up_needs_a_table() -> None:
         (Lookup(CUSTOMERS, by=7), "lookup_by_invalid"),  # type: ignore[arg-type]
         (Lookup(CUSTOMERS, by="customers"), "lookup_by_unknown"),
         (Lookup(CUSTOMERS, by="customer", key="id"), "lookup_key_unknown"),
+        (Lookup(CUSTOMERS, by="customer", key=["customer"]), "lookup_key_invalid"),  # type: ignore[arg-type]
         (Lookup(CUSTOMERS, by="customer", key="name"), "lookup_key_invalid"),
         (Lookup(CUSTOMERS, by=(), wake=True), "lookup_by_invalid"),
         (Lookup(CUSTOMERS, by=(), key="name"), "lookup_by_invalid"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import linecache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from cbp import (
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.dataflow.stage import Computed
 from cbp.model.flow.schema import DataType
+from cbp.sdk.declare import place_of, place_of_attribute
 
 THIS = Path(__file__).name
 URLS = Input("url STRING, n INT", route_by="url")
@@ -185,6 +188,13 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             "a state belongs to groups",
         ),
         (groupwise(key="a INT", urls=Input("a INT")), "route_by_missing", "Made.key", "'a INT'"),
+        (groupwise(key=("url",), urls=URLS), "schema_invalid", "Made.key", "must be DDL text"),
+        (
+            groupwise(urls=URLS, totals=Output("n DOUBLE", tolerance="1e-6")),  # type: ignore[arg-type]
+            "tolerance_invalid",
+            "Made.totals",
+            "give a number",
+        ),
         (vectorised(urls=URLS, more=Input("a INT")), "route_by_missing", "Made.more", "groups"),
         (
             groupwise(urls=Input("url STRING", route_by="u")),
@@ -411,6 +421,19 @@ def test_a_mistake_names_the_authors_file_and_line() -> None:
 
     line = Broken.translate.__code__.co_firstlineno - 2
     assert mistake_of(Broken()).place.endswith(f"{THIS}:{line}")
+
+
+def test_a_class_whose_file_was_changed_is_still_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the place of a mistake needs the file, which an editor may have left half written."""
+    file = tmp_path / "half_written.py"
+    file.write_text("class Half:\n    urls = None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    half = importlib.import_module("half_written").Half
+    file.write_text("class Half(\n")
+    linecache.checkcache(str(file))
+    assert (place_of(half), place_of_attribute(half, "urls")) == ("", "")
 
 
 def test_a_mistake_in_what_only_our_base_class_sets_names_the_authors_file() -> None:

@@ -97,6 +97,12 @@ def test_run_all_reads_everything_once_and_in_order(arrivals: list[int], batch: 
     assert [index for index, _ in indexes(connector)] == list(range(len(seen), fed))
 
 
+def test_a_batch_may_be_any_number() -> None:
+    """One that no list can have takes all that waits."""
+    decision = RunAll(10**30)({"items": queue("a", "b")}, None)
+    assert decision.read == {"items": (0, 1)}
+
+
 def test_a_batch_takes_as_many_of_each_input() -> None:
     """Inputs stay in step: the emptiest one decides how many."""
     connectors = {"a": queue(0, 1, 2, 3), "b": queue(0, 1, 2)}

@@ -148,7 +148,10 @@ def test_what_happens_before_the_shuffle_is_told():
         "",
         False,
     )
-    limit = "if records times tasks are at most 4,000,000, and the files at most 67 MB"
+    limit = (
+        "if the number of records times the number of tasks is at most 4,000,000, and the files "
+        "have at most 67 MB"
+    )
     assert limit in items.words
     flow = hosts()
     visits, _ = stages_of(explain(flow, choose_leaders(flow), SPARK))["hosts"].inputs
@@ -163,7 +166,7 @@ def test_queries_shuffle_nothing_that_is_small():
     flow = builder.build()
     (urls,) = stages_of(explain(flow, choose_leaders(flow), SPARK))["count"].inputs
     assert (urls.way, urls.computed) == ("by_size", "")
-    assert "if records times tasks are at most 4,000,000" in urls.words
+    assert "if the number of records times the number of tasks is at most 4,000,000" in urls.words
 
 
 def test_one_key_in_sql_brings_the_other_inputs_to_the_shuffle():
@@ -258,7 +261,7 @@ def test_nested_loops_say_which_waits_for_which():
     assert "`weeks` inside `years`: messages" in stage.ways
     assert "`tides`" not in stage.ways
     assert "the loop of `months` also ends when the sum of `spent` is below 2" in stage.ways
-    assert "no message is left or the least of `least` is below -8;" in stage.ways
+    assert "no message is left or the minimum of `least` is below -8;" in stage.ways
     words = {one.input: one.words for one in stage.inputs}
     assert "once no message of `months` or `weeks` is left" in words["years"]
     assert "once" not in words["days"]

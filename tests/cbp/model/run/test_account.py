@@ -43,6 +43,14 @@ def test_the_reason_names_the_files():
     assert [one.file for one in shown] == ["monday.csv", "", "friday.csv", ""]
 
 
+def test_a_run_before_a_change_of_inputs_is_explained() -> None:
+    """It may have read an input that the stage no longer has, whose flow is not known."""
+    read = {"items": (3,), "former": (7,)}
+    said = reason(NODE, read, read, files={("items", 3): "monday.csv"})
+    assert "read increment 3 (monday.csv) of `items`, increment 7 of `former`" in said
+    assert [one.index for one in consumed(NODE, read, read, {}, {})] == [3]
+
+
 def test_a_run_that_read_nothing_was_started_by_a_timer() -> None:
     """It does not say that the Runnable let it run."""
     assert reason(NODE, {}, {}).startswith("a timer was due")

@@ -33,6 +33,9 @@ def ask(function: Callable[..., Any], memo: Any = None) -> Decision:
         (None, "decision_invalid"),
         (Decision({"a": (3, 3)}), "decision_invalid"),
         (Decision({"a": 3}), "decision_invalid"),  # type: ignore[dict-item]
+        (Decision({"a": (3.0,)}), "decision_invalid"),  # type: ignore[dict-item]
+        (Decision({"a": ([3],)}), "decision_invalid"),  # type: ignore[dict-item]
+        ({("a", "b"): 3}, "decision_invalid"),
         (Decision(("a",)), "decision_invalid"),  # type: ignore[arg-type]
         (Decision({"c": (0,)}), "increment_absent"),
         (Decision({"a": (4,)}), "increment_absent"),
@@ -51,7 +54,9 @@ def test_an_impossible_answer_is_an_error_with_its_place(answer: Any, code: str)
     assert details["place"].startswith(__file__)
 
 
-@pytest.mark.parametrize("memo", [{1, 2}, {"a": [object()]}, {1: 2}, float("nan"), b"x"])
+@pytest.mark.parametrize(
+    "memo", [{1, 2}, {"a": [object()]}, {1: 2}, float("nan"), b"x", [10**5000]]
+)
 def test_a_memo_is_json(memo: Any) -> None:
     """Anything that would not come back after a crash is refused, and its part named."""
     with pytest.raises(MemoInvalidError) as refused:

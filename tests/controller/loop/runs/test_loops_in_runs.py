@@ -211,7 +211,7 @@ def test_another_try_goes_on_although_more_has_arrived(world: World) -> None:
     assert [run.figures.get("supersteps_before") for run in runs] == [None, 8, None]
     many = int(runs[1].figures["supersteps"])
     assert ways(runs[1].figures) == [
-        f"{many} supersteps, of which an earlier, interrupted attempt did the first 8"
+        f"{many} supersteps; an earlier, interrupted attempt did the first 8"
     ]
     assert not list(Path(world.tables).rglob("_supersteps/components/*"))
 
