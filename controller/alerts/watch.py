@@ -78,8 +78,10 @@ class AlertWatch:
 
     def look(self) -> None:
         """Check once, and send due notices."""
-        if not self._leads():
+        if not self._leads():  # another instance sends what holds now
             self._book = NoticeBook()
+            for unsent in self._unsent.values():
+                unsent.clear()
             return
         alerts = self._alerts()
         with self._lock:
@@ -88,8 +90,7 @@ class AlertWatch:
                 return
             self._book, notices = decide(self._book, alerts, self._clock(), self._limits)
         for channel in self.channels:
-            self._unsent[channel.name].extend(notices)
-            self._send(channel)
+            self._send(channel, notices)
 
     def test(self) -> list[Delivery]:
         """Send a test notice by each channel now; return the results."""
@@ -118,8 +119,11 @@ class AlertWatch:
         others = self._others()
         return alerts_of(self._health(), lag_seconds=self._limits.lag_seconds, others=others)
 
-    def _send(self, channel: Channel) -> None:
+    def _send(self, channel: Channel, notices: Sequence[Notice]) -> None:
         unsent = self._unsent[channel.name]
+        if (dropped := len(unsent) + len(notices) - UNSENT_MAX) > 0:
+            _log.warning("alerts.dropped", channel=channel.name, count=dropped)
+        unsent.extend(notices)
         if unsent and self._deliver(channel, list(unsent)).error is None:
             unsent.clear()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from functools import wraps
@@ -47,7 +47,8 @@ def _instant(value: str) -> str:
     """Return a time, or an age before now, as the API takes it."""
     if (given := _AGE.fullmatch(value)) is not None:
         count, unit = given.groups()
-        return (MACHINE.now() - timedelta(**{_UNITS[unit]: int(count)})).isoformat()
+        with suppress(OverflowError):  # before the year 1
+            return (MACHINE.now() - timedelta(**{_UNITS[unit]: int(count)})).isoformat()
     for form in TIME_FORMATS:
         try:
             return zoned(datetime.strptime(value, form)).isoformat()  # noqa: DTZ007 - `zoned`

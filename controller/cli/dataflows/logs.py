@@ -148,11 +148,13 @@ def _follow(
             except ResourceMissingError:
                 if is_run:
                     raise
-                del places[one]
-                continue
+                count, had_ended = 0, True
+                ended.add(one)
             if one in ended and not count and not is_run:
                 del places[one]
-            ended |= {one} if had_ended else set()
+                ended.remove(one)
+            elif had_ended:
+                ended.add(one)
         session.clock.wait(_AGAIN_SECONDS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -186,7 +187,7 @@ def _mistake_line(file: str, mistake: Mapping[str, Any]) -> str:
 def document_of(file: str) -> tuple[bytes, str]:
     """Return the text of a document, and its media type."""
     path = Path(file)
-    if not path.exists() and path.name == file and not path.suffix:
+    if path.name == file and not path.suffix and not os.path.exists(path):
         return json.dumps(_ready(file)).encode(), "application/json"
     try:
         return content_of_document(path)

@@ -14,6 +14,7 @@ from controller.cli.maintenance.scrub import folders
 from controller.cli.options import DataflowName, complete_dataflows
 from controller.cli.records.set_aside import print_set_aside
 from controller.cli.session import Session
+from controller.client.service_client import FileUnreadableError
 from controller.settings import Settings
 from controller.terminal import Cell, age, bytes_text, clock, print_items, print_table, print_text
 
@@ -131,7 +132,7 @@ def _print_dataflows(answer: dict[str, Any], settings: Settings) -> None:
         "last success": (clock, "last_success_at"),
         "failures": "failures",
     }
-    print_items(items, columns, empty=_nothing_known(settings))
+    print_items(items, columns, empty="" if items else _nothing_known(settings))
     for item in items:
         for failing in item["failing"]:
             print_text(f"{item['name']}.{failing['stage']}: {_failure(failing)}", "red")
@@ -190,7 +191,10 @@ def _failure(failing: dict[str, Any]) -> str:
 
 def _nothing_known(settings: Settings) -> str:
     """Return advice for a database that knows no dataflow."""
-    lost = ", ".join(folders(settings))
+    try:
+        lost = ", ".join(folders(settings))
+    except FileUnreadableError:  # the folder belongs to the user of the service
+        lost = ""
     if not lost:
         return "no dataflow yet; register one with: cbp register FILE"
     return (

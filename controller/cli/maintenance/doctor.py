@@ -16,11 +16,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote, urlsplit
 
 from rich.console import Console
 
 from cbp.clock import MACHINE
+from cbp.errors import CbpError
 from cbp.errors.counts import format_count
 from controller.cli.errors import ChecksFailedError
 from controller.cli.maintenance.machine_checks import (
@@ -35,6 +35,7 @@ from controller.cli.maintenance.machine_checks import (
 )
 from controller.cli.maintenance.scrub import folders, look
 from controller.cli.session import Session
+from controller.client.service_client import FileUnreadableError
 from controller.settings import Settings
 from controller.terminal import print_table
 
@@ -100,17 +101,19 @@ def examine(session: Session) -> Iterable[Check]:
     )
     yield _database(settings)
     yield _rights(settings)
-    yield _lost(settings)
-    yield from _damages(settings)
+    try:
+        yield _lost(settings)
+        yield from _damages(settings)
+    except FileUnreadableError as error:
+        yield Check("tables", "fail", error.message, "run this command as the user of the service")
     yield _dropped_copies(settings)
 
 
 def _rights(settings: Settings) -> Check:
     """Check whether other users of this machine may read data, database or token."""
     root = settings.root
-    database = Path(unquote(urlsplit(settings.database_url).path)[1:])
     paths = [root, settings.drop_root, Path(settings.tables), settings.token_file]
-    if settings.database_url.startswith("sqlite"):
+    if (database := _sqlite_path(settings)) is not None:
         paths.append(database)
     open_ = [path for path in dict.fromkeys(paths) if _others_may(path)]
     # They cannot reach what is inside a folder that is closed to them.
@@ -129,13 +132,22 @@ def _others_may(path: Path) -> bool:
     return status.st_uid == os.geteuid() and bool(status.st_mode & 0o007)
 
 
+def _sqlite_path(settings: Settings) -> Path | None:
+    """Return the path of a SQLite database; `None` for another kind, or if the URL is invalid."""
+    from controller.store.database.damage import sqlite_path  # loads SQLAlchemy
+
+    with suppress(CbpError):  # the check of the database reports it
+        return sqlite_path(settings.database_url)
+    return None
+
+
 def _database(settings: Settings) -> Check:
     """Check whether the database answers, and whether a SQLite file is whole."""
     from controller.store.database.connections import files_of  # loads SQLAlchemy
-    from controller.store.database.damage import damage_of, sqlite_path
+    from controller.store.database.damage import damage_of
 
-    path = sqlite_path(settings.database_url)
-    files = [] if path is None else [one for one in files_of(path) if one.exists()]
+    path = _sqlite_path(settings)
+    files = [] if path is None else [one for one in files_of(path) if os.path.exists(one)]
     if closed := [str(one) for one in files if not os.access(one, os.R_OK | os.W_OK)]:
         remedy = f"run: chmod u+rw {shlex.join(closed)}, or act as the user of the service"
         return Check("database", "fail", f"this user may not write {', '.join(closed)}", remedy)
@@ -151,11 +163,11 @@ def _database(settings: Settings) -> Check:
 
 def _lost(settings: Settings) -> Check:
     """Check whether there are tables that the database does not know."""
-    from controller.store.database.damage import known_dataflows, sqlite_path  # loads SQLAlchemy
+    from controller.store.database.damage import known_dataflows  # loads SQLAlchemy
 
     there = folders(settings)
-    path = sqlite_path(settings.database_url)
-    if there and path is not None and not path.exists():
+    path = _sqlite_path(settings)
+    if there and path is not None and not os.path.exists(path):
         text = f"the database {path} is missing, but there are tables of {', '.join(there)}"
         return Check("tables", "fail", text, "restore them with: cbp recover --rebuild")
     unknown = sorted(there.keys() - known_dataflows(path)) if path is not None else []
@@ -224,7 +236,7 @@ def _tried(name: str, check: Callable[[], str], remedy: str) -> Check:
     except OSError as error:
         remedy = _ROOM.get(error.errno or 0, remedy)
         return Check(name, "fail", error.strerror or str(error), remedy)
-    except (LookupError, RuntimeError) as error:
+    except (CbpError, LookupError, RuntimeError) as error:
         return Check(name, "fail", str(error.args[0] if error.args else error), remedy)
 
 

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -27,8 +26,6 @@ from controller.cli.progress import new_progress
 from controller.cli.session import Session
 from controller.settings import Settings
 from controller.terminal import Cell, age, clock, print_items, print_page, print_table, print_text
-
-_SQLITE = "sqlite:///"
 
 Names = Annotated[list[str] | None, typer.Argument(help="Only these dataflows.")]
 Rebuild = Annotated[
@@ -108,11 +105,13 @@ def _outlooks(settings: Settings) -> list[Any]:
     from cbp.engine.storage.files import files_for
     from controller.loop.reading.recovery_preview import preview_recovery
     from controller.store.base import open_store
+    from controller.store.database.damage import sqlite_path
 
     url, tables = settings.database_url, settings.tables
+    path = sqlite_path(url)
     with tempfile.TemporaryDirectory(prefix="cbp-recover-") as scratch:
-        if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists():
-            url = f"{_SQLITE}{scratch}/empty.db"
+        if path is not None and not path.exists():
+            url = f"sqlite:///{scratch}/empty.db"
         with closing(open_store(url, exclusive=False)) as store:
             return preview_recovery(store, files_for(tables), tables.rstrip("/"))
 

@@ -15,6 +15,7 @@ cbp retract clicks urls tuesday.jsonl --reason "a test"
 from __future__ import annotations
 
 import getpass
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -293,12 +294,13 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _size(file: Path) -> int:
-    if file.exists() and not file.is_file():
-        raise FileUnreadableError(file, "it is not a regular file")
     try:
-        return file.stat().st_size
+        status = file.stat()
     except OSError as error:
         raise FileUnreadableError(file, error.strerror or str(error)) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise FileUnreadableError(file, "it is not a regular file")
+    return status.st_size
 
 
 FileName = Annotated[

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -113,13 +114,15 @@ def fetch_command(
     """Save the original content of a refused file, also after a decision about it."""
     at = ("dataflows", dataflow, "sources", source, "quarantine", claim, "content")
     count = 0
-    with session.rest.stream_bytes(*at) as parts:
+    with session.rest.stream_bytes(*at) as parts, ExitStack() as incomplete:
         try:
             with to.open("xb") as file:
+                incomplete.callback(to.unlink, missing_ok=True)
                 for part in parts:
                     count += file.write(part)
         except OSError as error:
             raise FolderUnwritableError(to, error.strerror or str(error)) from error
+        incomplete.pop_all()
     session.report({"path": str(to), "bytes": count}, f"wrote {bytes_text(count)} to {to}")
 
 

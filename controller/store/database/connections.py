@@ -194,7 +194,7 @@ class Database:
         exclusive: bool = True,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
-        parsed = _parse(url)
+        parsed = parse_url(url)
         self.label = _masked(parsed)
         self._fault = faults
         self.fence: Callable[[Connection], None] | None = None
@@ -345,8 +345,8 @@ def insert_new(
         raise AlreadyExistsError(kind, name) from exc
 
 
-def _parse(url: str) -> URL:
-    """Return the URL with its driver; see `Database` for the errors."""
+def parse_url(url: str) -> URL:
+    """Return a database URL with its driver. Raises `DatabaseUrlError`."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
