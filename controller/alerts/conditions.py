@@ -1,7 +1,7 @@
 """Decides which alerts apply to the dataflows right now; pure.
 
-Every alert says what happened, to which dataflow, and what a person can do about it. Whatever goes
-on by itself within a minute is no alert: `controller.alerts.notices` waits before it sends.
+Every alert says what happened, to which dataflow, and what a person can do about it. A failure that
+ends by itself within a minute is not reported: `controller.alerts.notices` waits before it sends.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ def alerts_of(
 
 
 PAUSE_FACTOR = 4
-"""Input of a paused or drained dataflow may wait so many times longer before an alert."""
+"""Input of a paused or drained dataflow may wait this many times longer before an alert."""
 
 SWAP_WAITS_SECONDS = 3_600
-"""For so long the tables of a rebuild may be ready before an alert reminds of the swap."""
+"""An alert reminds of the swap if the tables of a rebuild have been ready for longer than this."""
 
 _OF_STATE: Mapping[HealthState, tuple[AlertKind, Severity, str, str]] = {
     "stopped": (

@@ -1,8 +1,8 @@
 """Checks for alerts every half minute, and sends due notices, in a thread of its own.
 
-It looks without a channel too: what is wrong is listed, and since when, whether or not there is a
-receiver. Only the leader sends. A channel that fails is tried again with the next look, for as long
-as there is something to send; the other channels continue. After a restart, alerts that still hold
+It also checks if no channel is configured, since `cbp alerts` lists what is wrong and since when.
+Only the leader sends. If a channel fails, its notices are sent again with the next check; the other
+channels continue. After a restart, alerts that still hold
 are sent again, since that is better than an alert that is never sent.
 """
 
@@ -85,7 +85,7 @@ class AlertWatch:
             return
         alerts = self._alerts()
         with self._lock:
-            if not self.channels:  # so none of them counts as sent
+            if not self.channels:  # no alert counts as sent
                 self._book = observe(self._book, alerts, self._clock())
                 return
             self._book, notices = decide(self._book, alerts, self._clock(), self._limits)
