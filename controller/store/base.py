@@ -1,8 +1,8 @@
 """The metadata store: everything the service knows besides the tables, on SQLite or PostgreSQL.
 
-The store is an index over the intention logs and the source logs, which lie beside the tables and
-are the truth. Every method is one transaction: if it returns, it has happened as a whole; if it
-raises, it has not happened. Methods can be called from several threads. Times are aware and in
+The store is an index over the intention logs and the source logs, which are stored beside the
+tables and are the truth. Every method is one transaction: if it returns, all of it has happened; if
+it raises, nothing has happened. Methods can be called from several threads. Times are aware and in
 UTC; ids are opaque text.
 
 Writing methods lock the dataflow first (`hold`): writers of one dataflow are serial. Writers of

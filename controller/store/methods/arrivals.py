@@ -209,7 +209,7 @@ class Arrivals:
         return named
 
     def claim_before(self, claim: ClaimRecord) -> ClaimRecord | None:
-        """Return the newest other accepted claim of an accepted claim's name, up to its increment.
+        """Return the newest other accepted claim with this claim's name, up to its increment.
 
         An increment can hold several files of one name.
         """
@@ -252,8 +252,8 @@ class Arrivals:
     def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
         """Like `accept`, for increments (>= 1) of one source, in order, all or none.
 
-        Stored increments are left unchanged. An increment of several files is given once with
-        each of their claims.
+        Stored increments are left unchanged. An increment of several files is passed once for each
+        of their claims.
         """
         records = list({record.increment.index: record for _, record in arrivals}.values())
         with held(self._database, records[0].dataflow) as connection:

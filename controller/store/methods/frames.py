@@ -71,7 +71,7 @@ def keep_frames(
 ) -> None:
     """Remove one output increment, or one punctuation, and add the frames that end in it.
 
-    Raises `InvariantError` if it is not the first that waits there: the framing was stale.
+    Raises `InvariantError` if it is not the next one to be framed there: the framing was stale.
     """
     here = and_(queue.c.dataflow == dataflow, queue.c.stage == stage, queue.c.input == input_)
     oldest = connection.execute(select(func.min(queue.c.idx)).where(here)).scalar_one()
@@ -84,8 +84,8 @@ def keep_frames(
         stale = oldest != index or bool(closes and closes[0] <= index)
         connection.execute(delete_from(queue).where(here, queue.c.idx == index))
     if framed is None or stale:
-        what = "no punctuation waits" if index is None else f"increment {index} does not wait"
-        message = f"{what} to be framed next at {stage}.{input_}"
+        what = "no punctuation is" if index is None else f"increment {index} is not"
+        message = f"{what} the next to be framed at {stage}.{input_}"
         raise InvariantError(message, dataflow=dataflow, stage=stage)
     queued = (*framed.queue, *map(Queued, frames))
     write_frames(connection, dataflow, stage, Connector(input_, queued, framing, closes=closes))
@@ -135,7 +135,7 @@ class Punctuations:
             if punctuation.number < number:
                 return
             if punctuation.number > number:
-                message = f"punctuation {punctuation.number} came, but {number} is missing"
+                message = f"expected punctuation {number} of {dataflow}, got {punctuation.number}"
                 raise InvariantError(message, dataflow=dataflow)
             row = {"dataflow": dataflow, **punctuation.to_json()}
             connection.execute(insert(punctuations), row)

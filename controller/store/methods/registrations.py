@@ -22,7 +22,12 @@ from controller.store.methods import queues
 from controller.store.methods.events import tell
 from controller.store.methods.frames import EMPTY, keep_frames
 from controller.store.methods.leases import held, hold_stage
-from controller.store.methods.positions import close_again, restore_input, store_increments
+from controller.store.methods.positions import (
+    close_again,
+    restore_input,
+    restore_stage,
+    store_increments,
+)
 from controller.store.records import DataflowDesired, DataflowRecord, Event, EventKind, StageRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import (
@@ -35,13 +40,13 @@ from controller.store.schema.tables import (
     wiring,
 )
 
-# Almost every request asks these; to build a statement takes as long as to execute it.
+# Almost every request runs these; building a statement takes as long as executing it.
 _DATAFLOW = select(dataflows).where(dataflows.c.name == bindparam("name"))
 _REVISIONS = select(dataflows.c.name, dataflows.c.revision).order_by(dataflows.c.name)
 _STAGES = select(stages).where(stages.c.dataflow == bindparam("dataflow")).order_by(stages.c.stage)
 
 _NAMED_MAX = 100
-"""More dataflows than these are read all together."""
+"""If more dataflows than this have changed, all of them are read."""
 
 _REVISION_BITS = 48
 _NEVER: tuple[int, None] = (-1, None)
@@ -80,7 +85,8 @@ class Registrations:
             row = rows.row_of(record) | {"revision": secrets.randbits(_REVISION_BITS)}
             insert_new(connection, dataflows, row, kind="dataflow", name=record.name)
             for stage, inputs in stages.items():
-                _insert_stage(connection, record, stage, inputs, framed)
+                _add_stage(connection, StageRecord(record.name, stage, 0, record.created_at))
+                _wire(connection, record.name, stage, inputs, framed)
             tell(connection, Event(kind="dataflow.registered", dataflow=record.name))
 
     def dataflows(self) -> list[DataflowRecord]:
@@ -168,7 +174,7 @@ class Registrations:
             for table in reversed(metadata.sorted_tables):
                 parts = table.foreign_keys and "dataflow" in table.c
                 if table is not dataflows and not parts:
-                    continue  # its rows are not part of a dataflow
+                    continue  # its rows belong to no dataflow
                 owner = table.c.name if table is dataflows else table.c.dataflow
                 connection.execute(delete_from(table).where(owner == name))
             tell(connection, Event(kind="dataflow.deleted", dataflow=name))
@@ -236,16 +242,8 @@ def _revisions(connection: Connection) -> dict[str, int]:
     return {row.name: row.revision for row in connection.execute(_REVISIONS)}
 
 
-def _insert_stage(
-    connection: Connection,
-    record: DataflowRecord,
-    stage: str,
-    inputs: Mapping[str, str],
-    framed: Collection[tuple[str, str]],
-) -> None:
-    fresh = StageRecord(record.name, stage, epoch=0, waiting_since=record.created_at)
-    connection.execute(insert(stages), rows.row_of(fresh))
-    _wire(connection, record.name, stage, inputs, framed)
+def _add_stage(connection: Connection, stage: StageRecord) -> None:
+    connection.execute(insert(stages), rows.row_of(stage))
 
 
 def _wire(
@@ -324,7 +322,7 @@ class Versions:
                     connector = position.stages[stage].connectors[input_]
                     later = _behind(connection, record.name, flow, ends.get(flow, -1))
                     restore_input(connection, record.name, stage, connector, later)
-            # Closes made since the version's description was put: they count for the new version.
+            # Closes made after the version's description was written count for the new version.
             close_again(connection, position)
             tell(connection, Event(kind="dataflow.changed", dataflow=record.name))
 
@@ -353,21 +351,14 @@ def _bring_stages(
                 priority=priorities.get(name, NORMAL),
                 turns=stage.turns, due_ms=stage.due_ms,
             )  # fmt: skip
-            connection.execute(insert(stages), rows.row_of(new))
+            _add_stage(connection, new)
             continue
-        values: dict[str, Any] = {
-            "epoch": stage.epoch,
-            "memo": stage.memo,
-            "turns": stage.turns,
-            "due_ms": stage.due_ms,
-            "failures": 0,
-            "retry_at": None,
-        }
+        resumed: dict[str, Any] = {}
         if name in fresh and known[name].error is not None:
-            values["error"] = None
+            resumed["error"] = None
             if not known[name].is_paused:
-                values["paused_because"] = ""
-        connection.execute(update_table(stages).where(here, stages.c.stage == name).values(values))
+                resumed["paused_because"] = ""
+        restore_stage(connection, dataflow, name, stage, **resumed)
 
 
 def _behind(
