@@ -94,7 +94,7 @@ class AlertWatch:
 
     def test(self) -> list[Delivery]:
         """Send a test notice by each channel now; return the results."""
-        alert = Alert("test", "test", "warning", "", "this is a test of alerts", "", "nothing")
+        alert = Alert("test", "test", "warning", "", "this is a test alert", "", "nothing")
         notice = Notice("test", alert, self._clock())
         return [self._deliver(channel, [notice]) for channel in self.channels]
 

@@ -1,4 +1,4 @@
-"""Errors that end a command, and that are not the service's."""
+"""Errors of commands that do not come from the service."""
 
 from __future__ import annotations
 

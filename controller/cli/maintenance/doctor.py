@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -42,7 +42,6 @@ from controller.terminal import print_table
 READ_SECONDS = 30.0
 """How long tables are read; `cbp scrub` reads all of them."""
 
-PYTHON_MIN = (3, 11)
 FREE_WARN_BYTES, FREE_FAIL_BYTES = 10 * 10**9, 10**9
 
 Status = Literal["ok", "warn", "fail"]
@@ -63,7 +62,7 @@ def doctor_command(session: Session) -> None:
     with Console(stderr=True).status("checking this machine"):
         checks = list(examine(session))
     failed = [check.name for check in checks if check.status == "fail"]
-    # With --json the document says what failed: no second one is printed.
+    # With --json, the document says what failed: no error document is printed after it.
     session.exit_if_json({"checks": [asdict(check) for check in checks]}, status=int(bool(failed)))
     rows = [(check.status, check.name, check.found, check.remedy) for check in checks]
     print_table(("", "check", "found", "what to do"), rows, empty="nothing to check")
@@ -74,11 +73,9 @@ def doctor_command(session: Session) -> None:
 def examine(session: Session) -> Iterable[Check]:
     """Yield every check in turn."""
     settings = session.settings
-    yield _python()
+    yield Check("Python", "ok", platform.python_version())
     if settings.engine == "spark":
-        yield _tried(
-            "Java", check_java, "install a Java runtime of version 17 or later (a JDK too)"
-        )
+        yield _tried("Java", check_java, "install Java 17 or later (a runtime or a JDK)")
         yield _jars(settings)
     for name, folder in _folders(settings):
         yield _tried(
@@ -121,7 +118,7 @@ def _rights(settings: Settings) -> Check:
     if left := [str(path) for path in open_ if path not in behind]:
         text = f"other users of this machine can read {', '.join(left)}"
         return Check("rights", "warn", text, f"run: chmod -R o-rwx {shlex.join(left)}")
-    return Check("rights", "ok", "other users can read nothing")
+    return Check("rights", "ok", "other users of this machine can read none of these files")
 
 
 def _others_may(path: Path) -> bool:
@@ -142,7 +139,7 @@ def _sqlite_path(settings: Settings) -> Path | None:
 
 
 def _database(settings: Settings) -> Check:
-    """Check whether the database answers, and whether a SQLite file is whole."""
+    """Check whether the database answers, and whether a SQLite file is undamaged."""
     from controller.store.database.connections import files_of  # loads SQLAlchemy
     from controller.store.database.damage import damage_of
 
@@ -177,7 +174,7 @@ def _lost(settings: Settings) -> Check:
             "if they were not deleted on purpose (cbp delete without --purge), stop the service "
             "and restore them with: cbp recover --rebuild"
         )
-        # A dataflow that was deleted without --purge leaves its tables, so this can be meant.
+        # A dataflow that was deleted without --purge leaves its tables, so this may be intended.
         return Check("tables", "fail" if len(unknown) == len(there) else "warn", text, remedy)
     return Check("tables", "ok", f"tables of {format_count(len(there), 'dataflow')}")
 
@@ -226,7 +223,7 @@ _ROOM = {
     errno.EDQUOT: "free some space, or raise this user's quota",
     errno.EROFS: "mount its disk so that it can be written",
 }
-"""What helps where a check cannot write, whatever it looks for."""
+"""Remedies if a check cannot write, whatever it checks."""
 
 
 def _tried(name: str, check: Callable[[], str], remedy: str) -> Check:
@@ -238,13 +235,6 @@ def _tried(name: str, check: Callable[[], str], remedy: str) -> Check:
         return Check(name, "fail", error.strerror or str(error), remedy)
     except (CbpError, LookupError, RuntimeError) as error:
         return Check(name, "fail", str(error.args[0] if error.args else error), remedy)
-
-
-def _python() -> Check:
-    version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info[:2] >= PYTHON_MIN:
-        return Check("Python", "ok", version)
-    return Check("Python", "fail", version, "install Python 3.11 or later")
 
 
 def _jars(settings: Settings) -> Check:
@@ -276,7 +266,7 @@ def _readers(settings: Settings) -> Iterable[Check]:
 def _disks(settings: Settings) -> Iterator[Check]:
     """Check the free space on each disk that holds a folder of the service.
 
-    A cache alone on a small disk, or in memory, is no failure: it can be made again.
+    A cache alone on a small disk, or in memory, is no failure: it can be rebuilt.
     """
     seen = set[int]()
     for name, folder in _folders(settings):

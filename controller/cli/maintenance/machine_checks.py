@@ -32,7 +32,7 @@ from controller.settings import Settings
 JAVA_MIN = 17
 JAVA_SECONDS = 30.0
 CLOCK_OFF_SECONDS = 2.0
-# A clock before 2026 was never set.
+# A clock that shows an earlier year than 2026 was never set.
 CLOCK_MIN = 1_767_225_600.0
 ANSWER_SECONDS = 5.0
 
@@ -56,10 +56,10 @@ def check_java(seconds: float = JAVA_SECONDS) -> str:
     if match is None:
         message = f"{java} -version prints no version"
         raise LookupError(message)
-    # Before Java 9 versions were 1.8 and the like.
+    # Versions before Java 9 begin with 1, such as 1.8.
     major = int(match[2] or 0) if match[1] == "1" else int(match[1])
     if major < JAVA_MIN:
-        message = f"{java} is Java {major}, Spark needs {JAVA_MIN}"
+        message = f"{java} is Java {major}, but Spark needs {JAVA_MIN} or later"
         raise RuntimeError(message)
     return f"Java {major} ({java})"
 

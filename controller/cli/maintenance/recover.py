@@ -66,7 +66,7 @@ def recover_command(
 
 @contextmanager
 def _umask_of(settings: Settings) -> Iterator[None]:
-    """Write as the service does: the new database is not a file for other users."""
+    """Apply the umask of the service, so that other users cannot read the new database."""
     before = os.umask(int(settings.umask, 8))
     try:
         yield

@@ -3,8 +3,8 @@
     cbp scrub                     all dataflows, as fast as the disk allows
     cbp scrub clicks --rate 20    one of them, 20 MB a second
 
-If a service is at work here, it reads its dataflows itself, and shows its findings from then on.
-Otherwise, and with `--rate`, this command reads the folders, and changes nothing. A service also
+If a service runs here, it reads its dataflows itself, and shows its findings from then on.
+Otherwise, and with `--rate`, this command reads the folders and changes nothing. A service also
 scrubs by itself, slowly (`scrub_days`). `cbp help damage` explains each damage and its repair.
 """
 

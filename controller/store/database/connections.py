@@ -359,7 +359,7 @@ def parse_url(url: str) -> URL:
     match parsed.get_backend_name():
         case "sqlite":
             if parsed.database in (None, "", ":memory:") or "mode" in parsed.query:
-                raise DatabaseUrlError(label, "an SQLite database must be a plain file")
+                raise DatabaseUrlError(label, "a SQLite database must be a plain file")
             return parsed.set(drivername="sqlite+pysqlite")
         case "postgresql":
             return parsed.set(drivername="postgresql+psycopg")

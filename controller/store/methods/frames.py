@@ -106,7 +106,9 @@ def keep_close(connection: Connection, dataflow: str, punctuation: Punctuation) 
 
 def write_frames(connection: Connection, dataflow: str, stage: str, connector: Connector) -> None:
     """Replace the stored value of a framed input; arrived increments stay in `queue`."""
-    assert connector.framing is not None, "a framed input has a framing"
+    assert connector.framing is not None, (
+        "`write_frames` was called for an input that is not framed"
+    )
     value = {
         "framing": connector.framing.to_json(),
         "frames": [[q.increment.to_json(), int(q.read)] for q in connector.queue],

@@ -59,7 +59,7 @@ class JsonText(TypeDecorator[Any]):
         try:
             return json.dumps(value, separators=(",", ":"))
         except (TypeError, ValueError) as exc:
-            message = f"the store was given a value that is not JSON: {exc}"
+            message = f"the store cannot save a value that is not JSON: {exc}"
             raise InvariantError(message) from exc
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
@@ -78,7 +78,7 @@ class UtcTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            message = f"the store was given a time without a zone: {value.isoformat()}"
+            message = f"the store cannot save a time without a zone: {value.isoformat()}"
             raise InvariantError(message)
         utc = value.astimezone(UTC)
         # SQLite stores text without a zone; PostgreSQL stores an instant.
