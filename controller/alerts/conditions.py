@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 from cbp.errors.counts import format_count
@@ -66,8 +65,8 @@ class DataflowHealth:
     paused_stages: tuple[str, ...] = ()
     rebuild: RebuildHealth | None = None
     drain: DrainHealth | None = None
-    quarantined: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    set_aside: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    set_aside: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

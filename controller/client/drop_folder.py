@@ -58,7 +58,7 @@ def copy_into(
     placed, digest = folder / file.name, hashlib.sha256()
     try:
         with part.open("xb") as target:
-            for chunk in chunks(file, advance):
+            for chunk in _chunks(file, advance):
                 digest.update(chunk)
                 target.write(chunk)
             target.flush()
@@ -81,7 +81,7 @@ def copy_into(
     return Copied(placed, waited=not linked)
 
 
-def chunks(file: Path, advance: Advance) -> Iterator[bytes]:
+def _chunks(file: Path, advance: Advance) -> Iterator[bytes]:
     """Yield a file's content in parts; raise `FileUnreadableError` if it cannot be read."""
     try:
         with file.open("rb") as content:

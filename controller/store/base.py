@@ -27,7 +27,7 @@ from controller.store.methods.arrivals import Arrivals
 from controller.store.methods.credentials import AuditLog, Credentials
 from controller.store.methods.events import Events
 from controller.store.methods.forgetting import Forgetting
-from controller.store.methods.frames import Punctuations
+from controller.store.methods.frames import Frames
 from controller.store.methods.gauges import Gauges
 from controller.store.methods.leases import Leases
 from controller.store.methods.positions import Positions
@@ -138,7 +138,7 @@ class Store(
     Arrivals,
     Runs,
     Positions,
-    Punctuations,
+    Frames,
     Leases,
     Versions,
     Forgetting,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -13,15 +13,14 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
 from cbp.model.flow.connector import Connector
-from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from cbp.model.schedule.priority import NORMAL, Priority
 from controller.store.database.connections import Database, insert_new
 from controller.store.methods import queues
 from controller.store.methods.events import tell
-from controller.store.methods.frames import EMPTY, keep_frames
-from controller.store.methods.leases import held, hold_stage
+from controller.store.methods.frames import EMPTY
+from controller.store.methods.leases import held
 from controller.store.methods.positions import (
     close_again,
     restore_input,
@@ -197,40 +196,6 @@ class Registrations:
         query = select(stages.c.dataflow, func.sum(stages.c.epoch)).group_by(stages.c.dataflow)
         with self._database.read_once() as connection:
             return {name: int(epochs) for name, epochs in connection.execute(query)}
-
-    def frame(
-        self,
-        dataflow: str,
-        stage: str,
-        input_: str,
-        *,
-        index: int | None,
-        framing: Framing,
-        frames: Sequence[Increment],
-    ) -> None:
-        """Replace an arrived output increment, or a punctuation, by the frames that end in it.
-
-        Args:
-            input_: A framed input of the stage.
-            index: Index of the oldest output increment that arrived there. `None` means the
-                oldest punctuation that is not applied there.
-            framing: The framing after it.
-
-        Raises `NotFoundError`, and `InvariantError` as `keep_frames`.
-        """
-        with self._database.write() as connection:
-            hold_stage(connection, dataflow, stage)
-            keep_frames(
-                connection,
-                dataflow,
-                stage,
-                input_=input_,
-                index=index,
-                framing=framing,
-                frames=frames,
-            )
-            framed = Event(kind="increment.framed", dataflow=dataflow, stage=stage, subject=input_)
-            tell(connection, framed)
 
     def connectors(self, dataflow: str) -> dict[str, dict[str, Connector]]:
         """Return stage -> input -> connector, including inputs without increments."""
