@@ -40,18 +40,17 @@ class TimedInspections(Generic[_Folder, _Found]):
         """Return the result of inspecting a folder; `seconds` replaces the time limit."""
         with self._lock:
             future = self._under_way.get(folder)
-            if future is not None and future.done() and folder in self._late:
-                self._late.discard(folder)
-                del self._under_way[folder]
-                return future.result()  # it ended after the last call gave up, so it is recent
-            if future is None or future.done():
+            if future is None:
                 future = self._under_way[folder] = self._threads.submit(self.inspect, folder)
-                self._late.discard(folder)
-            elif folder in self._late:
+            elif folder in self._late and not future.done():
                 raise TimeoutError(folder)
         try:
+            # One that ended after the last call gave up is recent: its result counts once.
             return future.result(self.seconds if seconds is None else seconds)
-        except TimeoutError:
+        finally:
             with self._lock:
-                self._late.add(folder)
-            raise
+                if not future.done():
+                    self._late.add(folder)
+                elif self._under_way.get(folder) is future:
+                    del self._under_way[folder]
+                    self._late.discard(folder)
