@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -101,17 +102,22 @@ def _rebuild(
 
 
 def _outlooks(settings: Settings) -> list[Any]:
-    """Read what recovery would do; a database that is missing is not created."""
+    """Read what recovery would do.
+
+    SQLite: from a copy, since opening a database of an earlier release upgrades it.
+    """
     from cbp.engine.storage.files import files_for
     from controller.loop.reading.recovery_preview import preview_recovery
     from controller.store.base import open_store
-    from controller.store.database.damage import sqlite_path
+    from controller.store.database.damage import copy_database, sqlite_path
 
     url, tables = settings.database_url, settings.tables
     path = sqlite_path(url)
     with tempfile.TemporaryDirectory(prefix="cbp-recover-") as scratch:
-        if path is not None and not path.exists():
-            url = f"sqlite:///{scratch}/empty.db"
+        if path is not None:
+            url, copy = f"sqlite:///{scratch}/copy.db", Path(scratch, "copy.db")
+            if path.exists():
+                copy_database(path, copy)
         with closing(open_store(url, exclusive=False)) as store:
             return preview_recovery(store, files_for(tables), tables.rstrip("/"))
 

@@ -326,9 +326,9 @@ class Database:
             # A column type of ours refused a value: its error is the cause.
             if isinstance(refused := getattr(exc, "orig", None), CbpError):
                 raise refused from refused.__cause__
-            raise _translate(exc, self.label) from exc
+            raise translate(exc, self.label) from exc
         except sqlite3.Error as exc:
-            raise _translate(exc, self.label) from exc
+            raise translate(exc, self.label) from exc
         except (OverflowError, UnicodeEncodeError) as exc:
             # SQLite's driver raises these itself; PostgreSQL's raises a DataError.
             message = f"database {self.label} cannot store a value: {exc}"
@@ -482,7 +482,7 @@ def _make_wal(path: Path) -> None:
         raise OperatingError(message, journal_mode=mode)
 
 
-def _translate(exc: Exception, label: str) -> CbpError:
+def translate(exc: Exception, label: str) -> CbpError:
     """Convert an error of SQLAlchemy or the driver to one of ours, without parameter values."""
     driver = getattr(exc, "orig", None) or exc
     cause = f"{type(driver).__name__}: {driver}"

@@ -1,4 +1,4 @@
-"""Finds out whether a SQLite database is damaged, and puts a damaged one aside.
+"""Finds out whether a SQLite database is damaged, puts a damaged one aside, and copies one.
 
 The database is a cache of what the folders of the tables say, so a damaged one is never repaired:
 it is renamed, with its write-ahead log, and a new one is filled (`cbp recover --rebuild`). The
@@ -15,7 +15,12 @@ from pathlib import Path
 from sqlalchemy import select
 
 from cbp.errors import OperatingError
-from controller.store.database.connections import files_of, parse_url, require_files
+from controller.store.database.connections import (
+    files_of,
+    parse_url,
+    require_files,
+    translate,
+)
 from controller.store.database.single_process import lock_file
 from controller.store.errors import DatabaseDamagedError
 from controller.store.schema.tables import dataflows
@@ -75,6 +80,22 @@ def known_dataflows(path: Path) -> frozenset[str]:
             return frozenset(name for (name,) in connection.execute(_NAMES))
     except sqlite3.DatabaseError:
         return frozenset()
+
+
+def copy_database(path: Path, target: Path) -> None:
+    """Copy a SQLite database, which may be in use.
+
+    Raises `DatabaseDamagedError`, `OperatingError`.
+    """
+    try:
+        require_files(path, str(path))
+        with (
+            closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            source.backup(copy)
+    except sqlite3.Error as error:
+        raise translate(error, str(path)) from error
 
 
 def put_damaged_aside(url: str) -> tuple[Path, str] | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from cbp.client.errors import ServiceUnreachableError
 from cbp.client.rest import RestClient
+from controller.cli.session import Session
+from controller.settings import Settings
 from tests.controller.api.fake_service import Service
 from tests.controller.cli.conftest import Cbp
 
@@ -39,6 +42,21 @@ def test_an_error_of_the_file_system_names_its_file(cbp: Cbp) -> None:
     outcome = cbp("dev", name, "--json")
     assert (outcome.status, outcome.json["error_code"]) == (1, "operating_failure")
     assert outcome.json["details"]["path"] == name
+
+
+def test_a_preview_of_a_recovery_upgrades_no_database(cbp: Cbp, tmp_path: Path) -> None:
+    """An earlier release may still serve it; a database that is damaged is reported."""
+    settings = Settings(root=tmp_path, engine="local")
+    path = tmp_path / "cbp.db"
+    with closing(sqlite3.connect(path)) as opened:
+        opened.execute("CREATE TABLE of_an_earlier_release (a)")
+    assert cbp("recover", "--json", session=Session(settings)).json == {"items": []}
+    with closing(sqlite3.connect(path)) as opened:
+        names = opened.execute("SELECT name FROM sqlite_schema").fetchall()
+    assert names == [("of_an_earlier_release",)]
+    path.write_bytes(b"no database" * 500)
+    outcome = cbp("recover", "--json", session=Session(settings))
+    assert (outcome.status, outcome.json["error_code"]) == (1, "database_damaged")
 
 
 def test_an_age_before_all_calendars_is_a_wrong_call(cbp: Cbp) -> None:
