@@ -124,7 +124,7 @@ TEXT_MAX = 12_000
 """Most characters of the text for chats, which refuse longer messages."""
 
 _ROOM_OF_REST = 200
-"""Characters that the line about the notices which are left out may take."""
+"""Characters reserved for the line that counts the notices left out."""
 
 
 def text_of(notices: Sequence[Notice], service_url: str) -> str:

@@ -1,14 +1,13 @@
 """Decides which alerts apply to the dataflows right now; pure.
 
-Every alert says what happened, to which dataflow, and what a person can do about it. Whatever goes
-on by itself within a minute is no alert: `controller.alerts.notices` waits before it sends.
+Every alert says what happened, to which dataflow, and what a person can do about it. A failure that
+ends by itself within a minute is not reported: `controller.alerts.notices` waits before it sends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 from cbp.errors.counts import format_count
@@ -66,8 +65,8 @@ class DataflowHealth:
     paused_stages: tuple[str, ...] = ()
     rebuild: RebuildHealth | None = None
     drain: DrainHealth | None = None
-    quarantined: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    set_aside: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    set_aside: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +105,10 @@ def alerts_of(
 
 
 PAUSE_FACTOR = 4
-"""Input of a paused or drained dataflow may wait so many times longer before an alert."""
+"""Input of a paused or drained dataflow may wait this many times longer before an alert."""
 
 SWAP_WAITS_SECONDS = 3_600
-"""For so long the tables of a rebuild may be ready before an alert reminds of the swap."""
+"""An alert reminds of the swap if the tables of a rebuild have been ready for longer than this."""
 
 _OF_STATE: Mapping[HealthState, tuple[AlertKind, Severity, str, str]] = {
     "stopped": (

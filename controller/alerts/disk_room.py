@@ -1,42 +1,30 @@
-"""How much room the service's disks have, and whether it can write to them: also while it is idle.
+"""The free space of the service's disks, and whether it can write to them, even while it is idle.
 
 A full disk fails runs (`controller.loop.runs.retry_policy`) and the intake of files, each with its
-own error. A service to which nothing is delivered would not notice. So its folders are looked at
-whenever somebody asks how it is, each in a thread: a file system whose server is gone may never
-answer.
-
-Guaranteed: a look that hangs delays its callers once, by `LOOK_SECONDS`, and has one thread
-(tests/controller/alerts/test_disk_room.py).
+own error. An idle service would not notice. So the folders are inspected whenever a request or the
+alerts ask for the state of the service.
 """
 
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Hashable, Iterable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
 from cbp.engine.storage.files import local_path
 from controller.alerts.conditions import Alert
-from controller.loop.runs.threads import Threads
+from controller.alerts.timed_inspections import TimedInspections
 from controller.settings import Settings
 
 FULL_BYTES = 32 << 20
 """Least free space in which a run of some size can write its result."""
 
 LOW_BYTES = 10**9
-"""With less room than this somebody should make room before the tables grow."""
+"""With less free space than this, an operator should free some before the tables grow."""
 
-LOOK_SECONDS = 1.0
-"""A disk that does not answer within this time is left out, until it does."""
-
-_Folder = TypeVar("_Folder", bound=Hashable)
-_Seen = TypeVar("_Seen")
-
-Look = Callable[[str], tuple[int, int, bool]]
+Inspect = Callable[[str], tuple[int, int, bool]]
 """Returns the device of a folder, its free bytes, and whether it can be written."""
 
 
@@ -47,7 +35,7 @@ class DiskRoom:
     Attributes:
         folders: The service's folders on it, such as `tables folder`.
         path: The first of these folders.
-        free_bytes: Room for this user; 0 if no further file can be made.
+        free_bytes: Free space for this user; 0 if no further file can be created.
     """
 
     folders: tuple[str, ...]
@@ -66,7 +54,7 @@ class DiskRoom:
 
     @property
     def stops(self) -> bool:
-        """Whether the service cannot work with it."""
+        """Whether the service cannot work with this disk."""
         return self.state in ("full", "read_only")
 
     @property
@@ -90,46 +78,10 @@ class DiskRoom:
         return f"{what}; the service then continues automatically"
 
 
-@dataclass(eq=False)
-class TimedLooks(Generic[_Folder, _Seen]):
-    """Inspects folders in threads; safe to use from several threads.
-
-    A call raises the errors of the inspection. It raises `TimeoutError` after `seconds`, and at
-    once while an earlier inspection still hangs.
-    """
-
-    look: Callable[[_Folder], _Seen]
-    seconds: float = LOOK_SECONDS
-    _threads: Threads = field(default_factory=lambda: Threads("disk"))
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _under_way: dict[_Folder, Future[_Seen]] = field(default_factory=dict)
-    _late: set[_Folder] = field(default_factory=set)
-
-    def __call__(self, folder: _Folder, seconds: float | None = None) -> _Seen:
-        """Return the result of a look at a folder; `seconds` replaces the time to wait for it."""
-        with self._lock:
-            future = self._under_way.get(folder)
-            if future is not None and future.done() and folder in self._late:
-                self._late.discard(folder)
-                del self._under_way[folder]
-                return future.result()  # it came after the last call had given up: not yet old
-            if future is None or future.done():
-                future = self._under_way[folder] = self._threads.submit(self.look, folder)
-                self._late.discard(folder)
-            elif folder in self._late:
-                raise TimeoutError(folder)
-        try:
-            return future.result(self.seconds if seconds is None else seconds)
-        except TimeoutError:
-            with self._lock:
-                self._late.add(folder)
-            raise
-
-
-def disk_rooms(settings: Settings, look: Look | None = None) -> list[DiskRoom]:
+def disk_rooms(settings: Settings, inspect: Inspect | None = None) -> list[DiskRoom]:
     """Return the disks of the service's folders, except those that do not answer.
 
-    `look` replaces the operating system's answers.
+    `inspect` replaces the operating system's answers.
     """
     folders = {"root folder": settings.root, "drop folder": settings.drop_root}
     if "://" not in settings.tables:
@@ -139,8 +91,8 @@ def disk_rooms(settings: Settings, look: Look | None = None) -> list[DiskRoom]:
     for name, folder in folders.items():
         path = str(folder)
         try:
-            device, free, writable = (look or _looks)(path)
-        except OSError:  # a folder that is gone or hangs is the trouble of its sources and tables
+            device, free, writable = (inspect or _inspections)(path)
+        except OSError:  # sources and tables report a folder that is missing or hangs
             continue
         before = found.get((device, writable))
         names = (*before.folders, name) if before else (name,)
@@ -166,12 +118,12 @@ def disk_alerts(rooms: Iterable[DiskRoom]) -> list[Alert]:
     ]
 
 
-def _look(folder: str) -> tuple[int, int, bool]:
+def _inspect(folder: str) -> tuple[int, int, bool]:
     status = os.statvfs(folder)
     free = status.f_bavail * status.f_frsize
     if status.f_files and not status.f_favail:
-        free = 0  # no further file can be made, whatever room there is
+        free = 0  # no further file can be created, although there is space
     return os.stat(folder).st_dev, free, os.access(folder, os.W_OK | os.X_OK)
 
 
-_looks = TimedLooks(_look)
+_inspections = TimedInspections(_inspect)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Literal
 
 from controller.alerts.conditions import Alert
@@ -47,7 +46,7 @@ class Standing:
 class NoticeBook:
     """The memory of `decide`: the firing alerts, by key, and when each was sent."""
 
-    standing: Mapping[str, Standing] = field(default_factory=lambda: MappingProxyType({}))
+    standing: Mapping[str, Standing] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ def observe(book: NoticeBook, alerts: Iterable[Alert], now: datetime) -> NoticeB
         before = book.standing.get(alert.key)
         since, sent_at = (now, None) if before is None else (before.since, before.sent_at)
         standing[alert.key] = Standing(alert, since, sent_at)
-    return NoticeBook(MappingProxyType(standing))
+    return NoticeBook(standing)
 
 
 def decide(
@@ -88,7 +87,7 @@ def decide(
     for key, one in book.standing.items():
         if key not in standing and one.sent_at is not None:
             notices.append(Notice("resolved", one.alert, one.since))
-    return NoticeBook(MappingProxyType(standing)), tuple(notices)
+    return NoticeBook(standing), tuple(notices)
 
 
 def _is_due(one: Standing, before: Standing | None, now: datetime, limits: AlertLimits) -> bool:

@@ -1,8 +1,8 @@
 """Checks for alerts every half minute, and sends due notices, in a thread of its own.
 
-It looks without a channel too: what is wrong is listed, and since when, whether or not there is a
-receiver. Only the leader sends. A channel that fails is tried again with the next look, for as long
-as there is something to send; the other channels continue. After a restart, alerts that still hold
+It also checks if no channel is configured, since `cbp alerts` lists what is wrong and since when.
+Only the leader sends. If a channel fails, its notices are sent again with the next check; the other
+channels continue. After a restart, alerts that still hold
 are sent again, since that is better than an alert that is never sent.
 """
 
@@ -78,22 +78,23 @@ class AlertWatch:
 
     def look(self) -> None:
         """Check once, and send due notices."""
-        if not self._leads():
+        if not self._leads():  # another instance sends what holds now
             self._book = NoticeBook()
+            for unsent in self._unsent.values():
+                unsent.clear()
             return
         alerts = self._alerts()
         with self._lock:
-            if not self.channels:  # so none of them counts as sent
+            if not self.channels:  # no alert counts as sent
                 self._book = observe(self._book, alerts, self._clock())
                 return
             self._book, notices = decide(self._book, alerts, self._clock(), self._limits)
         for channel in self.channels:
-            self._unsent[channel.name].extend(notices)
-            self._send(channel)
+            self._send(channel, notices)
 
     def test(self) -> list[Delivery]:
         """Send a test notice by each channel now; return the results."""
-        alert = Alert("test", "test", "warning", "", "this is a test of alerts", "", "nothing")
+        alert = Alert("test", "test", "warning", "", "this is a test alert", "", "nothing")
         notice = Notice("test", alert, self._clock())
         return [self._deliver(channel, [notice]) for channel in self.channels]
 
@@ -118,8 +119,11 @@ class AlertWatch:
         others = self._others()
         return alerts_of(self._health(), lag_seconds=self._limits.lag_seconds, others=others)
 
-    def _send(self, channel: Channel) -> None:
+    def _send(self, channel: Channel, notices: Sequence[Notice]) -> None:
         unsent = self._unsent[channel.name]
+        if (dropped := len(unsent) + len(notices) - UNSENT_MAX) > 0:
+            _log.warning("alerts.dropped", channel=channel.name, count=dropped)
+        unsent.extend(notices)
         if unsent and self._deliver(channel, list(unsent)).error is None:
             unsent.clear()
 

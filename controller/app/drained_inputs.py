@@ -16,10 +16,10 @@ import structlog
 
 from cbp.clock import MACHINE
 from cbp.model.dataflow.dataflow import Dataflow
-from controller.alerts.disk_room import LOOK_SECONDS, TimedLooks
+from controller.alerts.timed_inspections import INSPECTION_SECONDS, TimedInspections
 from controller.store.base import DataflowRecord
 
-ROUND_SECONDS = LOOK_SECONDS
+ROUND_SECONDS = INSPECTION_SECONDS
 """All looks of a round together wait no longer than this for folders that do not answer."""
 
 _LEAST_SECONDS = 0.01
@@ -45,7 +45,7 @@ class DrainedInputs:
         self._seconds, self._monotonic = seconds, monotonic
         self._last: dict[str, datetime | None] = {}
         self._drained: dict[str, tuple[DataflowRecord, Dataflow]] = {}
-        self._looks: TimedLooks[str, datetime | None] = TimedLooks(
+        self._inspections: TimedInspections[str, datetime | None] = TimedInspections(
             lambda name: waits_since(*self._drained[name])
         )
 
@@ -62,7 +62,7 @@ class DrainedInputs:
             begun = self._monotonic()
             try:
                 self._drained[record.name] = record, dataflow
-                self._last[record.name] = self._looks(record.name, max(left, _LEAST_SECONDS))
+                self._last[record.name] = self._inspections(record.name, max(left, _LEAST_SECONDS))
             except TimeoutError:
                 _log.warning("alerts.drop_folder_is_late", dataflow=record.name)
             except Exception:  # of any kind: other alerts do not depend on this one

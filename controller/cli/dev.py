@@ -1,7 +1,7 @@
-"""The command `cbp dev`: the service for those who write a dataflow; a saved file is taken at once.
+"""The command `cbp dev`: the service for authors of dataflows; a saved file is registered at once.
 
-A thread beside the service looks at the translators' files and at the documents, and registers what
-was saved through REST, as `cbp register` does.
+A thread beside the service watches the translators' files and the documents, and registers saved
+ones through REST, as `cbp register` does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from controller.terminal import print_json, print_text
 
 LOOK_SECONDS = 0.25
 ROUNDS_MAX = 50
-"""Plans of one change: each names at least one stage more."""
+"""Most plans of one change; each plan names at least one more stage."""
 
 Say = Callable[..., None]
 
@@ -57,7 +57,7 @@ LocalEngine = Annotated[
     ),
 ]
 OnSave = Annotated[
-    str,
+    OnChange,
     typer.Option(
         "--on-change",
         metavar="rebuild|keep",
@@ -83,7 +83,6 @@ def dev_command(
     documents. When you save one of them, the dataflows that use it get a new version. An error is
     shown with its file and line, and the old code stays in use.
     """
-    choice = _on_change(on_change)
     for path in documents or ():
         if not path.is_file():
             raise NotFoundError(kind="document", name=str(path), hint="name a YAML or JSON file")
@@ -100,19 +99,10 @@ def dev_command(
 
     def started(settings: Settings, registry: Registry) -> None:
         say = _say_json if session.as_json else print_text
-        loop = DevelopmentLoop(settings, registry, documents or (), choice, say)
+        loop = DevelopmentLoop(settings, registry, documents or (), on_change, say)
         threading.Thread(target=loop.run, name="development", daemon=True).start()
 
     serve(settings, values, as_json=session.as_json, started=started)
-
-
-def _on_change(given: str) -> OnChange:
-    if given == "rebuild":
-        return "rebuild"
-    if given == "keep":
-        return "keep"
-    message = f"expected rebuild or keep, got {given!r}"
-    raise typer.BadParameter(message, param_hint="--on-change")
 
 
 def _say_json(line: str, style: str = "") -> None:
@@ -148,7 +138,7 @@ class DevelopmentLoop:
             pause.wait(LOOK_SECONDS)
         for path in self._documents:
             self._register(path)
-        # What was edited while no service ran; a document that was just registered is done.
+        # For code that was edited while no service ran; the documents are registered already.
         self._tell("at the start", self.take_code, "at the start", True)
         files = [path for path in self._paths() if path not in self._documents]
         watched = ", ".join(Path(path).name for path in [*files, *self._documents])
@@ -166,7 +156,7 @@ class DevelopmentLoop:
         code = [path for path in saved if path not in self._documents]
         if code:
             names = ", ".join(Path(path).name for path in code)
-            refused = sorted(self._refused)  # the code may be what was wrong
+            refused = sorted(self._refused)  # the error may have been in the code
             for path in refused:
                 self._register(path)
             self._tell(names, self.take_code, names, bool(refused))

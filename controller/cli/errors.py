@@ -1,4 +1,4 @@
-"""Errors that end a command, and that are not the service's."""
+"""Errors of commands that do not come from the service."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from cbp.errors import OperatingError
 from cbp.errors.counts import format_count
 
 
-class ChecksFailedError(OperatingError):
+class ChecksFailedError(OperatingError, code="checks_failed", retryable=False):
     """A check of `cbp doctor` failed."""
-
-    code = "checks_failed"
-    retryable = False
 
     def __init__(self, names: list[str]) -> None:
         super().__init__(
@@ -22,11 +19,8 @@ class ChecksFailedError(OperatingError):
         )
 
 
-class DamagesFoundError(OperatingError):
+class DamagesFoundError(OperatingError, code="damages_found", retryable=False):
     """`cbp scrub` found files that differ from what was written."""
-
-    code = "damages_found"
-    retryable = False
 
     def __init__(self, count: int) -> None:
         super().__init__(
@@ -36,16 +30,13 @@ class DamagesFoundError(OperatingError):
         )
 
 
-class FilesRefusedError(OperatingError):
+class FilesRefusedError(OperatingError, code="files_refused", retryable=False):
     """Dropped files went to quarantine.
 
     Args:
         files: Refused file -> reason.
         items: The result for each file, including accepted ones.
     """
-
-    code = "files_refused"
-    retryable = False
 
     def __init__(
         self, dataflow: str, files: Mapping[str, str], items: Sequence[Mapping[str, Any]]
@@ -63,11 +54,8 @@ class FilesRefusedError(OperatingError):
         )
 
 
-class FolderUnwritableError(OperatingError):
+class FolderUnwritableError(OperatingError, code="folder_unwritable", retryable=False):
     """A folder that a command makes cannot be written."""
-
-    code = "folder_unwritable"
-    retryable = False
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} cannot be written: {why}", path=str(path), cause=why)

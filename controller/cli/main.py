@@ -5,8 +5,8 @@
     cbp drop clicks urls monday.jsonl
     cbp status
 
-An error of the product ends a command with status 1 and one panel on stderr, or,
-with `--json`, with its error document on stdout. A wrong call ends with status 2.
+An error of the product, or of a file on this machine, ends a command with status 1 and one panel
+on stderr, or, with `--json`, with its error document on stdout. A wrong call ends with status 2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cbp.errors import CbpError
+from cbp.errors import CbpError, OperatingError
 from controller.cli import demo, dev, guides, new, serve
 from controller.cli.access import audit, tokens
 from controller.cli.dataflows import (
@@ -296,5 +296,12 @@ def main(arguments: Sequence[str] | None = None, *, session: Session | None = No
     try:
         app(given, obj=session or Session(), prog_name="cbp")
     except CbpError as error:
-        print_error(error, as_json="--json" in given)
-        sys.exit(1)
+        failure = error
+    except OSError as error:
+        if error.filename is None:
+            raise
+        failure = OperatingError(f"{error.filename}: {error.strerror}", path=str(error.filename))
+    else:
+        return
+    print_error(failure, as_json="--json" in given)
+    sys.exit(1)

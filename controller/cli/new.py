@@ -52,7 +52,7 @@ def new_command(session: Session, name: Name) -> None:
 
 NAME_MAX = 40
 _TAKEN = frozenset({"test", "tests", "records", "src"})
-"""Names that the files of a project have themselves, or that tools give a meaning."""
+"""Names of a project's own folders, or names with a meaning for tools."""
 
 _FILES = {
     "pyproject.toml": """\

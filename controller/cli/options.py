@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from functools import wraps
@@ -47,7 +47,8 @@ def _instant(value: str) -> str:
     """Return a time, or an age before now, as the API takes it."""
     if (given := _AGE.fullmatch(value)) is not None:
         count, unit = given.groups()
-        return (MACHINE.now() - timedelta(**{_UNITS[unit]: int(count)})).isoformat()
+        with suppress(OverflowError):  # before the year 1
+            return (MACHINE.now() - timedelta(**{_UNITS[unit]: int(count)})).isoformat()
     for form in TIME_FORMATS:
         try:
             return zoned(datetime.strptime(value, form)).isoformat()  # noqa: DTZ007 - `zoned`
@@ -115,7 +116,7 @@ DataflowName = Annotated[
 ]
 StageName = Annotated[str, typer.Argument(help="Name of the stage.")]
 SourceName = Annotated[str, typer.Argument(help="Name of the source.")]
-Reason = Annotated[str, typer.Option(help="Reason; stored permanently.")]
+Reason = Annotated[str, typer.Option(help="Reason for the change; stored permanently.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Null = Annotated[list[str] | None, typer.Option("--null", help="A key column whose value is null.")]
 Translators = Annotated[
@@ -268,7 +269,7 @@ def project_here(settings: Settings) -> dict[str, Any]:
 def require_reason(reason: str, dry_run: bool) -> None:
     """Refuse a change without a reason."""
     if not reason and not dry_run:
-        raise typer.BadParameter("is missing; say why", param_hint="--reason")
+        raise typer.BadParameter("a reason is required", param_hint="--reason")  # noqa: EM101
 
 
 def stage_and_state(name: str) -> tuple[str, str]:

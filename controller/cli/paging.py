@@ -1,7 +1,7 @@
 """All pages of a list, for output that goes into a file.
 
 A file shows no hint that more follows, so a command that writes one reads page after page. With
-`--limit` it writes one page, and what that leaves out is said on stderr.
+`--limit` it writes one page, and a note on stderr says that more follows.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def serve(
         chosen |= project_here(settings)
     settings = load_settings(**chosen) if chosen else settings
     check_port(settings.host, settings.port)
-    # First of all: the folder of the token may be the first that is made.
+    # Before anything is created: the folder of the token may come first.
     os.umask(int(settings.umask, 8))
     settings.ensure_token()
     code = new_secret()

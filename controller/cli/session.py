@@ -102,8 +102,8 @@ class Session:
         return answer
 
     def pages(self, *path: str, **query: Any) -> Iterator[dict[str, Any]]:
-        """Yield all pages of a list; arguments as for `fetch`, and perhaps the first cursor."""
-        cursor = query.pop("cursor", None)
+        """Yield all pages of a list; arguments as for `fetch`."""
+        cursor = None
         while True:
             page = self.rest.get(*path, **query, cursor=cursor)
             yield page

@@ -1,4 +1,4 @@
-"""Copies files into a drop folder as a producer should: whole, durable, replacing none.
+"""Copies files into a drop folder as a producer should: complete, durable, replacing no file.
 
     hidden part, synced -> linked to its name in one step
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ Advance = Callable[[int], object]
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A file in a drop folder; if it `waited` there already with this content, none was copied."""
+    """A file in a drop folder; `waited`: it was there already, so nothing was copied."""
 
     path: Path
     waited: bool
@@ -50,14 +51,14 @@ def copy_into(
         file: Any regular file.
         advance: Called with the number of bytes of each part that was read.
         before: Called with the SHA-256 before the file can be taken in.
-        patience: Called while a file of this name with other content waits; may sleep, and
-            returns whether to try again. Otherwise `FileWaitsError` is raised.
+        patience: Called while a file of this name with other content waits; may sleep. If it
+            returns `False`, `FileWaitsError` is raised.
     """
     part = folder / f".{secrets.token_hex(8)}.part"
     placed, digest = folder / file.name, hashlib.sha256()
     try:
         with part.open("xb") as target:
-            for chunk in chunks(file, advance):
+            for chunk in _chunks(file, advance):
                 digest.update(chunk)
                 target.write(chunk)
             target.flush()
@@ -80,7 +81,7 @@ def copy_into(
     return Copied(placed, waited=not linked)
 
 
-def chunks(file: Path, advance: Advance) -> Iterator[bytes]:
+def _chunks(file: Path, advance: Advance) -> Iterator[bytes]:
     """Yield a file's content in parts; raise `FileUnreadableError` if it cannot be read."""
     try:
         with file.open("rb") as content:
@@ -101,9 +102,14 @@ def _linked(part: Path, placed: Path) -> bool:
 
 
 def _sha256(waiting: Path) -> str:
-    """Return the digest of a file that waits; `""` if it was taken in meanwhile."""
+    """Return the digest of a file that waits; `""` if it was taken in meanwhile.
+
+    The result for anything but a regular file equals no digest.
+    """
     try:
-        # O_NONBLOCK: do not wait for a FIFO's writer. What is not a regular file equals no digest.
+        if not stat.S_ISREG(waiting.lstat().st_mode):
+            return "not a file"
+        # O_NONBLOCK: if a FIFO takes the file's place now, do not wait for a writer.
         with open(os.open(waiting, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:

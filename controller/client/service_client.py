@@ -34,7 +34,7 @@ class FileWaitsError(OperatingError, code="file_waits", retryable=True):
 
 
 class ServiceClient(RestClient):
-    """Calls the REST interface; repeats nothing, since a command is easily called again."""
+    """Calls the REST interface; retries nothing, since a user can run the command again."""
 
     def __init__(
         self,

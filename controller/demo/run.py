@@ -7,7 +7,7 @@ that the service keeps for itself (`_bucket`, `_hash`) are not compared.
 
 Guaranteed: the service is stopped and the folder removed whatever happens, with three exceptions
 (tests/controller/demo/test_run.py): after a failure the folder stays, since the log and the tables
-show why; `root` keeps the folder of a call that ended well, and `keep` the service too. A
+show why; with `root` the folder of a successful call stays, and with `keep` the service, too. A
 difference of one record is found (tests/controller/demo/test_tables.py).
 """
 
@@ -421,7 +421,7 @@ class _Demo:
         print_table(columns, rows, empty="no rows", console=self._console)
 
     def _say_how_to_go_on(self, client: Client) -> None:
-        """Say where the tables are, and with `keep` which commands to try next."""
+        """Print where the tables are, and with `keep` which commands to try next."""
         self.say(f"\nDone in {self.result['seconds']:.0f} s", "bold")
         options, settings = self.options, self._settings
         if not options.keep and options.root is None:

@@ -152,7 +152,7 @@ def _target(node: SyntaxTreeNode) -> str:
     """Return the name of the guide that a link leads to."""
     match = _OTHER_GUIDE.fullmatch(str(node.attrs["href"]))
     if match is None:
-        message = f"a guide links to other guides only, not to {node.attrs['href']}"
+        message = f"a guide can link only to other guides, not to {node.attrs['href']}"
         raise ValueError(message)
     return match[1]
 
@@ -160,4 +160,4 @@ def _target(node: SyntaxTreeNode) -> str:
 def _refusal(node: SyntaxTreeNode) -> ValueError:
     lines = node.map
     place = "" if lines is None else f" (line {lines[0] + 1})"
-    return ValueError(f"guides have no {node.type}{place}")
+    return ValueError(f"guides cannot contain the Markdown block {node.type}{place}")

@@ -2,8 +2,8 @@
 
 A URL that somebody else chose must not reach what only this machine or its network can reach: its
 own ports, a router, a cloud's metadata service with its credentials (OWASP API7, SSRF). So a name
-is resolved here, every address that it resolves to is judged, and the connection is made to a
-judged address. A second look-up could give another one (DNS rebinding).
+is resolved here, each of its addresses is judged, and the connection is made to a judged address. A
+second look-up could return another address (DNS rebinding).
 
 Addresses are judged as the system would dial them: `2130706433`, `0x7f.1` and `127.1` are
 127.0.0.1 to `getaddrinfo`, and an IPv6 address may hold an IPv4 address.
@@ -20,10 +20,8 @@ from ipaddress import IPv4Address, IPv6Address
 from cbp.errors import CbpError, OperatingError
 
 
-class AddressRefusedError(CbpError):
+class AddressRefusedError(CbpError, code="address_refused"):
     """The service may not send requests to this address."""
-
-    code = "address_refused"
 
     def __init__(self, host: str, why: str) -> None:
         super().__init__(
@@ -33,10 +31,8 @@ class AddressRefusedError(CbpError):
         )
 
 
-class OutboundFailedError(OperatingError):
+class OutboundFailedError(OperatingError, code="outbound_failed"):
     """Another service did not answer, or its answer cannot be used."""
-
-    code = "outbound_failed"
 
     def __init__(self, host: str, why: str) -> None:
         super().__init__(f"{host}: {why}", host=host)

@@ -64,8 +64,8 @@ def fetch_json(
 class _JudgedTransport(httpx.BaseTransport):
     """Connects to an address that was judged, under the name of the URL.
 
-    The name stays in the Host header, and TLS asks and checks for it. Connections are not kept: one
-    is found again by its address, which several names can share.
+    The name stays in the Host header, and TLS requests and checks it. Connections are not reused:
+    the pool finds one by its address, which several names can share.
     """
 
     def __init__(self, rules: AddressRules, context: ssl.SSLContext) -> None:
@@ -93,7 +93,7 @@ class _JudgedTransport(httpx.BaseTransport):
                 return self._inner.handle_request(sent)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 last = error
-        assert last is not None, "a name that resolves has an address"
+        assert last is not None, "`AddressRules.addresses` returned no address"
         raise last
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Tokens, sessions and the audit log: the part of the store that no folder can rebuild.
 
-No secret is here: only SHA-256 digests of tokens, sessions and sign-in codes, in hex. Writes do not
-name the lease, since every instance signs people in and writes down what it did.
+There are no secrets here, only SHA-256 digests of tokens, sessions and sign-in codes, in hex.
+Writes do not name the lease, since every instance signs people in and records its actions.
 """
 
 from __future__ import annotations

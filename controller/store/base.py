@@ -1,8 +1,8 @@
 """The metadata store: everything the service knows besides the tables, on SQLite or PostgreSQL.
 
-The store is an index over the intention logs and the source logs, which lie beside the tables and
-are the truth. Every method is one transaction: if it returns, it has happened as a whole; if it
-raises, it has not happened. Methods can be called from several threads. Times are aware and in
+The store is an index over the intention logs and the source logs, which are stored beside the
+tables and are the truth. Every method is one transaction: if it returns, all of it has happened; if
+it raises, nothing has happened. Methods can be called from several threads. Times are aware and in
 UTC; ids are opaque text.
 
 Writing methods lock the dataflow first (`hold`): writers of one dataflow are serial. Writers of
@@ -27,7 +27,7 @@ from controller.store.methods.arrivals import Arrivals
 from controller.store.methods.credentials import AuditLog, Credentials
 from controller.store.methods.events import Events
 from controller.store.methods.forgetting import Forgetting
-from controller.store.methods.frames import Punctuations
+from controller.store.methods.frames import Frames
 from controller.store.methods.gauges import Gauges
 from controller.store.methods.leases import Leases
 from controller.store.methods.positions import Positions
@@ -138,7 +138,7 @@ class Store(
     Arrivals,
     Runs,
     Positions,
-    Punctuations,
+    Frames,
     Leases,
     Versions,
     Forgetting,

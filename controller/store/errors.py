@@ -5,11 +5,8 @@ from __future__ import annotations
 from cbp.errors import OperatingError
 
 
-class CursorInvalidError(OperatingError):
+class CursorInvalidError(OperatingError, code="cursor_invalid", retryable=False):
     """A cursor does not come from this listing."""
-
-    code = "cursor_invalid"
-    retryable = False
 
     def __init__(self, cursor: str) -> None:
         super().__init__(
@@ -18,11 +15,8 @@ class CursorInvalidError(OperatingError):
         )
 
 
-class DatabaseDamagedError(OperatingError):
+class DatabaseDamagedError(OperatingError, code="database_damaged", retryable=False):
     """A SQLite file is damaged, or is not a database; the tables are not affected."""
-
-    code = "database_damaged"
-    retryable = False
 
     def __init__(self, database: str, why: str) -> None:
         super().__init__(
@@ -34,10 +28,8 @@ class DatabaseDamagedError(OperatingError):
         )
 
 
-class DatabaseSilentError(OperatingError):
+class DatabaseSilentError(OperatingError, code="database_silent"):
     """PostgreSQL did not answer in time; the statement may have been executed."""
-
-    code = "database_silent"
 
     def __init__(self, database: str, why: str) -> None:
         super().__init__(
@@ -47,11 +39,8 @@ class DatabaseSilentError(OperatingError):
         )
 
 
-class DatabaseUrlError(OperatingError):
+class DatabaseUrlError(OperatingError, code="database_url_invalid", retryable=False):
     """A URL names no database that the store can use."""
-
-    code = "database_url_invalid"
-    retryable = False
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(
@@ -60,11 +49,8 @@ class DatabaseUrlError(OperatingError):
         )
 
 
-class DatabaseInUseError(OperatingError):
+class DatabaseInUseError(OperatingError, code="database_in_use", retryable=False):
     """Another process serves this SQLite database."""
-
-    code = "database_in_use"
-    retryable = False
 
     def __init__(self, path: str, holder: str) -> None:
         super().__init__(
@@ -75,11 +61,8 @@ class DatabaseInUseError(OperatingError):
         )
 
 
-class DatabaseNewerError(OperatingError):
+class DatabaseNewerError(OperatingError, code="database_newer", retryable=False):
     """A newer version of the service wrote this database."""
-
-    code = "database_newer"
-    retryable = False
 
     def __init__(self, url: str, found: str, known: str) -> None:
         super().__init__(
@@ -91,11 +74,8 @@ class DatabaseNewerError(OperatingError):
         )
 
 
-class StagePausedError(OperatingError):
+class StagePausedError(OperatingError, code="stage_paused", retryable=False):
     """A stage that an operator paused is not retried before it is resumed."""
-
-    code = "stage_paused"
-    retryable = False
 
     def __init__(self, dataflow: str, stage: str) -> None:
         super().__init__(

@@ -72,7 +72,7 @@ ClaimStatus = Literal[
 
 
 PAUSED_BY_HAND = "is paused by the operator"
-"""Why a stage is paused that an operator paused; any other reason is one for which it stopped."""
+"""The pause reason of a stage that an operator paused; with any other reason it stopped itself."""
 
 
 def has_stopped(paused_because: str) -> bool:

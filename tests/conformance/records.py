@@ -99,7 +99,7 @@ def arrive(
     claim = store.add_claim(
         a_claim(f"{dataflow}{flow}{increment.index}", dataflow=dataflow, source=flow)
     )
-    store.accept(claim, IncrementRecord(dataflow, increment, at_time))
+    store.accept_all([(claim, IncrementRecord(dataflow, increment, at_time))])
     return increment
 
 

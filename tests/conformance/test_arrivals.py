@@ -176,7 +176,7 @@ def test_only_accepted_content_of_this_source_counts_as_known(chain: Store) -> N
         chain.update_claim(replace(claim, sha256="ff", status=status))  # type: ignore[arg-type]
     assert chain.same_claim("d", "a", "ff") is None
     claim = replace(chain.add_claim(a_claim("c2")), sha256="ff")
-    chain.accept(claim, an_arrival(0))
+    chain.accept_all([(claim, an_arrival(0))])
     assert chain.same_claim("d", "a", "ff") == replace(claim, status="accepted", index=0)
 
 
@@ -228,7 +228,7 @@ def test_the_newest_accepted_file_of_a_name_is_found(chain: Store) -> None:
     odd = "day\ud800 \u2028.jsonl"
     for n, name in enumerate([odd, "other", odd, odd]):
         claim = replace(chain.add_claim(a_claim(f"c{n}", path=name)), sha256=f"{n}")
-        chain.accept(claim, an_arrival(n))
+        chain.accept_all([(claim, an_arrival(n))])
     chain.withdraw("d", {"a": [range(3, 4)]})
     statuses: list[ClaimStatus] = ["claimed", "quarantined"]
     for n, status in enumerate(statuses):
@@ -246,7 +246,7 @@ def test_the_accepted_files_of_a_content_are_found_by_name(chain: Store) -> None
     """Those of this source, and no more than were asked for."""
     for n, (path, sha256) in enumerate((("b", "x"), ("a", "x"), ("c", "y"), ("d", "x"))):
         claim = replace(chain.add_claim(a_claim(f"c{n}", path=path)), sha256=sha256)
-        chain.accept(claim, an_arrival(n))
+        chain.accept_all([(claim, an_arrival(n))])
     chain.withdraw("d", {"a": [range(3, 4)]})
     chain.add_claim(a_claim("waits", path="e", sha256="x"))
     assert [one.path for one in chain.claims_of_content("d", "a", "x")] == ["a", "b"]
@@ -277,7 +277,7 @@ def test_the_file_of_a_name_before_another_one_is_found(chain: Store) -> None:
 def test_an_accepted_increment_waits_at_every_consumer(chain: Store) -> None:
     """Acceptance stores, enqueues and settles together."""
     claim = chain.add_claim(a_claim())
-    chain.accept(claim, an_arrival(0))
+    chain.accept_all([(claim, an_arrival(0))])
     assert waiting(chain) == {"s": {"i": ["a/0"]}, "t": {"j": [], "k": ["a/0"]}}
     assert chain.increment("d", "a", 0) == an_arrival(0)
     assert chain.claims("d").items == [replace(claim, status="accepted", index=0)]
@@ -303,14 +303,14 @@ def test_accepting_again_changes_nothing(chain: Store) -> None:
     chain.commit(an_intention(run), finished_at=at(1))
     before = waiting(chain)
     claim = chain.claims("d").items[0]
-    chain.accept(claim, an_arrival(0))
+    chain.accept_all([(claim, an_arrival(0))])
     assert waiting(chain) == before
     assert chain.next_index("d", "a") == 1
 
 
 def test_a_lost_claim_is_restored_by_its_acceptance(chain: Store) -> None:
     """A store that lost its rows learns them again from the log of the source."""
-    chain.accept(a_claim("lost", sequence=4, sha256="aa"), an_arrival(0))
+    chain.accept_all([(a_claim("lost", sequence=4, sha256="aa"), an_arrival(0))])
     actual = chain.same_claim("d", "a", "aa")
     assert actual is not None
     assert (actual.id, actual.sequence, actual.index) == ("lost", 4, 0)
@@ -318,16 +318,16 @@ def test_a_lost_claim_is_restored_by_its_acceptance(chain: Store) -> None:
 
 def test_an_increment_never_changes(chain: Store) -> None:
     """A second increment of a name with other files is refused, not dropped."""
-    chain.accept(a_claim("c0"), an_arrival(0))
+    chain.accept_all([(a_claim("c0"), an_arrival(0))])
     with pytest.raises(InvariantError):
-        chain.accept(a_claim("c1"), an_arrival(0, records=2))
+        chain.accept_all([(a_claim("c1"), an_arrival(0, records=2))])
     assert [claim.id for claim in chain.claims("d").items] == ["c0"]
 
 
 def test_the_indexes_of_a_flow_have_no_gap(chain: Store) -> None:
     """An increment whose predecessor is missing is refused."""
     with pytest.raises(InvariantError):
-        chain.accept(a_claim(), an_arrival(1))
+        chain.accept_all([(a_claim(), an_arrival(1))])
     assert chain.next_index("d", "a") == 0
 
 
@@ -337,7 +337,7 @@ def test_arrival_times_are_those_of_the_increments_that_are_known(chain: Store) 
     for n in range(3):
         for name in ("d", "e"):
             claim = chain.add_claim(a_claim(f"{name}{n}", dataflow=name))
-            chain.accept(claim, replace(an_arrival(n, dataflow=name), created_at=at(n)))
+            chain.accept_all([(claim, replace(an_arrival(n, dataflow=name), created_at=at(n)))])
     wanted = [("d", "a", 0), ("d", "a", 2), ("e", "a", 1), ("d", "a", 9), ("d", "b", 0)]
     assert chain.arrival_times(wanted) == {
         ("d", "a", 0): at(0),
@@ -353,7 +353,9 @@ def test_origins_are_those_of_the_increments_that_are_known(chain: Store) -> Non
     for n in range(3):
         for name in ("d", "e"):
             claim = chain.add_claim(a_claim(f"{name}{n}", dataflow=name))
-            chain.accept(claim, replace(an_arrival(n, dataflow=name), origin={"of": f"{name}{n}"}))
+            chain.accept_all(
+                [(claim, replace(an_arrival(n, dataflow=name), origin={"of": f"{name}{n}"}))]
+            )
     wanted = [("a", 0), ("a", 2), ("a", 9), ("b", 0)]
     assert chain.origins("d", wanted) == {("a", 0): {"of": "d0"}, ("a", 2): {"of": "d2"}}
     assert chain.origins("d", []) == {}

@@ -144,7 +144,7 @@ def test_delete_keeps_what_belongs_to_no_dataflow(chain: Store) -> None:
         lambda store: store.delete("x"),
         lambda store: store.add_claim(a_claim(dataflow="x")),
         lambda store: store.update_claim(a_claim("x")),
-        lambda store: store.accept(a_claim(dataflow="x"), an_arrival(0, dataflow="x")),
+        lambda store: store.accept_all([(a_claim(dataflow="x"), an_arrival(0, dataflow="x"))]),
         lambda store: store.intend(a_run(dataflow="x")),
         lambda store: store.intend(a_run(stage="x")),
         lambda store: store.commit(an_intention(a_run(stage="x")), finished_at=START),

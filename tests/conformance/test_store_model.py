@@ -277,7 +277,7 @@ class StoreMachine(RuleBasedStateMachine):
             index = max(0, self.model.flows[name].indexes.get(source, 0) + offset)
             record = IncrementRecord(name, an_increment(source, index), START)
             self.both(
-                lambda: self.store.accept(claim, record),
+                lambda: self.store.accept_all([(claim, record)]),
                 lambda model: model.accept(name, source, id_, index),
             )
 

@@ -69,7 +69,7 @@ WRITES: dict[str, Callable[[Store], object]] = {
         [a_claim("da0", status="claimed"), a_claim("da0", status="claimed")]
     ),
     "update_claim": lambda store: store.update_claim(a_claim("da0", status="claimed")),
-    "accept": lambda store: store.accept(a_claim("c8"), an_arrival(1)),
+    "accept_all": lambda store: store.accept_all([(a_claim("c8"), an_arrival(1))]),
     "intend": lambda store: store.intend(a_run("r9")),
     "commit": lambda store: store.commit(
         an_intention(a_run("r1"), an_increment("s.out", 0)), finished_at=at(1)
@@ -188,7 +188,7 @@ def test_many_threads_lose_nothing(store: Store) -> None:
             for n in range(5):
                 claim = store.add_claim(a_claim(f"w{number}n{n}"))
                 with lock:
-                    store.accept(claim, an_arrival(store.next_index("d", "a")))
+                    store.accept_all([(claim, an_arrival(store.next_index("d", "a")))])
                 store.connectors("d")
         except CbpError as exc:
             errors.append(exc)

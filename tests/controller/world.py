@@ -309,7 +309,7 @@ class World:
         )
         claim = self.store.add_claim(claim)
         settled = replace(claim, status="accepted", index=increment.index, sha256=claim.id)
-        self.store.accept(settled, IncrementRecord(dataflow, increment, self.clock()))
+        self.store.accept_all([(settled, IncrementRecord(dataflow, increment, self.clock()))])
 
     def ticks(self, most: int = 50) -> Schedule:
         """Tick until nothing starts; the clock does not move."""

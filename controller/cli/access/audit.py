@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.cli.options import At, Paging, instant
+from controller.cli.options import Listing
 from controller.cli.session import Session
 from controller.terminal import Cell, clock, one_line, print_page
 
@@ -21,26 +21,22 @@ Outcome = Annotated[
 
 def audit_command(
     session: Session,
-    since: At = None,
-    until: At = None,
     actor: Actor = None,
     action: Action = None,
     dataflow: Dataflow = None,
     outcome: Outcome = None,
     error_code: ErrorCode = None,
-    paging: Paging = Paging(),
+    listing: Listing = Listing(),
 ) -> None:
     """List changes with credential and reason, newest first, and counts of refused requests."""
     answer = session.fetch(
         "audit",
-        since=instant(since),
-        until=instant(until),
         actor=actor,
         action=action,
         dataflow=dataflow,
         outcome=outcome,
         error_code=error_code,
-        **paging,
+        **listing,
     )
     columns: dict[str, Cell] = {
         "at": (clock, "at"),

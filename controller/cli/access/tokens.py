@@ -32,7 +32,7 @@ def list_command(session: Session, paging: Paging = Paging(limit=100)) -> None:
 def new_command(
     session: Session,
     name: Name,
-    scope: Annotated[str, typer.Option(help="viewer, operator or admin.")] = "viewer",
+    scope: Annotated[str, typer.Option(help="Scope: viewer, operator or admin.")] = "viewer",
     days: Annotated[int, typer.Option(min=1, max=3660, help="Days until it expires.")] = 90,
     never: Annotated[
         bool, typer.Option("--never-expires", help="Make it valid until it is revoked.")

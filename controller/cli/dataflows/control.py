@@ -103,7 +103,9 @@ def close_command(
     dataflow: DataflowName,
     flow: Annotated[
         str | None,
-        typer.Argument(metavar="FLOW", help="`source` or `stage.output`; not needed with --list."),
+        typer.Argument(
+            metavar="FLOW", help="Flow: `source` or `stage.output`; not needed with --list."
+        ),
     ] = None,
     key: Annotated[
         str | None,
@@ -122,7 +124,7 @@ def close_command(
         _list_closes(session, dataflow, listing)
         return
     if flow is None:
-        raise typer.BadParameter("is missing", param_hint="FLOW")
+        raise typer.BadParameter("name a flow, or use --list", param_hint="FLOW")  # noqa: EM101
     answer = session.client.close_frames(dataflow, flow, key=key)
     if wait:
         with progress(session) as report:

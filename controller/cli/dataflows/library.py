@@ -115,7 +115,7 @@ def versions_command(
 
 
 def _asked(session: Session, *path: str) -> Any:
-    """Return what the service answers; `None`, and a remark on stderr, if there is none."""
+    """Return the service's answer; if no service answers, print a remark and return `None`."""
     try:
         return session.rest.get(*path)
     except (ServiceUnreachableError, TokenMissingError):
@@ -125,7 +125,7 @@ def _asked(session: Session, *path: str) -> Any:
 
 
 def _registry(session: Session, paths: Sequence[Path] = ()) -> Registry:
-    """Return the translators that a service started here would know."""
+    """Return the translators that a service started in this folder would find."""
     settings = session.settings
     paths = paths or settings.translators or project_here(settings).get("translators", ())
     files = TranslatorFiles(tuple(paths))

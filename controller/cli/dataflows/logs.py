@@ -128,8 +128,8 @@ def _follow(
 ) -> Generator[dict[str, Any], None, None]:
     """Yield the lines of an answer and, forever, all that come later, of newer runs too.
 
-    Several runs of a dataflow can be under way: each is read until it has ended, and nothing came
-    for a round after that. One that is forgotten has ended.
+    Several runs of a dataflow can be under way. Each is read until it has ended and one more round
+    brings no line, or until the service no longer knows it.
     """
     yield from answer["items"]
     service, is_run = session.rest, _RUN.fullmatch(of) is not None
@@ -148,11 +148,13 @@ def _follow(
             except ResourceMissingError:
                 if is_run:
                     raise
-                del places[one]
-                continue
+                count, had_ended = 0, True
+                ended.add(one)
             if one in ended and not count and not is_run:
                 del places[one]
-            ended |= {one} if had_ended else set()
+                ended.remove(one)
+            elif had_ended:
+                ended.add(one)
         session.clock.wait(_AGAIN_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""The command `cbp rebuild`: build all tables anew beside the present ones, then swap them in.
+"""The command `cbp rebuild`: build all tables again beside the present ones, then swap them in.
 
 cbp rebuild clicks clicks.yaml        builds, shows what differs, and asks
 cbp rebuild clicks                    the same with the present version and the code that it was
@@ -38,14 +38,15 @@ Swap = Annotated[bool, typer.Option("--swap", help="Swap in the tables that are 
 Cancel = Annotated[
     bool,
     typer.Option(
-        "--cancel", help="End the rebuild that is under way, or the alert of one that failed."
+        "--cancel",
+        help="Cancel the rebuild that is under way, or end the alert about one that failed.",
     ),
 ]
 Back = Annotated[
     bool,
     typer.Option(
         "--back",
-        help="Show again the tables from before the last swap; needs the code of their version.",
+        help="Show the tables from before the last swap again; needs the code of their version.",
     ),
 ]
 List = Annotated[bool, typer.Option("--list", help="List the rebuilds and their progress.")]
@@ -124,7 +125,7 @@ def rebuild_command(
 
 
 def _wants_swap() -> bool:
-    """Ask; without an answer, as where nobody can be asked, nothing is swapped."""
+    """Ask whether to swap; no answer, as without a terminal, means no."""
     try:
         return typer.confirm("Swap the new tables in?", err=True)
     except typer.Abort:
@@ -154,8 +155,8 @@ def _print_differences(job: RebuildJob) -> None:
     print_table(columns, rows, empty="no tables")
     if not job.exact:
         print_text(
-            "some differences come from input that only one side, the present or the new tables, "
-            "had applied when they were compared, because the dataflow did not become idle",
+            "the dataflow did not become idle, so some differences come from input that only the "
+            "present or only the new tables had applied when they were compared",
             "yellow",
         )
 

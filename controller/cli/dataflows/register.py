@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +25,7 @@ from controller.terminal import one_line, print_table, print_text
 
 _IN_PLACE = (
     "nothing was built. To rebuild in place, use --in-place; readers then see the tables empty at "
-    "first, and growing"
+    "first, and then growing"
 )
 
 Document = Annotated[
@@ -186,7 +187,7 @@ def _mistake_line(file: str, mistake: Mapping[str, Any]) -> str:
 def document_of(file: str) -> tuple[bytes, str]:
     """Return the text of a document, and its media type."""
     path = Path(file)
-    if not path.exists() and path.name == file and not path.suffix:
+    if path.name == file and not path.suffix and not os.path.exists(path):
         return json.dumps(_ready(file)).encode(), "application/json"
     try:
         return content_of_document(path)
@@ -250,7 +251,7 @@ def print_change(answer: dict[str, Any], *, dry_run: str, retained: Collection[s
 
 
 def _skipped(answer: dict[str, Any]) -> Iterator[str]:
-    """Yield what each input that begins with the next increment does not read, and the options."""
+    """Yield what each input that begins with the next increment skips, and how to read that."""
     for queue in answer["queues"]:
         if not queue["skipped_increments"]:
             continue
@@ -264,7 +265,7 @@ def _skipped(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _without_effect(answer: dict[str, Any], retained: Collection[str]) -> Iterator[str]:
-    """Yield what helps instead for each stage that is not new, so that it continues where it is."""
+    """Yield advice for each stage of --retained that is not new, and so continues where it is."""
     for node in answer.get("stages", ()):
         stage = node["name"]
         if stage in retained and node["kind"] != "added" and not node["rewired"]:

@@ -102,7 +102,7 @@ def rollback_command(
         _print_moments(session.fetch(*at, "moments", drop_later=later, **period, **page))
         return
     if to is None:
-        message = f"is missing; see where a roll-back can go: cbp rollback {dataflow} --moments"
+        message = f"name a roll-back point; to list them: cbp rollback {dataflow} --moments"
         raise typer.BadParameter(message, param_hint="--to")
     where = {"to": to, "drop_later": later, "without": without or []}
     if files:
@@ -180,7 +180,7 @@ def replay_command(
 
 def _require_reason(reason: str, example: str) -> None:
     if not reason:
-        raise typer.BadParameter(f"is missing; say why, {example}", param_hint="--reason")  # noqa: EM102
+        raise typer.BadParameter(f"a reason is required, {example}", param_hint="--reason")  # noqa: EM102
 
 
 def _undone(done: Rollback) -> str:
@@ -245,7 +245,7 @@ def _print_file_table(files: list[dict[str, Any]]) -> None:
 
 
 def _print_queued_before(plan: dict[str, Any]) -> None:
-    """Print what --drop-later does not discard, since it had arrived before the position."""
+    """Print the increments that --drop-later keeps, since they arrived before the position."""
     for source, count in plan.get("queued_before", {}).items():
         print_text(
             f"{format_count(count, 'increment')} of {source} arrived before position "
@@ -256,7 +256,7 @@ def _print_queued_before(plan: dict[str, Any]) -> None:
 
 
 def _print_comes_back(plan: dict[str, Any]) -> None:
-    """Print what earlier roll-backs took away, and this one brings back."""
+    """Print the increments that earlier roll-backs removed and this one restores."""
     for source, indexes in plan.get("comes_back", {}).items():
         count = format_count(len(indexes), "increment")
         names = listed([f"{source}/{index}" for index in indexes])

@@ -98,8 +98,8 @@ def stack_command(
 ) -> None:
     """Show in which lines of code a run is now, for a run that takes longer than expected.
 
-    The run goes on, and no values are shown. Spark's own workers cannot be asked. If some of
-    several runs cannot be asked, each says why; the exit status is 1 if none could.
+    The run continues, and no values are shown. Spark's own workers cannot be inspected. If a run
+    cannot be inspected, the reason is printed; the exit status is 1 if none of the runs can be.
     """
     if (run := _find_run(session.rest, of)) is not None:
         runs, stacks = [run], [session.rest.get("runs", run["id"], "stack")]
@@ -127,7 +127,7 @@ def _stack_of(service: RestClient, run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_stack(run: dict[str, Any], stack: dict[str, Any]) -> None:
-    """Print the calls of each process, from the author's code on; the last line is where it is."""
+    """Print the calls of each process, from the author's code on; the last line runs now."""
     stages, since = "+".join(run["stages"]), clock(run["started_at"])
     head = f"{run['dataflow']}.{stages} epoch {run['epoch']}, run {run['id']}"
     if "error" in stack:

@@ -14,6 +14,7 @@ from controller.cli.maintenance.scrub import folders
 from controller.cli.options import DataflowName, complete_dataflows
 from controller.cli.records.set_aside import print_set_aside
 from controller.cli.session import Session
+from controller.client.service_client import FileUnreadableError
 from controller.settings import Settings
 from controller.terminal import Cell, age, bytes_text, clock, print_items, print_table, print_text
 
@@ -24,7 +25,7 @@ _FAILING = ("retrying", "stopped", "broken")
 """States of a dataflow of which a part fails, such as a sink."""
 
 REASON_LENGTH_MAX = 15
-"""If a reason is longer, all stand below the table of stages, where they have the whole width."""
+"""If a reason is longer, all reasons are printed below the table of stages, in full width."""
 
 
 def status_command(
@@ -131,7 +132,7 @@ def _print_dataflows(answer: dict[str, Any], settings: Settings) -> None:
         "last success": (clock, "last_success_at"),
         "failures": "failures",
     }
-    print_items(items, columns, empty=_nothing_known(settings))
+    print_items(items, columns, empty="" if items else _nothing_known(settings))
     for item in items:
         for failing in item["failing"]:
             print_text(f"{item['name']}.{failing['stage']}: {_failure(failing)}", "red")
@@ -143,14 +144,14 @@ def _print_dataflows(answer: dict[str, Any], settings: Settings) -> None:
 
 
 def _troubles(summary: dict[str, Any]) -> list[str]:
-    """Return what fails outside the stages; a service of an earlier release says nothing of it."""
+    """Return what fails outside the stages; a service of an earlier release does not report it."""
     return summary.get("troubles", [])  # type: ignore[no-any-return]
 
 
 def _says_more(summary: dict[str, Any]) -> bool:
     """Return whether a dataflow's problem is more than its failing stages and troubles.
 
-    A service of an earlier release does not say what the problem is about: then it may be.
+    A service of an earlier release does not say what the problem is about: then it counts as more.
     """
     is_known = summary["failing"] or summary.get("problem_code") == "outside"
     return bool(summary["problem"] and not is_known)
@@ -190,7 +191,10 @@ def _failure(failing: dict[str, Any]) -> str:
 
 def _nothing_known(settings: Settings) -> str:
     """Return advice for a database that knows no dataflow."""
-    lost = ", ".join(folders(settings))
+    try:
+        lost = ", ".join(folders(settings))
+    except FileUnreadableError:  # the folder belongs to the user of the service
+        lost = ""
     if not lost:
         return "no dataflow yet; register one with: cbp register FILE"
     return (
@@ -254,7 +258,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
 
 
 def _print_stage_table(stages: list[dict[str, Any]]) -> None:
-    """Print a row for each stage; reasons stand in their column if all are short."""
+    """Print a row for each stage; the reasons are a column if all are short."""
     columns: dict[str, Cell] = {
         "stage": lambda one: ("" if one["runs_with"] == one["name"] else "+ ") + one["name"],
         "state": _state,
@@ -326,7 +330,7 @@ def _kept_from(reach: dict[str, Any]) -> str:
 
 
 def print_newer_files(stages: Iterable[dict[str, Any]], rebuilds: Iterable[dict[str, Any]]) -> None:
-    """Print which stages run other code than their files have, and until when.
+    """Print which stages run other code than their files contain, and until when.
 
     A rebuild that has not ended may have the new code.
     """

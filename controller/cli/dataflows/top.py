@@ -1,6 +1,6 @@
 """The command `cbp top`: what the service does now, refreshed until `q` is pressed.
 
-One request a tick. Without a terminal, or with `--once`, it is printed once.
+Each refresh is one request. Without a terminal, or with `--once`, the state is printed once.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def draw(answer: Mapping[str, Any], width: int, height: int) -> Text:
     lines = console.file.getvalue().splitlines()
     if len(lines) >= height:
         lines = [*lines[: height - 2], f"... {len(lines) - height + 2} more lines"]
-    drawn = Text.from_ansi("\n".join([*lines, "q ends it"]))
+    drawn = Text.from_ansi("\n".join([*lines, "q quits"]))
     drawn.no_wrap = True
     return drawn
 

@@ -17,7 +17,7 @@ from controller.cli.progress import progress_bar
 from controller.cli.session import Session
 from controller.terminal import Cell, age, clock, print_items, print_more, print_table, print_text
 
-ErrorCode = Annotated[str | None, typer.Option(help="Only those with this error code.")]
+ErrorCode = Annotated[str | None, typer.Option(help="Only verifications with this error code.")]
 
 UNFINISHED = 3
 """Exit status of an unfinished verification that has found no difference so far."""
@@ -129,7 +129,7 @@ def _since(verdict: dict[str, Any]) -> str:
     if verdict["since"] is None:
         return ""
     if not verdict["since"]:
-        return "each epoch recomputed, from the input that it read"
+        return "each epoch was recomputed from the input that it had read"
     older = "; older epochs are not compared" if verdict["status"] == "undecided" else ""
     return f"from epoch {verdict['since']} on, starting with the state before it{older}"
 

@@ -1,7 +1,7 @@
 """The command `cbp alerts`: what is wrong, which channels are notified, and a test.
 
 cbp alerts           firing alerts, and the last tries to send them
-cbp alerts --test    send a test notice by every channel
+cbp alerts --test    send a test notice through every channel
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_CHANNEL = (
 def alerts_command(
     session: Session,
     test: Annotated[
-        bool, typer.Option("--test", help="Send a test message by every channel.")
+        bool, typer.Option("--test", help="Send a test message through every channel.")
     ] = False,
 ) -> None:
     """Show firing alerts and whether they were sent; exits with 1 if a test fails."""

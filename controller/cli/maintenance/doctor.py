@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import shlex
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote, urlsplit
 
 from rich.console import Console
 
 from cbp.clock import MACHINE
+from cbp.errors import CbpError
 from cbp.errors.counts import format_count
 from controller.cli.errors import ChecksFailedError
 from controller.cli.maintenance.machine_checks import (
@@ -35,13 +35,13 @@ from controller.cli.maintenance.machine_checks import (
 )
 from controller.cli.maintenance.scrub import folders, look
 from controller.cli.session import Session
+from controller.client.service_client import FileUnreadableError
 from controller.settings import Settings
 from controller.terminal import print_table
 
 READ_SECONDS = 30.0
 """How long tables are read; `cbp scrub` reads all of them."""
 
-PYTHON_MIN = (3, 11)
 FREE_WARN_BYTES, FREE_FAIL_BYTES = 10 * 10**9, 10**9
 
 Status = Literal["ok", "warn", "fail"]
@@ -62,7 +62,7 @@ def doctor_command(session: Session) -> None:
     with Console(stderr=True).status("checking this machine"):
         checks = list(examine(session))
     failed = [check.name for check in checks if check.status == "fail"]
-    # With --json the document says what failed: no second one is printed.
+    # With --json, the document says what failed: no error document is printed after it.
     session.exit_if_json({"checks": [asdict(check) for check in checks]}, status=int(bool(failed)))
     rows = [(check.status, check.name, check.found, check.remedy) for check in checks]
     print_table(("", "check", "found", "what to do"), rows, empty="nothing to check")
@@ -73,11 +73,9 @@ def doctor_command(session: Session) -> None:
 def examine(session: Session) -> Iterable[Check]:
     """Yield every check in turn."""
     settings = session.settings
-    yield _python()
+    yield Check("Python", "ok", platform.python_version())
     if settings.engine == "spark":
-        yield _tried(
-            "Java", check_java, "install a Java runtime of version 17 or later (a JDK too)"
-        )
+        yield _tried("Java", check_java, "install Java 17 or later (a runtime or a JDK)")
         yield _jars(settings)
     for name, folder in _folders(settings):
         yield _tried(
@@ -100,17 +98,19 @@ def examine(session: Session) -> Iterable[Check]:
     )
     yield _database(settings)
     yield _rights(settings)
-    yield _lost(settings)
-    yield from _damages(settings)
+    try:
+        yield _lost(settings)
+        yield from _damages(settings)
+    except FileUnreadableError as error:
+        yield Check("tables", "fail", error.message, "run this command as the user of the service")
     yield _dropped_copies(settings)
 
 
 def _rights(settings: Settings) -> Check:
     """Check whether other users of this machine may read data, database or token."""
     root = settings.root
-    database = Path(unquote(urlsplit(settings.database_url).path)[1:])
     paths = [root, settings.drop_root, Path(settings.tables), settings.token_file]
-    if settings.database_url.startswith("sqlite"):
+    if (database := _sqlite_path(settings)) is not None:
         paths.append(database)
     open_ = [path for path in dict.fromkeys(paths) if _others_may(path)]
     # They cannot reach what is inside a folder that is closed to them.
@@ -118,7 +118,7 @@ def _rights(settings: Settings) -> Check:
     if left := [str(path) for path in open_ if path not in behind]:
         text = f"other users of this machine can read {', '.join(left)}"
         return Check("rights", "warn", text, f"run: chmod -R o-rwx {shlex.join(left)}")
-    return Check("rights", "ok", "other users can read nothing")
+    return Check("rights", "ok", "other users of this machine can read none of these files")
 
 
 def _others_may(path: Path) -> bool:
@@ -129,13 +129,22 @@ def _others_may(path: Path) -> bool:
     return status.st_uid == os.geteuid() and bool(status.st_mode & 0o007)
 
 
-def _database(settings: Settings) -> Check:
-    """Check whether the database answers, and whether a SQLite file is whole."""
-    from controller.store.database.connections import files_of  # loads SQLAlchemy
-    from controller.store.database.damage import damage_of, sqlite_path
+def _sqlite_path(settings: Settings) -> Path | None:
+    """Return the path of a SQLite database; `None` for another kind, or if the URL is invalid."""
+    from controller.store.database.damage import sqlite_path  # loads SQLAlchemy
 
-    path = sqlite_path(settings.database_url)
-    files = [] if path is None else [one for one in files_of(path) if one.exists()]
+    with suppress(CbpError):  # the check of the database reports it
+        return sqlite_path(settings.database_url)
+    return None
+
+
+def _database(settings: Settings) -> Check:
+    """Check whether the database answers, and whether a SQLite file is undamaged."""
+    from controller.store.database.connections import files_of  # loads SQLAlchemy
+    from controller.store.database.damage import damage_of
+
+    path = _sqlite_path(settings)
+    files = [] if path is None else [one for one in files_of(path) if os.path.exists(one)]
     if closed := [str(one) for one in files if not os.access(one, os.R_OK | os.W_OK)]:
         remedy = f"run: chmod u+rw {shlex.join(closed)}, or act as the user of the service"
         return Check("database", "fail", f"this user may not write {', '.join(closed)}", remedy)
@@ -151,11 +160,11 @@ def _database(settings: Settings) -> Check:
 
 def _lost(settings: Settings) -> Check:
     """Check whether there are tables that the database does not know."""
-    from controller.store.database.damage import known_dataflows, sqlite_path  # loads SQLAlchemy
+    from controller.store.database.damage import known_dataflows  # loads SQLAlchemy
 
     there = folders(settings)
-    path = sqlite_path(settings.database_url)
-    if there and path is not None and not path.exists():
+    path = _sqlite_path(settings)
+    if there and path is not None and not os.path.exists(path):
         text = f"the database {path} is missing, but there are tables of {', '.join(there)}"
         return Check("tables", "fail", text, "restore them with: cbp recover --rebuild")
     unknown = sorted(there.keys() - known_dataflows(path)) if path is not None else []
@@ -165,7 +174,7 @@ def _lost(settings: Settings) -> Check:
             "if they were not deleted on purpose (cbp delete without --purge), stop the service "
             "and restore them with: cbp recover --rebuild"
         )
-        # A dataflow that was deleted without --purge leaves its tables, so this can be meant.
+        # A dataflow that was deleted without --purge leaves its tables, so this may be intended.
         return Check("tables", "fail" if len(unknown) == len(there) else "warn", text, remedy)
     return Check("tables", "ok", f"tables of {format_count(len(there), 'dataflow')}")
 
@@ -214,7 +223,7 @@ _ROOM = {
     errno.EDQUOT: "free some space, or raise this user's quota",
     errno.EROFS: "mount its disk so that it can be written",
 }
-"""What helps where a check cannot write, whatever it looks for."""
+"""Remedies if a check cannot write, whatever it checks."""
 
 
 def _tried(name: str, check: Callable[[], str], remedy: str) -> Check:
@@ -224,15 +233,8 @@ def _tried(name: str, check: Callable[[], str], remedy: str) -> Check:
     except OSError as error:
         remedy = _ROOM.get(error.errno or 0, remedy)
         return Check(name, "fail", error.strerror or str(error), remedy)
-    except (LookupError, RuntimeError) as error:
+    except (CbpError, LookupError, RuntimeError) as error:
         return Check(name, "fail", str(error.args[0] if error.args else error), remedy)
-
-
-def _python() -> Check:
-    version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info[:2] >= PYTHON_MIN:
-        return Check("Python", "ok", version)
-    return Check("Python", "fail", version, "install Python 3.11 or later")
 
 
 def _jars(settings: Settings) -> Check:
@@ -264,7 +266,7 @@ def _readers(settings: Settings) -> Iterable[Check]:
 def _disks(settings: Settings) -> Iterator[Check]:
     """Check the free space on each disk that holds a folder of the service.
 
-    A cache alone on a small disk, or in memory, is no failure: it can be made again.
+    A cache alone on a small disk, or in memory, is no failure: it can be rebuilt.
     """
     seen = set[int]()
     for name, folder in _folders(settings):

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 import httpx
 
@@ -30,31 +30,36 @@ from controller.server.port import PortTakenError, check_port
 from controller.settings import Settings
 
 JAVA_MIN = 17
+JAVA_SECONDS = 30.0
 CLOCK_OFF_SECONDS = 2.0
-# A clock before 2026 was never set.
+# A clock that shows an earlier year than 2026 was never set.
 CLOCK_MIN = 1_767_225_600.0
 ANSWER_SECONDS = 5.0
 
 _JAVA_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
-def check_java() -> str:
-    """Return the version of the Java that Spark would use."""
+def check_java(seconds: float = JAVA_SECONDS) -> str:
+    """Return the version of the Java that Spark would use; it must answer within `seconds`."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         where = "JAVA_HOME names a folder without bin/java" if home else "there is no java on PATH"
         raise LookupError(where)
     # Java prints its version on stderr.
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr
-    match = _JAVA_VERSION.search(answer)
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, timeout=seconds).stderr
+    except subprocess.TimeoutExpired as error:
+        message = f"{java} -version did not answer within {seconds:g} s"
+        raise RuntimeError(message) from error
+    match = _JAVA_VERSION.search(answer.decode(errors="replace"))
     if match is None:
         message = f"{java} -version prints no version"
         raise LookupError(message)
-    # Before Java 9 versions were 1.8 and the like.
+    # Versions before Java 9 begin with 1, such as 1.8.
     major = int(match[2] or 0) if match[1] == "1" else int(match[1])
     if major < JAVA_MIN:
-        message = f"{java} is Java {major}, Spark needs {JAVA_MIN}"
+        message = f"{java} is Java {major}, but Spark needs {JAVA_MIN} or later"
         raise RuntimeError(message)
     return f"Java {major} ({java})"
 
@@ -156,28 +161,28 @@ def check_clock(root: Path, clock: Clock = MACHINE) -> str:
 
 
 def check_database(url: str) -> str:
-    """Open the database read-only, and close it again."""
-    if url.startswith("sqlite"):
-        return _check_sqlite(url)
-    parts = urlsplit(url)
-    shown = f"{parts.hostname}:{parts.port or 5432}{parts.path}"
+    """Open the database read-only, and close it again. Raises `DatabaseUrlError`, too."""
+    from controller.store.database.connections import parse_url  # loads SQLAlchemy
+
+    parsed = parse_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return _check_sqlite(Path(parsed.database or ""))
+    shown = f"{parsed.host}:{parsed.port or 5432}/{parsed.database}"
     try:
         import psycopg  # of the extra `postgres`
     except ImportError as error:
         message = "PostgreSQL's driver is not installed: pip install 'cbp[postgres]'"
         raise RuntimeError(message) from error
     try:
-        psycopg.connect(
-            parts._replace(scheme="postgresql").geturl(), connect_timeout=int(ANSWER_SECONDS)
-        ).close()
+        plain = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
+        psycopg.connect(plain, connect_timeout=int(ANSWER_SECONDS)).close()
     except psycopg.Error as error:
-        message = f"{shown}: {type(error).__name__}: {_without(str(error), parts.password)}"
+        message = f"{shown}: {type(error).__name__}: {_without(str(error), parsed.password)}"
         raise RuntimeError(message) from error
     return f"PostgreSQL answers at {shown}"
 
 
-def _check_sqlite(url: str) -> str:
-    path = Path(unquote(urlsplit(url).path)[1:])
+def _check_sqlite(path: Path) -> str:
     if not path.exists():
         return f"{path} will be created at the first start"
     try:

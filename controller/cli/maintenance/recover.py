@@ -28,8 +28,6 @@ from controller.cli.session import Session
 from controller.settings import Settings
 from controller.terminal import Cell, age, clock, print_items, print_page, print_table, print_text
 
-_SQLITE = "sqlite:///"
-
 Names = Annotated[list[str] | None, typer.Argument(help="Only these dataflows.")]
 Rebuild = Annotated[
     bool, typer.Option("--rebuild", help="Finish unfinished work, and restore missing dataflows.")
@@ -69,7 +67,7 @@ def recover_command(
 
 @contextmanager
 def _umask_of(settings: Settings) -> Iterator[None]:
-    """Write as the service does: the new database is not a file for other users."""
+    """Apply the umask of the service, so that other users cannot read the new database."""
     before = os.umask(int(settings.umask, 8))
     try:
         yield
@@ -104,15 +102,22 @@ def _rebuild(
 
 
 def _outlooks(settings: Settings) -> list[Any]:
-    """Read what recovery would do; a database that is missing is not created."""
+    """Read what recovery would do.
+
+    SQLite: from a copy, since opening a database of an earlier release upgrades it.
+    """
     from cbp.engine.storage.files import files_for
     from controller.loop.reading.recovery_preview import preview_recovery
     from controller.store.base import open_store
+    from controller.store.database.damage import copy_database, sqlite_path
 
     url, tables = settings.database_url, settings.tables
+    path = sqlite_path(url)
     with tempfile.TemporaryDirectory(prefix="cbp-recover-") as scratch:
-        if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists():
-            url = f"{_SQLITE}{scratch}/empty.db"
+        if path is not None:
+            url, copy = f"sqlite:///{scratch}/copy.db", Path(scratch, "copy.db")
+            if path.exists():
+                copy_database(path, copy)
         with closing(open_store(url, exclusive=False)) as store:
             return preview_recovery(store, files_for(tables), tables.rstrip("/"))
 

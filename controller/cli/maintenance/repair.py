@@ -1,4 +1,4 @@
-"""The commands `cbp repair` and `cbp release`: what becomes of a table that other programs write.
+"""The commands `cbp repair` and `cbp release`: for a table to which other programs write.
 
 cbp repair TABLE     undo what they wrote, and restore the fence
 cbp release TABLE    leave the table to them, for good

@@ -1,10 +1,10 @@
 """The command `cbp sbom`: which packages this installation consists of, as CycloneDX JSON.
 
-It lists what is installed in this Python environment, from the metadata of the distributions; so it
-is true of this machine, whatever a lock says. The packages that the page was built from are those
-of its lock file, as the build wrote them down (`controller/ui/build_page.py`).
+It lists what is installed in this Python environment, from the metadata of the distributions. So it
+describes this machine, whatever a lock file says. The packages that the page was built from are
+those of its lock file, as the build recorded them (`controller/ui/build_page.py`).
 
-Java's archives of Spark lie in the package `pyspark`, Delta's in Ivy's folder. An archive is named
+Spark's Java archives are in the package `pyspark`, Delta's in Ivy's folder. An archive is named
 by Maven's description inside it, or by Ivy's file name (`group_artifact-version.jar`); one with
 neither has no group. Each has its SHA-1, by which registries of Java know an archive.
 """
@@ -62,7 +62,7 @@ def describe_page(packages: Path) -> list[dict[str, Any]]:
 def describe_installation(
     installed: Iterable[Distribution], at: datetime, parts: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Return a CycloneDX document; of two distributions with one name the first counts.
+    """Return a CycloneDX document; if two distributions have one name, the first counts.
 
     Args:
         parts: Components of other kinds: Java's archives, packages of the page.
@@ -140,7 +140,7 @@ def spark_archives() -> list[Path]:
 def describe_archives(
     archives: Iterable[Path], from_ivy: Iterable[Path] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Yield a component for each archive; of two with the same address the first counts."""
+    """Yield a component for each archive; if two have the same address, the first counts."""
     seen: set[str] = set()
     for path, group in [*((p, "") for p in archives), *((p, _ivy_group(p)) for p in from_ivy)]:
         match = _FILE.fullmatch(path.name.removeprefix(f"{group}_"))
@@ -163,7 +163,7 @@ def _ivy_group(path: Path) -> str:
 
 
 def _maven_group(path: Path, name: str) -> str:
-    """Return the group of an archive that Maven made under this name; `""`: not known."""
+    """Return the group of an archive that Maven made under this name; `""` if it is unknown."""
     try:
         with zipfile.ZipFile(path) as archive:
             poms = [match for entry in archive.namelist() if (match := _POM.fullmatch(entry))]

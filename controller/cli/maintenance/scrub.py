@@ -3,8 +3,8 @@
     cbp scrub                     all dataflows, as fast as the disk allows
     cbp scrub clicks --rate 20    one of them, 20 MB a second
 
-If a service is at work here, it reads its dataflows itself, and shows its findings from then on.
-Otherwise, and with `--rate`, this command reads the folders, and changes nothing. A service also
+If a service runs here, it reads its dataflows itself, and shows its findings from then on.
+Otherwise, and with `--rate`, this command reads the folders and changes nothing. A service also
 scrubs by itself, slowly (`scrub_days`). `cbp help damage` explains each damage and its repair.
 """
 
@@ -22,6 +22,7 @@ from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_count
 from controller.cli.errors import DamagesFoundError
 from controller.cli.session import Session
+from controller.client.service_client import FileUnreadableError
 from controller.settings import Settings
 from controller.terminal import bytes_text, print_table, print_text
 
@@ -102,7 +103,7 @@ def look(
         going_on: Called before each result is yielded; if it returns false, that result is
             dropped and the reading ends.
 
-    Raises `NotFoundError`.
+    Raises `NotFoundError`, `FileUnreadableError`.
     """
     # Imported here: `cbp --help` does not wait for the engine to load.
     from cbp.engine.read.scrub import scrub
@@ -121,11 +122,16 @@ def look(
 
 
 def folders(settings: Settings) -> dict[str, str]:
-    """Return the folders of all dataflows, by name."""
+    """Return the folders of all dataflows, by name. Raises `FileUnreadableError`."""
     from cbp.engine.storage.files import local_path
 
-    root = Path(local_path(settings.tables))
-    if "://" in str(settings.tables) or not root.is_dir():
+    if "://" in settings.tables:
         return {}
-    reports = (path for path in sorted(root.iterdir()) if not path.name.startswith("."))
-    return {path.name: str(path) for path in reports if (path / "_description").is_dir()}
+    root = Path(local_path(settings.tables))
+    try:
+        shown = (path for path in sorted(root.iterdir()) if not path.name.startswith("."))
+        return {path.name: str(path) for path in shown if (path / "_description").is_dir()}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise FileUnreadableError(error.filename or root, error.strerror or str(error)) from error

@@ -84,7 +84,7 @@ def support_bundle_command(
                 contents[name] = collect()
             except Exception as error:  # each part by itself: this is for broken services
                 errors[name] = error.message if isinstance(error, CbpError) else repr(error)
-        # All are collected before any is written: a message of one is repeated in others.
+        # All are collected before any is written, since they repeat messages of each other.
         redaction = _Redaction(masker, _quotes(contents), with_messages=with_messages)
         for name, content in contents.items():
             is_text = isinstance(content, str)
@@ -140,10 +140,10 @@ def _versions() -> dict[str, Any]:
 
 
 class _Redaction:
-    """Makes the texts of the bundle: without secrets, and without what may quote records.
+    """Returns the texts of the bundle without secrets and without what may quote records.
 
     Args:
-        quotes: Messages that are left out wherever they stand, since one is repeated in others.
+        quotes: Messages to leave out wherever they occur, since other texts repeat them.
     """
 
     def __init__(self, masker: Masker, quotes: Iterable[str], *, with_messages: bool) -> None:
@@ -176,7 +176,7 @@ class _Redaction:
         shown = {}
         for name, item in value.items():
             if name == "reason" and isinstance(item, dict):
-                # Why a file was refused: the words quote its lines.
+                # Why a file was refused: the message quotes its lines.
                 item = {key: item[key] for key in _REASON if key in item}
             shown[name] = _LEFT_OUT if name in left_out else self._without_records(item)
         return shown

@@ -1,1 +1,1 @@
-"""Commands on records: hand files in, look at flows and states, correct them."""
+"""Commands on records: send files, read flows and states, correct them."""

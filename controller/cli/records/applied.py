@@ -19,7 +19,7 @@ from controller.cli.session import Session
 
 PAGE = 100
 LINE_SECONDS = 10.0
-"""How often a wait whose output is no terminal says how far it is."""
+"""Seconds between two lines about the progress of a wait, if stderr is not a terminal."""
 
 
 class Applied:
@@ -45,7 +45,7 @@ class Applied:
 
     def wait_for_stages(self) -> None:
         """Wait until all stages have applied the accepted files. Raises `StagesStoppedError`."""
-        wait_until_applied(self._session, self._dataflow, "waiting until they are applied")
+        wait_until_applied(self._session, self._dataflow, "waiting until the files are applied")
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of the dataflow."""
@@ -129,7 +129,9 @@ WaitForStages = Annotated[
 ]
 
 
-def wait_until_applied(session: Session, dataflow: str, why: str = "waiting until applied") -> None:
+def wait_until_applied(
+    session: Session, dataflow: str, why: str = "waiting until all is applied"
+) -> None:
     """Wait until no stage of a dataflow has work left, and show the progress.
 
     Raises `StagesStoppedError`.

@@ -1,4 +1,4 @@
-"""The commands `cbp drop`, `cbp replace` and `cbp retract`: hand files to a source; correct them.
+"""The commands `cbp drop`, `cbp replace` and `cbp retract`: send files to a source; correct them.
 
 On the service's own machine files are copied into the drop folder; with `--upload` they are sent
 over REST. Either way the answer says at once for each file whether it is new or repeats an earlier
@@ -15,6 +15,7 @@ cbp retract clicks urls tuesday.jsonl --reason "a test"
 from __future__ import annotations
 
 import getpass
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -85,7 +86,7 @@ def drop_command(
     with new_progress(DownloadColumn(), TransferSpeedColumn(), hidden=session.as_json) as progress:
         task = progress.add_task("files", total=sum(sizes))
         advance = partial(progress.advance, task)
-        items = _hand_over(session, (dataflow, source), files, upload, advance)
+        items = _send(session, (dataflow, source), files, upload, advance)
     if applied is not None:
         items = applied.wait_for_claims(items)
         _wait_for_stages(session, applied, items)
@@ -110,7 +111,7 @@ def drop_command(
 def _wait_for_stages(
     session: Session, applied: Applied, items: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Wait until the accepted files are applied; what was refused is shown even if none can be."""
+    """Wait until the accepted files are applied; if stages stop, print the refused files first."""
     refused = [item for item in items if item["status"] == "quarantined"]
     if len(refused) == len(items):
         return
@@ -163,7 +164,7 @@ def _why(item: Mapping[str, Any], *, whole: bool = False) -> str:
     return reason or f"it has the content of {same.get('file')}"
 
 
-def _hand_over(
+def _send(
     session: Session, target: Target, files: list[Path], upload: bool, advance: Advance
 ) -> list[dict[str, Any]]:
     if upload:
@@ -174,7 +175,7 @@ def _hand_over(
 
 
 def _require_upload_scope(session: Session) -> None:
-    """Raise `ScopeTooLowError` if a token is given that may not upload, as for an upload.
+    """Raise `ScopeTooLowError` if the given token may not upload, as an upload would.
 
     Only the permissions of the folder protect it from other programs. The token file is the
     admin's, so it is not asked about.
@@ -224,7 +225,7 @@ def _is_text(name: str) -> bool:
 
 
 def _patience(session: Session, answers: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a function that sleeps a little, as long as a service is there that takes files."""
+    """Return a function that sleeps before the next try, as long as a service takes in files."""
     waits, clock = session.waits, session.clock
     until = clock.seconds() + waits.patience_seconds
 
@@ -293,20 +294,19 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _size(file: Path) -> int:
-    if file.exists() and not file.is_file():
-        raise FileUnreadableError(file, "it is not a regular file")
     try:
-        return file.stat().st_size
+        status = file.stat()
     except OSError as error:
         raise FileUnreadableError(file, error.strerror or str(error)) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise FileUnreadableError(file, "it is not a regular file")
+    return status.st_size
 
 
 FileName = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the file, as `cbp claims` lists it.")
 ]
-NewFile = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="The file that takes its place.")
-]
+NewFile = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The corrected file.")]
 ThenRebuild = Annotated[
     bool,
     typer.Option(

@@ -110,7 +110,7 @@ def _print_preview(session: Session, shown: CorrectionPreview) -> None:
     ]
     print_table(("key", "before", "after"), rows, empty="no key")
     if shown.keys > len(rows):
-        print_text(f"The first {len(rows)} of {shown.keys} keys.")
+        print_text(f"Only the first {len(rows)} of {shown.keys} keys are shown.")
     print_text("Nothing was changed. Run again without --dry-run to correct.")
 
 

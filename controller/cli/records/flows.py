@@ -1,4 +1,4 @@
-"""The commands `cbp increments` and `cbp records`: what flows hold."""
+"""The commands on the contents of flows: `cbp increments`, `records`, `series`, `increment`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from controller.terminal import (
     print_text,
 )
 
-FlowName = Annotated[str, typer.Argument(help="`source` or `stage.output`.")]
+FlowName = Annotated[str, typer.Argument(help="Name of the flow: `source` or `stage.output`.")]
 Newest = Annotated[bool, typer.Option("--newest", help="Begin with the newest increment.")]
 Column = Annotated[
     str | None, typer.Argument(help="A numeric column; without it, only sizes are shown.")

@@ -16,13 +16,15 @@ import typer
 from controller.cli.session import Session
 from controller.terminal import one_line
 
-File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="File to look at.")]
+File = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, help="File that has records of the source.")
+]
 Name = Annotated[
     str, typer.Option(help="Name of the source; by default derived from the name of the file.")
 ]
 Records = Annotated[
     int,
-    typer.Option("--records", min=1, max=1_000_000, help="Maximum number of records to look at."),
+    typer.Option("--records", min=1, max=1_000_000, help="Maximum number of records to read."),
 ]
 
 

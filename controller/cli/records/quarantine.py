@@ -1,16 +1,16 @@
-r"""The commands `cbp quarantine ...`: refused files, why, and what becomes of them.
+r"""The commands `cbp quarantine ...`: refused files, the reasons, and decisions about them.
 
 cbp quarantine list clicks urls
 cbp quarantine show clicks urls 01970e...
-cbp quarantine readmit clicks urls 01970e... --file mended.jsonl --reason "text for a number"
+cbp quarantine readmit clicks urls 01970e... --file corrected.jsonl --reason "text for a number"
 cbp quarantine readmit clicks urls --all --code column_unknown --reason "declared now"
 cbp quarantine add-columns clicks urls
 cbp quarantine discard clicks urls 01970e... --reason "a test"
 
 The command `cbp rejects`: rejected records of files whose other records were taken in.
 
-cbp rejects clicks urls --text >mended.jsonl
-cbp drop clicks urls mended.jsonl                  # once the lines are mended
+cbp rejects clicks urls --text >corrected.jsonl
+cbp drop clicks urls corrected.jsonl               # once the lines are corrected
 
 The text is what the service keeps of a record. So stderr says how many texts are not complete:
 those that were cut, and those with bytes that are not text.
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -50,7 +51,7 @@ Take = Callable[[str], dict[str, Any]]
 Claim = Annotated[str, typer.Argument(help="Id of the file's claim.")]
 Reason = Annotated[str, typer.Option(help="Reason; kept with the file.")]
 ClaimIds = Annotated[list[str] | None, typer.Argument(help="Ids of the files' claims.")]
-All = Annotated[bool, typer.Option("--all", help="All files of the source that are in quarantine.")]
+All = Annotated[bool, typer.Option("--all", help="Choose all files of the source in quarantine.")]
 OfCode = Annotated[
     str | None, typer.Option(help="With --all: only files that were refused with this error code.")
 ]
@@ -113,13 +114,15 @@ def fetch_command(
     """Save the original content of a refused file, also after a decision about it."""
     at = ("dataflows", dataflow, "sources", source, "quarantine", claim, "content")
     count = 0
-    with session.rest.stream_bytes(*at) as parts:
+    with session.rest.stream_bytes(*at) as parts, ExitStack() as incomplete:
         try:
             with to.open("xb") as file:
+                incomplete.callback(to.unlink, missing_ok=True)
                 for part in parts:
                     count += file.write(part)
         except OSError as error:
             raise FolderUnwritableError(to, error.strerror or str(error)) from error
+        incomplete.pop_all()
     session.report({"path": str(to), "bytes": count}, f"wrote {bytes_text(count)} to {to}")
 
 
@@ -254,9 +257,9 @@ def deciding(
 
 def _require_claims(claims: list[str] | None, *, all_: bool, code: str | None) -> None:
     if bool(claims) is all_:
-        raise typer.BadParameter("give the ids of claims, or --all")  # noqa: EM101
+        raise typer.BadParameter("name claims by their ids, or use --all")  # noqa: EM101
     if code is not None and not all_:
-        raise typer.BadParameter("chooses among --all", param_hint="--code")
+        raise typer.BadParameter("can be used with --all only", param_hint="--code")  # noqa: EM101
 
 
 def _waiting(session: Session, dataflow: str, source: str, code: str | None) -> list[str]:
@@ -363,11 +366,12 @@ def _print_texts(ask: Callable[..., Mapping[str, Any]], page: FilePaging) -> Non
             cut += _is_cut(one)
             spelled += one["code"] == "encoding"
     if cut:
-        said = "of which only the first 1,000 characters are kept"
-        print_text(f"{format_count(cut, 'record')} {said}", on_stderr=True)
+        what = format_count(cut, "record is", "records are")
+        print_text(f"{what} cut: only the first 1,000 characters are kept", on_stderr=True)
     if spelled:
-        said = "with bytes that are not in the source's encoding: they are written as \\xff"
-        print_text(f"{format_count(spelled, 'record')} {said}", on_stderr=True)
+        what = format_count(spelled, "record has", "records have")
+        said = "bytes that are not text in the source's encoding; each is written as \\xff"
+        print_text(f"{what} {said}", on_stderr=True)
 
 
 def _is_cut(one: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The commands `cbp sinks`: how far sinks are, and what steers one.
+"""The commands `cbp sinks`: the progress of sinks, and commands that control one.
 
 cbp sinks list clicks
 cbp sinks show clicks totals

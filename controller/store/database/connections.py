@@ -56,23 +56,23 @@ from controller.store.database.single_process import lock_file
 from controller.store.errors import DatabaseDamagedError, DatabaseSilentError, DatabaseUrlError
 
 Stamp = tuple[int, int]
-"""While it is the same, nothing was committed."""
+"""As long as it is equal, nothing was committed."""
 
 KEPT_MAX = 10_000
 
 
 class KeptReads:
-    """Keeps values that were read of a SQLite database until anybody commits to it; thread-safe.
+    """Caches values read from a SQLite database until any process commits to it; thread-safe.
 
-    SQLite counts, for each connection, the commits of all others, of other processes too
-    (`PRAGMA data_version`). To ask for the count takes 5 us, and the cheapest read thirty times as
-    long. PostgreSQL has no such count that costs less than a read: there nothing is kept.
+    For each connection, SQLite counts the commits of all others, including those of other
+    processes (`PRAGMA data_version`). Reading the count takes 5 us; the cheapest query takes thirty
+    times as long. PostgreSQL has no count that costs less than a query, so nothing is cached there.
 
-    Invariant: what `get` returns is as new as what a read would have seen that began when it was
-    called (tests/controller/store/database/test_kept_reads.py).
+    Invariant: the value that `get` returns is at least as new as the result of a query that begins
+    when `get` is called (tests/controller/store/database/test_kept_reads.py).
 
     Args:
-        path: The database, which exists; `None` keeps nothing.
+        path: The database, which exists; `None` caches nothing.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -89,9 +89,9 @@ class KeptReads:
             return self._stamp()
 
     def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        """Return the kept value of a key if nothing was committed since; otherwise read it.
+        """Return the cached value of a key if nothing was committed since; otherwise read it.
 
-        A key is always read in the same way, and nobody modifies its value.
+        Every call with a key passes an equal `read`, and no caller modifies the value.
         """
         with self._lock:
             stamp = self._stamp()
@@ -103,7 +103,7 @@ class KeptReads:
                 return value
         value = read()
         if stamp is not None:
-            # Under the stamp from before the read: if it has changed since, nobody sees them.
+            # Stored under the stamp from before the read: if that has changed, no caller sees it.
             values[key] = value
         return value
 
@@ -118,7 +118,7 @@ class KeptReads:
             return None
         try:
             if self._connection is None:
-                # A connection of its own: it does not count what it commits itself, and never does.
+                # A separate connection, which never commits: its own commits would not count.
                 self._connection = sqlite3.connect(
                     f"{self._path.as_uri()}?mode=rw",
                     uri=True,
@@ -128,7 +128,7 @@ class KeptReads:
                 )
                 self._opened += 1
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
-        except sqlite3.Error:  # a read says what is wrong
+        except sqlite3.Error:  # the read that follows reports it
             self._disconnect()
             return None
         return self._opened, version
@@ -194,7 +194,7 @@ class Database:
         exclusive: bool = True,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
-        parsed = _parse(url)
+        parsed = parse_url(url)
         self.label = _masked(parsed)
         self._fault = faults
         self.fence: Callable[[Connection], None] | None = None
@@ -323,12 +323,12 @@ class Database:
         try:
             yield
         except SQLAlchemyError as exc:
-            # One of our column types refused a value: its error is inside.
+            # A column type of ours refused a value: its error is the cause.
             if isinstance(refused := getattr(exc, "orig", None), CbpError):
                 raise refused from refused.__cause__
-            raise _translate(exc, self.label) from exc
+            raise translate(exc, self.label) from exc
         except sqlite3.Error as exc:
-            raise _translate(exc, self.label) from exc
+            raise translate(exc, self.label) from exc
         except (OverflowError, UnicodeEncodeError) as exc:
             # SQLite's driver raises these itself; PostgreSQL's raises a DataError.
             message = f"database {self.label} cannot store a value: {exc}"
@@ -345,8 +345,8 @@ def insert_new(
         raise AlreadyExistsError(kind, name) from exc
 
 
-def _parse(url: str) -> URL:
-    """Return the URL with its driver; see `Database` for the errors."""
+def parse_url(url: str) -> URL:
+    """Return a database URL with its driver. Raises `DatabaseUrlError`."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -359,7 +359,7 @@ def _parse(url: str) -> URL:
     match parsed.get_backend_name():
         case "sqlite":
             if parsed.database in (None, "", ":memory:") or "mode" in parsed.query:
-                raise DatabaseUrlError(label, "an SQLite database must be a plain file")
+                raise DatabaseUrlError(label, "a SQLite database must be a plain file")
             return parsed.set(drivername="sqlite+pysqlite")
         case "postgresql":
             return parsed.set(drivername="postgresql+psycopg")
@@ -482,8 +482,8 @@ def _make_wal(path: Path) -> None:
         raise OperatingError(message, journal_mode=mode)
 
 
-def _translate(exc: Exception, label: str) -> CbpError:
-    """Convert an error of SQLAlchemy or the driver to ours; leave parameters out."""
+def translate(exc: Exception, label: str) -> CbpError:
+    """Convert an error of SQLAlchemy or the driver to one of ours, without parameter values."""
     driver = getattr(exc, "orig", None) or exc
     cause = f"{type(driver).__name__}: {driver}"
     if (

@@ -1,6 +1,6 @@
-"""Finds out whether a SQLite database is damaged, and puts a damaged one aside.
+"""Finds out whether a SQLite database is damaged, puts a damaged one aside, and copies one.
 
-The database is a cache of what the folders of the tables say, so a damaged one is never mended:
+The database is a cache of what the folders of the tables say, so a damaged one is never repaired:
 it is renamed, with its write-ahead log, and a new one is filled (`cbp recover --rebuild`). The
 renamed files stay, for people who want to read the lists of runs and claims in them.
 """
@@ -12,10 +12,15 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from sqlalchemy import make_url, select
+from sqlalchemy import select
 
 from cbp.errors import OperatingError
-from controller.store.database.connections import files_of, require_files
+from controller.store.database.connections import (
+    files_of,
+    parse_url,
+    require_files,
+    translate,
+)
 from controller.store.database.single_process import lock_file
 from controller.store.errors import DatabaseDamagedError
 from controller.store.schema.tables import dataflows
@@ -26,11 +31,12 @@ _HEADER = b"SQLite format 3\0"
 
 
 def sqlite_path(url: str) -> Path | None:
-    """Return the path of a SQLite database; `None` if the URL names a database of another kind."""
-    parsed = make_url(url)
-    if parsed.get_backend_name() != "sqlite" or not parsed.database:
-        return None
-    return Path(parsed.database).absolute()
+    """Return the path of a SQLite database; `None` if the URL names a database of another kind.
+
+    Raises `DatabaseUrlError`.
+    """
+    parsed = parse_url(url)
+    return Path(parsed.database or "").absolute() if parsed.get_backend_name() == "sqlite" else None
 
 
 def damage_of(path: Path) -> str:
@@ -42,7 +48,7 @@ def damage_of(path: Path) -> str:
     """
     try:
         require_files(path, str(path))
-        if not path.exists():
+        if not os.path.exists(path):
             return ""
         # `mode=ro` with a URI: a check must create neither a file nor a journal.
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
@@ -57,19 +63,39 @@ def damage_of(path: Path) -> str:
 
 
 def _has_header(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(len(_HEADER)) == _HEADER
+    """Return whether a file begins as a SQLite database; `True` if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_HEADER)) == _HEADER
+    except OSError:
+        return True
 
 
 def known_dataflows(path: Path) -> frozenset[str]:
     """Return the names of the dataflows in a SQLite database; empty if it cannot be read."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         return frozenset()
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
             return frozenset(name for (name,) in connection.execute(_NAMES))
     except sqlite3.DatabaseError:
         return frozenset()
+
+
+def copy_database(path: Path, target: Path) -> None:
+    """Copy a SQLite database, which may be in use.
+
+    Raises `DatabaseDamagedError`, `OperatingError`.
+    """
+    try:
+        require_files(path, str(path))
+        with (
+            closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as source,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            source.backup(copy)
+    except sqlite3.Error as error:
+        raise translate(error, str(path)) from error
 
 
 def put_damaged_aside(url: str) -> tuple[Path, str] | None:

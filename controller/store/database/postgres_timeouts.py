@@ -22,7 +22,7 @@ from psycopg.abc import PQGen
 from cbp.clock import MACHINE
 
 CANCEL_SECONDS = 1.0
-"""Time limit of the cancel request: the server hangs, or the way to it does."""
+"""Time limit of the cancel request, since the server or the network may still hang."""
 
 
 class ServerSilentError(psycopg.OperationalError):

@@ -209,7 +209,7 @@ class Arrivals:
         return named
 
     def claim_before(self, claim: ClaimRecord) -> ClaimRecord | None:
-        """Return the newest other accepted claim of an accepted claim's name, up to its increment.
+        """Return the newest other accepted claim with this claim's name, up to its increment.
 
         An increment can hold several files of one name.
         """
@@ -238,22 +238,15 @@ class Arrivals:
         query = _claims(dataflow, source).where(claims.c.idx == index).order_by(claims.c.sequence)
         return self._database.rows(query, rows.claim_of)
 
-    def accept(self, claim: ClaimRecord, record: IncrementRecord) -> None:
-        """Store a source's increment, enqueue it at every consumer, settle the claim.
-
-        Does nothing if this (flow, index) is already stored (redo after a crash). A claim
-        that the store has lost is inserted.
-
-        Raises `NotFoundError`; and `InvariantError` if this (flow, index) is stored with other
-        content, or the previous increment is missing.
-        """
-        self.accept_all([(claim, record)])
-
     def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
-        """Like `accept`, for increments (>= 1) of one source, in order, all or none.
+        """Store a source's increments, enqueue them at every consumer, settle their claims.
 
-        Stored increments are left unchanged. An increment of several files is given once with
-        each of their claims.
+        The increments (>= 1) are in order, and all are stored, or none. One of several files is
+        passed once for each of their claims. Does nothing for a (flow, index) that is already
+        stored (redo after a crash). A claim that the store has lost is inserted.
+
+        Raises `NotFoundError`; and `InvariantError` if a (flow, index) is stored with other
+        content, or a previous increment is missing.
         """
         records = list({record.increment.index: record for _, record in arrivals}.values())
         with held(self._database, records[0].dataflow) as connection:

@@ -13,6 +13,7 @@ from sqlalchemy import update as update_table
 from cbp.errors import NotFoundError
 from controller.store.access import AuditFilter, AuditRecord, CodeRecord, SessionRecord, TokenRecord
 from controller.store.database.connections import Database, insert_new
+from controller.store.methods.forgetting import ROWS_MAX
 from controller.store.methods.listing_pages import between, page
 from controller.store.records import Page
 from controller.store.schema import rows
@@ -72,7 +73,7 @@ class Credentials:
 
     def take_code(self, sha256: str) -> CodeRecord | None:
         """Remove a code and return it; `None` if there is none. Two callers never both get it."""
-        # One statement: of two callers one removes the row.
+        # One statement: if two callers try, one of them removes the row.
         mine = delete_from(sign_in_codes).where(sign_in_codes.c.sha256 == sha256)
         taking = mine.returning(sign_in_codes)
         with self._database.write(fenced=False) as connection:
@@ -134,10 +135,6 @@ def _token_of(row: Row[Any]) -> TokenRecord:
 
 def _session_of(row: Row[Any]) -> SessionRecord:
     return SessionRecord(**rows.fields_of(SessionRecord, row))
-
-
-ROWS_MAX = 2_000
-"""Rows that one transaction removes at most, so that writers wait only some milliseconds."""
 
 
 class AuditLog:

@@ -15,6 +15,7 @@ from sqlalchemy import delete as delete_from
 
 from cbp.clock import MACHINE
 from controller.store.database.connections import Database
+from controller.store.methods.forgetting import ROWS_MAX
 from controller.store.records import Event, EventCursor, EventRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import events
@@ -22,11 +23,8 @@ from controller.store.schema.tables import events
 EVENTS_LOCK = 0x_CB_95_70_13
 """The advisory lock of all writers of events; arbitrary, but the same in every version."""
 
-ROWS_MAX = 2_000
-"""Rows that one transaction removes at most, so that writers wait only some milliseconds."""
-
 _COLUMNS = ("at_ms", "kind", "dataflow", "stage", "flow", "subject", "count")
-# One round trip: ids are drawn where rows leave the join, and so once the lock is held.
+# One round trip. A row gets its id when it leaves the join, so only once the lock is held.
 _INSERT_IN_TURN = text(
     f"INSERT INTO events ({', '.join(_COLUMNS)}) SELECT {', '.join(_COLUMNS)} "
     "FROM pg_advisory_xact_lock(:key) AS turn, json_to_recordset(CAST(:rows AS json)) AS one("
@@ -85,7 +83,7 @@ class Events:
         """
         behind = select(events).where(events.c.seq > cursor.number, *_concerns(dataflow))
         with self._database.read() as connection:
-            # Only the oldest are ever removed: while this one is there, so are all after it.
+            # Only the oldest events are removed: if this one is stored, so are all after it.
             at_ms = connection.execute(_AT, {"number": cursor.number}).scalar_one_or_none()
             if at_ms != cursor.at_ms:
                 return None

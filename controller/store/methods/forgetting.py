@@ -18,7 +18,7 @@ from controller.store.schema import rows
 from controller.store.schema.tables import increments, queue, runs
 
 ROWS_MAX = 2_000
-"""Rows that one transaction removes at most, so that writers wait only some milliseconds."""
+"""Most rows that one transaction removes, so that writers wait only some milliseconds."""
 
 
 class Forgetting:

@@ -3,7 +3,7 @@
     {"framing": Framing, "frames": [[increment, read mark], ...], "closes": [index, ...]}
 
 What arrives at a framed input waits in `queue`, as at any other input, until it is framed. Then
-`keep_frames` removes it and adds the frames, in one transaction. A punctuation is handled the same
+`frame` removes it and adds the frames, in one transaction. A punctuation is handled the same
 way; it waits in `closes`. An input whose value is NULL is not framed. Only frames that wait are
 stored, so there are few.
 
@@ -17,7 +17,7 @@ be applied. A restored store knows the count, and only the rows of punctuations 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -33,7 +33,7 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.punctuation import Punctuation
 from controller.store.database.connections import Database
 from controller.store.methods.events import tell
-from controller.store.methods.leases import held
+from controller.store.methods.leases import held, hold_stage
 from controller.store.methods.listing_pages import page
 from controller.store.records import Event, Page
 from controller.store.schema.tables import dataflows, punctuations, queue, wiring
@@ -59,38 +59,6 @@ def framed_inputs(connection: Connection, dataflow: str, stage: str) -> dict[str
     }
 
 
-def keep_frames(
-    connection: Connection,
-    dataflow: str,
-    stage: str,
-    *,
-    input_: str,
-    index: int | None,
-    framing: Framing,
-    frames: Iterable[Increment],
-) -> None:
-    """Remove one output increment, or one punctuation, and add the frames that end in it.
-
-    Raises `InvariantError` if it is not the first that waits there: the framing was stale.
-    """
-    here = and_(queue.c.dataflow == dataflow, queue.c.stage == stage, queue.c.input == input_)
-    oldest = connection.execute(select(func.min(queue.c.idx)).where(here)).scalar_one()
-    framed = framed_inputs(connection, dataflow, stage).get(input_)
-    closes = () if framed is None else framed.closes
-    if index is None:
-        stale = not closes or (oldest is not None and oldest < closes[0])
-        closes = closes[1:]
-    else:
-        stale = oldest != index or bool(closes and closes[0] <= index)
-        connection.execute(delete_from(queue).where(here, queue.c.idx == index))
-    if framed is None or stale:
-        what = "no punctuation waits" if index is None else f"increment {index} does not wait"
-        message = f"{what} to be framed next at {stage}.{input_}"
-        raise InvariantError(message, dataflow=dataflow, stage=stage)
-    queued = (*framed.queue, *map(Queued, frames))
-    write_frames(connection, dataflow, stage, Connector(input_, queued, framing, closes=closes))
-
-
 def keep_close(connection: Connection, dataflow: str, punctuation: Punctuation) -> None:
     """Queue a punctuation at every framed input to which it applies."""
     query = select(wiring.c.stage, wiring.c.input, wiring.c.flow).where(
@@ -106,7 +74,9 @@ def keep_close(connection: Connection, dataflow: str, punctuation: Punctuation) 
 
 def write_frames(connection: Connection, dataflow: str, stage: str, connector: Connector) -> None:
     """Replace the stored value of a framed input; arrived increments stay in `queue`."""
-    assert connector.framing is not None, "a framed input has a framing"
+    assert connector.framing is not None, (
+        "`write_frames` was called for an input that is not framed"
+    )
     value = {
         "framing": connector.framing.to_json(),
         "frames": [[q.increment.to_json(), int(q.read)] for q in connector.queue],
@@ -118,10 +88,53 @@ def write_frames(connection: Connection, dataflow: str, stage: str, connector: C
     connection.execute(update_table(wiring).where(here).values(framing=value))
 
 
-class Punctuations:
-    """Store methods for closes of frames; see `Store`."""
+class Frames:
+    """Store methods for frames and their closes; see `Store`."""
 
     _database: Database
+
+    def frame(
+        self,
+        dataflow: str,
+        stage: str,
+        input_: str,
+        *,
+        index: int | None,
+        framing: Framing,
+        frames: Sequence[Increment],
+    ) -> None:
+        """Replace an arrived output increment, or a punctuation, by the frames that end in it.
+
+        Args:
+            input_: A framed input of the stage.
+            index: Index of the oldest output increment that arrived there. `None` means the
+                oldest punctuation that is not applied there.
+            framing: The framing after it.
+
+        Raises `NotFoundError`; `InvariantError` if it is not the next one to be framed there: the
+        framing was stale.
+        """
+        here = and_(queue.c.dataflow == dataflow, queue.c.stage == stage, queue.c.input == input_)
+        with self._database.write() as connection:
+            hold_stage(connection, dataflow, stage)
+            oldest = connection.execute(select(func.min(queue.c.idx)).where(here)).scalar_one()
+            framed = framed_inputs(connection, dataflow, stage).get(input_)
+            closes = () if framed is None else framed.closes
+            if index is None:
+                stale = not closes or (oldest is not None and oldest < closes[0])
+                closes = closes[1:]
+            else:
+                stale = oldest != index or bool(closes and closes[0] <= index)
+                connection.execute(delete_from(queue).where(here, queue.c.idx == index))
+            if framed is None or stale:
+                what = "no punctuation is" if index is None else f"increment {index} is not"
+                message = f"{what} the next to be framed at {stage}.{input_}"
+                raise InvariantError(message, dataflow=dataflow, stage=stage)
+            queued = (*framed.queue, *map(Queued, frames))
+            after = Connector(input_, queued, framing, closes=closes)
+            write_frames(connection, dataflow, stage, after)
+            event = Event(kind="increment.framed", dataflow=dataflow, stage=stage, subject=input_)
+            tell(connection, event)
 
     def punctuate(self, dataflow: str, punctuation: Punctuation) -> None:
         """Record a punctuation, and queue it at every framed input to which it applies.
@@ -135,7 +148,7 @@ class Punctuations:
             if punctuation.number < number:
                 return
             if punctuation.number > number:
-                message = f"punctuation {punctuation.number} came, but {number} is missing"
+                message = f"expected punctuation {number} of {dataflow}, got {punctuation.number}"
                 raise InvariantError(message, dataflow=dataflow)
             row = {"dataflow": dataflow, **punctuation.to_json()}
             connection.execute(insert(punctuations), row)

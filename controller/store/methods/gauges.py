@@ -18,7 +18,7 @@ from controller.store.schema.tables import claims, increments, queue, stages, wi
 
 _FILES_RECORDS, _FILES_BYTES = 1, 2
 _IS_QUARANTINED = claims.c.status == literal_column("'quarantined'")
-"""In the words of the partial index `ix_claims_quarantined`: with a parameter it is not used."""
+"""The literal of the partial index `ix_claims_quarantined`, which a parameter would not match."""
 
 
 class Gauges:

@@ -1,8 +1,8 @@
 """Pages of a listing, newest first, and the cursors between them.
 
-A cursor holds the key of the last item of its page. So items that arrive while a client turns
-pages are neither repeated nor do they hide others. A cursor is bound to its kind of listing and
-to what is listed, such as a dataflow, and opaque: clients keep it as text.
+A cursor holds the key of the last item of its page. So items that arrive while a client
+reads pages neither repeat nor hide others. A cursor belongs to its kind of listing and to
+what is listed, such as a dataflow. It is opaque: clients store it as text.
 """
 
 from __future__ import annotations

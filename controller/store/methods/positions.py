@@ -71,7 +71,8 @@ class Positions:
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            InvariantError: If it has other stages or inputs, or some are ahead of the position.
+            InvariantError: If its stages or inputs differ from those of the position, or if some
+                stages are ahead of the position.
         """
         dataflow = position.dataflow
         with held(self._database, dataflow) as connection:
@@ -89,9 +90,9 @@ class Positions:
             store_increments(connection, position, at)
             ends = _ends(position)
             for name, stage in position.stages.items():
-                _restore_stage(connection, dataflow, name, stage)
+                restore_stage(connection, dataflow, name, stage)
                 for input_, connector in stage.connectors.items():
-                    # What arrived since then comes after what waited then.
+                    # Later arrivals follow the increments of the position.
                     arrived = standing(waiting[name][input_])
                     later = [(i, read) for i, read in arrived if i.index > ends.get(i.flow, -1)]
                     restore_input(connection, dataflow, name, connector, later)
@@ -115,7 +116,8 @@ class Positions:
             at: Arrival time for increments that are unknown to the store.
             dropped: As in `withdraw`.
 
-        Raises `NotFoundError`; `InvariantError` if it has other stages or inputs.
+        Raises `NotFoundError`; `InvariantError` if stages or inputs differ from those of the
+        position.
         """
         position = generation.position
         dataflow = position.dataflow
@@ -130,7 +132,7 @@ class Positions:
             sources = _forget_undone(connection, dataflow, ends)
             store_increments(connection, position, at)
             for name, stage in position.stages.items():
-                _restore_stage(connection, dataflow, name, stage, paused_because="")
+                restore_stage(connection, dataflow, name, stage, paused_because="")
                 for input_, connector in stage.connectors.items():
                     later = [(i, False) for i in sources.get(wired[name][input_], ())]
                     restore_input(connection, dataflow, name, connector, later)
@@ -189,7 +191,7 @@ def close_again(connection: Connection, position: Position) -> None:
 
 
 def _touch(connection: Connection, dataflow: str, ends: Mapping[str, int], at: datetime) -> None:
-    """Set the newest increments of stages to have come now: idle time is counted again."""
+    """Set the arrival of the stages' newest increments to `at`: idle time is counted from then."""
     table = increments.c
     for flow, index in ends.items():
         if "." in flow:
@@ -222,7 +224,7 @@ def _require_same(position: Position, waiting: Mapping[str, Mapping[str, Connect
     present = {name: _inputs(stage.connectors) for name, stage in position.stages.items()}
     known = {name: _inputs(connectors) for name, connectors in waiting.items()}
     if present != known:
-        message = f"the position of {position.dataflow!r} has other stages or inputs"
+        message = f"the stages or inputs of {position.dataflow!r} are not those of the position"
         raise InvariantError(message, position=sorted(present), dataflow=sorted(known))
 
 
@@ -260,9 +262,10 @@ def standing(connector: Connector) -> list[tuple[Increment, bool]]:
     return [(increment, False) for increment in connector.arrived]
 
 
-def _restore_stage(
+def restore_stage(
     connection: Connection, dataflow: str, name: str, stage: StagePosition, **more: Any
 ) -> None:
+    """Set a stage to its position, without failures; `more` are values of further columns."""
     names = ("epoch", "memo", "turns", "due_ms")
     values = {column: getattr(stage, column) for column in names}
     mine = (stages.c.dataflow == dataflow, stages.c.stage == name)
@@ -277,7 +280,7 @@ def restore_input(
     connector: Connector,
     later: Iterable[tuple[Increment, bool]],
 ) -> None:
-    """Replace the queue and the frames of one input by a connector, and what arrived later."""
+    """Replace the queue and the frames of one input by those of a connector, and later arrivals."""
     place = {"dataflow": dataflow, "stage": stage, "input": connector.input}
     mine = (queue.c[name] == value for name, value in place.items())
     connection.execute(delete_from(queue).where(*mine))

@@ -1,8 +1,8 @@
 """SQL statements that move increments through the connectors.
 
-What writes is called inside a transaction that has locked the dataflow (`hold`), so positions and
-indexes have neither gaps nor duplicates. A mismatch raises `InvariantError`: a queue that lost an
-increment must never look like a shorter queue.
+Functions that write are called inside a transaction that has locked the dataflow (`hold`), so
+positions and indexes have neither gaps nor duplicates. A mismatch raises `InvariantError`: a queue
+that lost an increment must never look like a shorter queue.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def append_increments(
         elif increment.index == due + len(new):
             new.append(record)
         else:
-            message = f"increment {increment.name} came, but {flow}/{due + len(new)} is missing"
+            message = f"expected increment {flow}/{due + len(new)}, got {increment.name}"
             raise InvariantError(message, dataflow=dataflow)
     if new:
         connection.execute(insert(increments), [rows.increment_row(record) for record in new])
@@ -155,14 +155,14 @@ def _take(
     count = connection.execute(change.where(*waiting)).rowcount
     if count != len(indexes):
         message = (
-            f"{intention.id} takes {indexes} from input {input_!r}, but only {count} of them wait "
-            "there"
+            f"{intention.id} takes increments {indexes} from input {input_!r}, but only {count} of "
+            "them are queued there"
         )
         raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
 
 
 Known = dict[tuple[Any, ...], Queued]
-"""What waits in the queues of a dataflow, by the values of its row."""
+"""The queued increments of a dataflow, by the values of their rows."""
 
 
 def connectors(

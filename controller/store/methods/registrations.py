@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -13,16 +13,20 @@ from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
 from cbp.model.flow.connector import Connector
-from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from cbp.model.schedule.priority import NORMAL, Priority
 from controller.store.database.connections import Database, insert_new
 from controller.store.methods import queues
 from controller.store.methods.events import tell
-from controller.store.methods.frames import EMPTY, keep_frames
-from controller.store.methods.leases import held, hold_stage
-from controller.store.methods.positions import close_again, restore_input, store_increments
+from controller.store.methods.frames import EMPTY
+from controller.store.methods.leases import held
+from controller.store.methods.positions import (
+    close_again,
+    restore_input,
+    restore_stage,
+    store_increments,
+)
 from controller.store.records import DataflowDesired, DataflowRecord, Event, EventKind, StageRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import (
@@ -35,13 +39,13 @@ from controller.store.schema.tables import (
     wiring,
 )
 
-# Almost every request asks these; to build a statement takes as long as to execute it.
+# Almost every request runs these; building a statement takes as long as executing it.
 _DATAFLOW = select(dataflows).where(dataflows.c.name == bindparam("name"))
 _REVISIONS = select(dataflows.c.name, dataflows.c.revision).order_by(dataflows.c.name)
 _STAGES = select(stages).where(stages.c.dataflow == bindparam("dataflow")).order_by(stages.c.stage)
 
 _NAMED_MAX = 100
-"""More dataflows than these are read all together."""
+"""If more dataflows than this have changed, all of them are read."""
 
 _REVISION_BITS = 48
 _NEVER: tuple[int, None] = (-1, None)
@@ -80,7 +84,8 @@ class Registrations:
             row = rows.row_of(record) | {"revision": secrets.randbits(_REVISION_BITS)}
             insert_new(connection, dataflows, row, kind="dataflow", name=record.name)
             for stage, inputs in stages.items():
-                _insert_stage(connection, record, stage, inputs, framed)
+                _add_stage(connection, StageRecord(record.name, stage, 0, record.created_at))
+                _wire(connection, record.name, stage, inputs, framed)
             tell(connection, Event(kind="dataflow.registered", dataflow=record.name))
 
     def dataflows(self) -> list[DataflowRecord]:
@@ -168,7 +173,7 @@ class Registrations:
             for table in reversed(metadata.sorted_tables):
                 parts = table.foreign_keys and "dataflow" in table.c
                 if table is not dataflows and not parts:
-                    continue  # its rows are not part of a dataflow
+                    continue  # its rows belong to no dataflow
                 owner = table.c.name if table is dataflows else table.c.dataflow
                 connection.execute(delete_from(table).where(owner == name))
             tell(connection, Event(kind="dataflow.deleted", dataflow=name))
@@ -192,40 +197,6 @@ class Registrations:
         with self._database.read_once() as connection:
             return {name: int(epochs) for name, epochs in connection.execute(query)}
 
-    def frame(
-        self,
-        dataflow: str,
-        stage: str,
-        input_: str,
-        *,
-        index: int | None,
-        framing: Framing,
-        frames: Sequence[Increment],
-    ) -> None:
-        """Replace an arrived output increment, or a punctuation, by the frames that end in it.
-
-        Args:
-            input_: A framed input of the stage.
-            index: Index of the oldest output increment that arrived there. `None` means the
-                oldest punctuation that is not applied there.
-            framing: The framing after it.
-
-        Raises `NotFoundError`, and `InvariantError` as `keep_frames`.
-        """
-        with self._database.write() as connection:
-            hold_stage(connection, dataflow, stage)
-            keep_frames(
-                connection,
-                dataflow,
-                stage,
-                input_=input_,
-                index=index,
-                framing=framing,
-                frames=frames,
-            )
-            framed = Event(kind="increment.framed", dataflow=dataflow, stage=stage, subject=input_)
-            tell(connection, framed)
-
     def connectors(self, dataflow: str) -> dict[str, dict[str, Connector]]:
         """Return stage -> input -> connector, including inputs without increments."""
         with self._database.read() as connection:
@@ -236,16 +207,8 @@ def _revisions(connection: Connection) -> dict[str, int]:
     return {row.name: row.revision for row in connection.execute(_REVISIONS)}
 
 
-def _insert_stage(
-    connection: Connection,
-    record: DataflowRecord,
-    stage: str,
-    inputs: Mapping[str, str],
-    framed: Collection[tuple[str, str]],
-) -> None:
-    fresh = StageRecord(record.name, stage, epoch=0, waiting_since=record.created_at)
-    connection.execute(insert(stages), rows.row_of(fresh))
-    _wire(connection, record.name, stage, inputs, framed)
+def _add_stage(connection: Connection, stage: StageRecord) -> None:
+    connection.execute(insert(stages), rows.row_of(stage))
 
 
 def _wire(
@@ -324,7 +287,7 @@ class Versions:
                     connector = position.stages[stage].connectors[input_]
                     later = _behind(connection, record.name, flow, ends.get(flow, -1))
                     restore_input(connection, record.name, stage, connector, later)
-            # Closes made since the version's description was put: they count for the new version.
+            # Closes made after the version's description was written count for the new version.
             close_again(connection, position)
             tell(connection, Event(kind="dataflow.changed", dataflow=record.name))
 
@@ -353,21 +316,14 @@ def _bring_stages(
                 priority=priorities.get(name, NORMAL),
                 turns=stage.turns, due_ms=stage.due_ms,
             )  # fmt: skip
-            connection.execute(insert(stages), rows.row_of(new))
+            _add_stage(connection, new)
             continue
-        values: dict[str, Any] = {
-            "epoch": stage.epoch,
-            "memo": stage.memo,
-            "turns": stage.turns,
-            "due_ms": stage.due_ms,
-            "failures": 0,
-            "retry_at": None,
-        }
+        resumed: dict[str, Any] = {}
         if name in fresh and known[name].error is not None:
-            values["error"] = None
+            resumed["error"] = None
             if not known[name].is_paused:
-                values["paused_because"] = ""
-        connection.execute(update_table(stages).where(here, stages.c.stage == name).values(values))
+                resumed["paused_because"] = ""
+        restore_stage(connection, dataflow, name, stage, **resumed)
 
 
 def _behind(

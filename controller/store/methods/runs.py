@@ -63,7 +63,7 @@ class Runs:
             if stage.epoch > intention.epoch:
                 return
             if stage.epoch < intention.epoch:
-                message = f"{intention.id} came, but epoch {stage.epoch} of its stage is missing"
+                message = f"expected epoch {stage.epoch} of the stage, got {intention.id}"
                 raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
             _require_generation(connection, intention)
             queues.consume(connection, intention)

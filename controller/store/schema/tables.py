@@ -59,7 +59,7 @@ class JsonText(TypeDecorator[Any]):
         try:
             return json.dumps(value, separators=(",", ":"))
         except (TypeError, ValueError) as exc:
-            message = f"the store was given a value that is not JSON: {exc}"
+            message = f"the store cannot save a value that is not JSON: {exc}"
             raise InvariantError(message) from exc
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
@@ -78,7 +78,7 @@ class UtcTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            message = f"the store was given a time without a zone: {value.isoformat()}"
+            message = f"the store cannot save a time without a zone: {value.isoformat()}"
             raise InvariantError(message)
         utc = value.astimezone(UTC)
         # SQLite stores text without a zone; PostgreSQL stores an instant.
@@ -166,7 +166,7 @@ increments = Table(
     *_all(Name, "dataflow", "flow"),
     Column("idx", BigInteger, nullable=False),
     *_all(JsonText, "framing_key", "files"),
-    # Of messages with addresses: a list; of records that are gone: {"gone": [...]}; null: none.
+    # For messages with addresses a list; for records that are gone {"gone": [...]}; else null.
     Column("bindings", JsonText),
     Column("created_at", UtcTime, nullable=False),
     Column("origin", JsonText, nullable=False),
@@ -253,7 +253,7 @@ claims = Table(
     Index(None, "dataflow", "source", "request_key"),
     Index(None, "dataflow", "source", "idx"),
     Index(None, "dataflow", "seq"),
-    # Has only files in quarantine, so that counting them costs no more than there are.
+    # Contains only files in quarantine, so counting them takes time in proportion to their number.
     Index(
         "ix_claims_quarantined",
         "dataflow",
@@ -279,11 +279,11 @@ sinks = Table(
     "sinks",
     metadata,
     *_all(Name, "dataflow", "sink", primary_key=True),
-    # Of the target: another one is another sink.
+    # Identifies the target: with another identity it is another sink.
     *_all(Name, "identity", "flow"),
     *_all(BigInteger, "generation", "next"),
     Column("desired", Name, nullable=False),
-    # What an operator chose to do with increments that are no longer true; "": nothing.
+    # What an operator chose to do with undone increments; "" if nothing was chosen.
     Column("choice", Name, nullable=False),
     # The figures and the last error, as JSON values.
     Column("standing", JsonText, nullable=False),
@@ -327,7 +327,7 @@ sessions = Table(
     *_all(Name, "id", "sha256", "token", "mark", "scope"),
     *_all(UtcTime, "created_at", "expires_at", "last_seen_at"),
     Column("address", Name, nullable=False),
-    # What a browser says may hold any character.
+    # A browser's description of itself may have any characters.
     Column("agent", JsonText, nullable=False),
     UniqueConstraint("id"),
     UniqueConstraint("sha256"),
@@ -352,7 +352,7 @@ audit = Table(
     *_all(Name, "action", "outcome"),
     Column("status", Integer, nullable=False),
     Column("error_code", Name, nullable=False),
-    # From the path of a request: any characters.
+    # Parts of a request's path, which may have any characters.
     *_all(JsonText, "dataflow", "target", "reason"),
     *_all(Name, "request", "address"),
     Column("count", BigInteger, nullable=False),

@@ -12,15 +12,15 @@ from controller.alerts.conditions import alerts_of
 from controller.alerts.disk_room import (
     FULL_BYTES,
     LOW_BYTES,
-    Look,
-    TimedLooks,
+    Inspect,
     disk_alerts,
     disk_rooms,
 )
+from controller.alerts.timed_inspections import TimedInspections
 from controller.settings import Settings
 
 
-def one_disk(free: int, *, writable: bool = True) -> Look:
+def one_disk(free: int, *, writable: bool = True) -> Inspect:
     return lambda folder: (7, free, writable)
 
 
@@ -76,7 +76,10 @@ def test_a_disk_that_hangs_holds_up_nobody(tmp_path: Path) -> None:
             answers.wait()
         return (1 if folder.endswith("cache") else 2), LOW_BYTES, True
 
-    settings, looks = Settings(root=tmp_path, cache=tmp_path / "cache"), TimedLooks(look, 0.01)
+    settings, looks = (
+        Settings(root=tmp_path, cache=tmp_path / "cache"),
+        TimedInspections(look, 0.01),
+    )
     try:
         for _ in range(3):
             assert str(settings.cache) not in [one.path for one in disk_rooms(settings, looks)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.alerts.conditions import DataflowHealth
 from controller.alerts.notices import AlertLimits, Notice
-from controller.alerts.watch import AlertWatch
+from controller.alerts.watch import UNSENT_MAX, AlertWatch
 from tests.controller.world import SettableClock
 
 
@@ -80,6 +81,30 @@ def test_an_instance_that_follows_sends_nothing():
     world.leads = True
     world.watch.look()
     assert world.hook.notices == [("firing", "stopped:a")]
+
+
+def test_what_an_earlier_lead_could_not_send_is_not_sent_in_the_next():
+    """Another instance led in between: only what holds now is news."""
+    world = World()
+    world.healths, world.hook.fails = [STOPPED], True
+    world.watch.look()
+    world.leads = False
+    world.watch.look()
+    world.healths, world.leads, world.hook.fails = [], True, False
+    world.watch.look()
+    assert not world.hook.notices
+
+
+def test_notices_that_are_dropped_are_counted_in_the_log():
+    """A channel that fails for long keeps the newest ones."""
+    world = World()
+    world.healths, world.hook.fails = [], True
+    with capture_logs() as entries:
+        for number in range(UNSENT_MAX + 2):
+            world.healths = [replace(STOPPED, dataflow=f"d{n}") for n in range(number + 1)]
+            world.watch.look()
+    dropped = [one["count"] for one in entries if one["event"] == "alerts.dropped"]
+    assert dropped == [1, 1]
 
 
 def test_without_a_channel_what_is_wrong_is_listed_and_nothing_counts_as_sent():

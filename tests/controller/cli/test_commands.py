@@ -239,7 +239,7 @@ def test_help_prints_a_guide_as_it_is_written(cbp: Cbp) -> None:
         assert cbp("help", one.name, "--json").json["text"] == one.text
 
 
-@pytest.mark.parametrize("name", ["nobody.yaml", "nobody"])
+@pytest.mark.parametrize("name", ["nobody.yaml", "nobody", "nobody" * 100])
 def test_a_file_that_is_not_there_is_told_so(cbp: Cbp, name: str) -> None:
     """A missing file, and a name that no package offers."""
     outcome = cbp("register", name)

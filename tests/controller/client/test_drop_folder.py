@@ -44,12 +44,22 @@ def test_a_file_waits_for_its_turn(incoming: Path, file: Path) -> None:
 
 
 def test_what_is_no_file_keeps_its_name(incoming: Path, file: Path) -> None:
-    """A FIFO of the name is not opened for ever, and a link is not followed."""
+    """A FIFO of the name is not opened for ever and is no empty file; a link is not followed."""
+    file.write_bytes(b"")
     for make in (os.mkfifo, lambda path: path.symlink_to(file)):
         make(incoming / file.name)
         with pytest.raises(FileWaitsError):
             copy_into(incoming, file)
         (incoming / file.name).unlink()
+
+
+def test_a_folder_of_the_name_costs_no_descriptor(incoming: Path, file: Path) -> None:
+    """However often the wait looks at it."""
+    (incoming / file.name).mkdir()
+    before, looks = len(os.listdir("/proc/self/fd")), iter(range(20))
+    with pytest.raises(FileWaitsError):
+        copy_into(incoming, file, patience=lambda: next(looks, None) is not None)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_until_it_is_whole_a_file_is_hidden(incoming: Path, file: Path) -> None:

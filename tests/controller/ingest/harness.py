@@ -159,9 +159,6 @@ class DictStore:
         )
         return next(actual, None)
 
-    def accept(self, claim: ClaimRecord, record: IncrementRecord) -> None:
-        self.accept_all([(claim, record)])
-
     def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
         known = set(self.increment_rows)
         for claim, record in arrivals:

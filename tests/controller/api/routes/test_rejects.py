@@ -135,5 +135,5 @@ def test_all_texts_are_printed_and_what_is_missing_is_said(
     lines, said = cbp("--text")
     assert len(lines) == 127
     assert '{"n": "\\xff"}' in lines
-    assert "1 record of which only the first 1,000 characters are kept" in said
-    assert "1 record with bytes that are not in the source's encoding" in said
+    assert "1 record is cut: only the first 1,000 characters are kept" in said
+    assert "1 record has bytes that are not text in the source's encoding" in said

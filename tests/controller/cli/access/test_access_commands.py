@@ -69,3 +69,4 @@ def test_the_audit_log_says_who_called(cbp: Cbp, service: Service) -> None:
     assert "token-file" in shown
     assert "not_found" not in cbp("audit", "--outcome", "done").out
     assert "no entries" in cbp("audit", "--until", "2020-01-01").out
+    assert "no entries" not in cbp("audit", "--since", "999d").out

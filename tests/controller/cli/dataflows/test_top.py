@@ -79,4 +79,4 @@ def test_the_picture_fits_the_terminal(cbp: Cbp, height: int) -> None:
     lines = draw(answer, 70, height).plain.splitlines()
     assert len(lines) <= height
     assert max(map(len, lines)) <= 70
-    assert lines[-1] == "q ends it"
+    assert lines[-1] == "q quits"

@@ -106,6 +106,31 @@ def test_a_machine_without_java_is_told_so(
     assert "JAVA_HOME" in _checks(Settings(root=tmp_path, port=port))["Java"].found
 
 
+def test_a_java_that_hangs_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other checks do not wait for it longer than its time."""
+    java = _java(tmp_path, "never read")
+    (java / "bin" / "java").write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setenv("JAVA_HOME", str(java))
+    with pytest.raises(RuntimeError, match="within"):
+        machine_checks.check_java(0.01)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "postgresql://h:port/x", "oracle://h/x"])
+def test_a_database_that_no_url_names_is_one_failure(tmp_path: Path, port: int, url: str) -> None:
+    """The other checks still run."""
+    checks = _checks(Settings(root=tmp_path, port=port, engine="local", database_url=url))
+    failed = [name for name, check in checks.items() if check.status == "fail"]
+    assert failed == ["database"]
+
+
+def test_folders_that_cannot_be_read_are_failures(tmp_path: Path, port: int) -> None:
+    """Each is reported: no error ends the other checks."""
+    checks = _checks(Settings(root=tmp_path / ("long" * 100), port=port, engine="local"))
+    failed = {name for name, check in checks.items() if check.status == "fail"}
+    assert {"root folder", "tables folder", "database", "tables"} <= failed
+    assert checks["port"].status == "ok"
+
+
 def test_jars_are_looked_for_where_spark_keeps_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,7 +163,7 @@ def test_a_file_that_cannot_be_read_is_told(cbp: Cbp, incoming: Path, tmp_path: 
     """Before anything is copied, when it is one of several."""
     good = tmp_path / "good.jsonl"
     good.write_bytes(b"{}")
-    for bad in (tmp_path / "missing", tmp_path):
+    for bad in (tmp_path / "missing", tmp_path, tmp_path / ("long" * 100)):
         outcome = cbp("drop", "clicks", "urls", good, bad)
         assert (outcome.status, "file_unreadable" in outcome.err) == (1, True)
     assert list(incoming.iterdir()) == []

@@ -6,7 +6,7 @@ a file that came again counts once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,16 +35,17 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def arrive(world: World, name: str, number: int, *, word: str = "w") -> None:
     """Let a file come, whose claim and increment know its name and content."""
-    accept, add = world.store.accept, world.store.add_claim
+    accept, add = world.store.accept_all, world.store.add_claim
     world.clock.advance(1)
 
-    def named(claim: ClaimRecord, record: IncrementRecord) -> None:
+    def named(arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
         origin = {"files": [name], "sha256": f"{number}"}
-        accept(replace(claim, sha256=f"{number}"), replace(record, origin=origin))
+        ((claim, record),) = arrivals
+        accept([(replace(claim, sha256=f"{number}"), replace(record, origin=origin))])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world.store, "add_claim", lambda claim: add(replace(claim, path=name)))
-        patch.setattr(world.store, "accept", named)
+        patch.setattr(world.store, "accept_all", named)
         world.arrive("one", "a", (word, number))
     world.ticks()
 
@@ -112,21 +113,22 @@ def test_what_comes_back_counts_once(world: World) -> None:
 
 def arrive_together(world: World, *files: tuple[str, int]) -> None:
     """Let files come as one increment."""
-    add = world.store.add_claim
+    accept_all, add = world.store.accept_all, world.store.add_claim
     world.clock.advance(1)
 
-    def named(claim: ClaimRecord, record: IncrementRecord) -> None:
+    def named(arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
+        ((claim, record),) = arrivals
         claims = [replace(claim, path=name, sha256=f"{number}") for name, number in files]
         more = world.store.add_claims(
             [replace(one, id=f"{one.id}{n}", status="claiming") for n, one in enumerate(claims[1:])]
         )
         origin = {"files": [name for name, _ in files], "file_count": len(files)}
         record = replace(record, origin=origin)
-        world.store.accept_all([(one, record) for one in (claims[0], *more)])
+        accept_all([(one, record) for one in (claims[0], *more)])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world.store, "add_claim", lambda claim: add(replace(claim, path=files[0][0])))
-        patch.setattr(world.store, "accept", named)
+        patch.setattr(world.store, "accept_all", named)
         world.arrive("one", "a", *(("w", number) for _, number in files))
     world.ticks()
 
