@@ -99,7 +99,7 @@ NO_BUCKETS = Buckets()
 
 @dataclass
 class _Turns:
-    """Gives the other sources of a dataflow a turn, each time after the share of a pass."""
+    """Gives the other sources of a dataflow a turn, after each `1 / EARLY_SHARE` of a pass."""
 
     clock: Callable[[], datetime]
     limits: IngestLimits
@@ -163,7 +163,7 @@ class DropFolder:
             on_close=on_close,
             settle_seconds=settle_seconds,
         )
-        # Sources whose recovery failed: a file of theirs could take a lost increment's number.
+        # Sources whose recovery failed: their next file could get the number of a lost increment.
         self._unrecovered: set[Path] = set()
         self._uploads = Uploads(ports, self._claims, self._intake)
         self._quarantine = QuarantineDecisions(ports, self._uploads)
@@ -275,8 +275,8 @@ class DropFolder:
     ) -> Decided:
         """Admit a quarantined file again, once, or the `mended` one; durable when it returns.
 
-        If `rebuild` is true, a replacement is admitted that a stage cannot apply: the caller has
-        checked that a rebuild can. Raises `NotFoundError`, `FileDecidedError`,
+        With `rebuild`, a replacement is admitted even if a stage cannot apply it; the caller has
+        checked that a rebuild of the stage can. Raises `NotFoundError`, `FileDecidedError`,
         `ReadmitRefusedError`, or as `upload`.
         """
         self._require_open(place)
@@ -305,14 +305,14 @@ class DropFolder:
     def refuse_columns(
         self, wanted: NewColumnsError, dataflow: str, error: CbpError, *, again: bool
     ) -> None:
-        """Note why columns were not added; unless it is tried `again`, the file is then refused."""
+        """Note why columns were not added; the file is then refused, unless it is tried `again`."""
         if again:
             self.troubles.failed(self._root / dataflow / wanted.source, wanted.source, error)
         else:
             self._intake.refuse_columns(wanted.claim, error.message)
 
     def _called(self, place: SourcePlace, answer: Answer) -> Answer:
-        """Return the answer, after the listing was called: a claimed file waits for it."""
+        """Wake the dataflow's listing, which takes in the claimed file; return the answer."""
         self._watch.call(place.dataflow)
         return answer
 

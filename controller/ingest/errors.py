@@ -1,8 +1,8 @@
-"""Errors of ingestion beyond those of `cbp.errors`; an operator is shown each with advice.
+"""Errors of ingestion beyond those of `cbp.errors`; each message advises the operator.
 
-Those of tables and buckets are shown at their source. None touches what was taken in, and each pass
-looks again. An object that is gone or has changed ends only its own fetch: the next listing shows
-what is there by then. No message has a credential.
+Errors of tables and buckets are shown with their source. They do not affect what was taken in, and
+each pass tries again. An object that was deleted or rewritten ends only its own fetch: the next
+listing shows its new state. No message contains a credential.
 """
 
 from __future__ import annotations
@@ -273,9 +273,9 @@ class TableUnreadableError(OperatingError):
 
     def __init__(self, source: str, table: str, version: int, why: str) -> None:
         super().__init__(
-            f"source {source!r} cannot read version {version} of {table}, because {why}. Drop "
-            "what the service cannot read from the table, or let the table's writer export Parquet "
-            "files",
+            f"source {source!r} cannot read version {version} of {table}, because {why}. Change "
+            "the table so that the service can read it, or export its rows as Parquet files and "
+            "drop these",
             source=source,
             path=table,
             version=version,

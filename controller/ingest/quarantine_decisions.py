@@ -78,8 +78,9 @@ _STATUSES: Mapping[Action, Literal["readmitted", "discarded", "quarantined"]] = 
 _NOTE_BYTES_MAX = 1 << 16
 _WOULD_COUNT_TWICE = ("file_grew", "file_rewritten")
 _DECIDES_WHETHER_TO_ADD = ("same_name", "content_known", *_WOULD_COUNT_TWICE)
-"""Who admits such a file says that it is data although its name or its content is known. A file
-that was refused for another reason was never compared with earlier ones: it still is."""
+"""An operator who admits such a file decides that it is additional data, although its name or
+content is known. A file that was refused for another reason was not compared with earlier files
+yet, so it is compared once it was admitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class _Note:
 def refusal(claim: ClaimRecord, source: SourceNode) -> str:
     """Return why a file cannot be admitted unchanged, in words; `""` if it can.
 
-    Where names are overwritten, a file that changed replaces what was taken in.
+    With `same_name: replace`, a file that changed can be admitted: it replaces what was taken in.
     """
     code = _code(claim)
     if code in _WOULD_COUNT_TWICE and source.same_name != "replace":
@@ -261,7 +262,7 @@ class QuarantineDecisions:
             self._put(place, claim, one)
             notes.append(one)
 
-        # Another key each time: a decision that was taken back is no reason to skip the next one.
+        # A new key each time, so that a decision after one that was taken back is not skipped.
         code = (claim.reason or {}).get("code")
         overwrites = code in _WOULD_COUNT_TWICE and place.source.same_name == "replace"
         adds = code in _DECIDES_WHETHER_TO_ADD and not overwrites
@@ -300,7 +301,7 @@ class QuarantineDecisions:
     def _move_back(
         self, place: SourcePlace, file: Path, settle: Callable[[], object] = lambda: None
     ) -> None:
-        """Move a file and its reason back; `settle` comes before the note that asks for it goes."""
+        """Move a file and its reason back; calls `settle` before the note is removed."""
         finished = place.finished / file.name
         self._move(place.quarantine, reason_path(finished), finished)  # a file has its reason
         settle()
@@ -391,8 +392,8 @@ def _restore(place: SourcePlace, identity: str, name: str, store: Store, faults:
     try:
         claim = _claim_of(place, identity, place.quarantine / name)
     except OSError:
-        return  # gone, or its name cannot be looked at
-    except Exception:  # whatever failed, it is this file alone
+        return  # removed, or its status cannot be read
+    except Exception:  # whatever failed, the other files are restored
         _log.exception("quarantine.not_restored", source=place.name, file=evidence(name))
         return
     faults("claim.before")

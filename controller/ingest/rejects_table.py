@@ -2,11 +2,11 @@
 
     <root>/tables/<dataflow>/rejects/<source>/     a Parquet file per increment that has some
 
-The truth is the source's log: the entry of an increment holds the rejected records. The table is
-redone from the log: each publication carries the number of its increment, as a transaction, and
-appears once. It is behind the log until the end of the same pass; after a crash, until the next.
+The source's log is the truth: the entry of an increment holds the rejected records. The table is
+redone from the log: each publication has the number of its increment as a transaction, and so
+appears once. The table is behind the log until the end of a pass, or, after a crash, of the next.
 
-Any reader of Delta tables reads it. It is managed as the others are: foreign writers are refused.
+Any reader of Delta tables reads it. As in the dataflow's other tables, foreign writers are refused.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class RejectsTables:
     ) -> None:
         index, now_ms = entry.increment.index, int(self._clock().timestamp() * 1000)
         table = self._table(path, place, now_ms)
-        # The name is the increment's, so a repetition replaces the file by its equal.
+        # Named after the increment, so that a repetition replaces the file by an equal one.
         name = f"{index:020d}.parquet"
         data = _parquet(rows, f"{path}/{name}")
         self._files.write_durable(f"{path}/{name}", data)
@@ -106,9 +106,9 @@ class RejectsTables:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which rejected records to read, of files taken in from `since` on, before `until`.
+    """Selects rejected records, of files that were taken in from `since` on and before `until`.
 
-    `None` chooses all.
+    `None` selects all.
     """
 
     code: str | None = None
@@ -117,7 +117,7 @@ class Chosen:
     until: datetime | None = None
 
     def has(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a record is chosen."""
+        """Return whether a record is selected; its increment is not compared."""
         return (
             self.code in (None, row["code"])
             and (self.since is None or row["rejected_at"] >= self.since)

@@ -1,9 +1,9 @@
-"""Decides whether a query may run, from its tree as DuckDB's own parser makes it. Pure.
+"""Decides whether a query may run, from the syntax tree of DuckDB's own parser. Pure.
 
-Guaranteed: a query that passes is one SELECT without parameters. It reads the tables of one
-dataflow and what it makes itself; no file, no setting, no catalog, and it names no other function
-that makes a table than those in `TABLE_FUNCTIONS`. The database behind it has neither files nor
-network either (`controller.query.database`): each of the two would do.
+Guaranteed: a query that passes is one SELECT without parameters. It reads only the tables of one
+dataflow and its own intermediate results: no file, no setting, no catalog. It names no table
+function other than `TABLE_FUNCTIONS`. The database behind it has no files and no network either
+(`controller.query.database`); either check would be enough.
 
 `sql_names` gives the names that tables of a snapshot have in SQL.
 

@@ -1,8 +1,8 @@
 """Follows the events of runs that ended, and gives each run to the exporters, in a thread.
 
-It begins at the newest event, and so says nothing about runs that ended before the service
-started, or while another instance led. An exporter that fails loses that run: telemetry never
-holds a run up, and is never tried so often that it would.
+It begins at the newest event, so runs that ended before the service started, or while another
+instance led, are not exported. An exporter that fails loses that run: the feed does not retry, and
+never delays a run.
 """
 
 from __future__ import annotations

@@ -5,14 +5,14 @@
 
 A commit has a transaction of this sink (Delta's `txn` action): its version is the increment. An
 increment whose transaction is in the table is not committed again. A commit is made against the
-version that was looked at, or not at all, so of two writers at one moment one is refused.
+version that was read, or not at all, so one of two concurrent writers is refused.
 
-A mirror can be replaced as a whole, in one commit, by the view as it is: when it begins, after a
-roll-back, and when its stage started again. Each replacement begins a new name of transactions. A
-table that has more commits of this sink than its note knows of is not believed, either.
+A mirror can be replaced as a whole, in one commit, by the current view: when it begins, after a
+roll-back, and when its stage began again. Each replacement begins a new name of transactions. A
+table with more new commits of this sink than a crash can leave is refused, too.
 
-Commits of others are found by the log entries after the version that this sink wrote last. What
-only rewrites the layout of files (OPTIMIZE, VACUUM) is let pass.
+Commits of others are found by the log entries after the version that this sink wrote last. Those
+that only rewrite the layout of files (OPTIMIZE, VACUUM) are accepted.
 
 Guaranteed: a commit is on the disk before the note names it. Not guaranteed: that a loss of power
 in the middle of a commit leaves a table that can be read; delta-rs does not sync files.
@@ -94,10 +94,10 @@ class _DeltaTarget(FolderTarget):
             operation = self._writer(note, number)
             ours += operation == _OURS
             if operation == _OURS:
-                self._sync(number)  # its writer may have died before it did
+                self._sync(number)  # a crash may have come before
             elif operation not in _LAYOUT:
                 self._refuse(f"version {number} was written by {operation}, not by this sink")
-        if ours > 1:  # a crash leaves one
+        if ours > 1:  # a crash leaves one at most
             self._refuse(
                 f"the table has {ours} commits of this sink that the dataflow does not know, for "
                 "example because a backup was restored"
@@ -109,7 +109,8 @@ class _DeltaTarget(FolderTarget):
         if self.choice not in self.accepting:
             choices = " or ".join(f"--{one}" for one in self.accepting)
             command = f"cbp sinks resume {self.dataflow} {self.sink}"
-            raise SinkForeignError(self.folder, f"{why}; continue by `{command}` with {choices}")
+            why = f"{why}; to continue, run `{command}` with {choices}"
+            raise SinkForeignError(self.folder, why)
 
     def _writer(self, note: SinkNote, version: int) -> str:
         """Return the operation by which something else wrote a version, or `_OURS`."""

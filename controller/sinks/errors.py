@@ -68,10 +68,10 @@ class SinkGapError(OperatingError):
 
     def __init__(self, sink: str, next_: int, oldest: int) -> None:
         super().__init__(
-            f"sink {sink!r} has published up to increment {next_}, but the flow now begins at "
-            f"{oldest}, since older increments were collected, or their stage was rebuilt. The "
-            f"sink has missed the records in between. `cbp sinks resume DATAFLOW {sink} --keep` "
-            "continues after the gap",
+            f"sink {sink!r} must publish increment {next_} next, but the flow now begins at "
+            f"increment {oldest}, since older increments were collected, or their stage was "
+            "rebuilt. The sink has missed the records in between. `cbp sinks resume DATAFLOW "
+            f"{sink} --keep` continues after the gap",
             sink=sink,
             next=next_,
             oldest=oldest,

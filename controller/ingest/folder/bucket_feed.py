@@ -1,15 +1,15 @@
-"""Claims the objects of a source's location: each is fetched once, and goes the way of an upload.
+"""Claims the objects of a source's location: each is fetched once, and then handled as an upload.
 
     listed -> new by its ETag? -> fetched into a hidden part -> claimed, as an upload -> noted
 
-A location is listed once per interval; after a failure as `SourceTroubles` says. This is apart from
-the passes over drop folders: a service that hangs keeps no file of the same source waiting. Objects
-are claimed in the order of their keys in a listing. There is no settle time: S3 shows an object
-only when it is whole.
+A location is listed once per interval; after a failure, when `SourceTroubles` allows it. Fetches
+are separate from the passes over drop folders, so a bucket's service that hangs delays no dropped
+file of the same source. Objects are claimed in the order of their keys in a listing. There is no
+settle time: S3 shows an object only when it is whole.
 
-A claim carries a key made of what the listing showed. So an object that was claimed and not noted
-(`ObjectIndex`), since a crash came between, is known by it, also if a roll-back dropped it since:
-it does not come again by itself. One whose file was lost before it was read does.
+The key of a claim is made of what the listing showed. If a crash prevents the note (`ObjectIndex`),
+the claimed object is recognised by that key, even if a roll-back dropped it since: it is not
+fetched again by itself. An object whose file was lost before it was read is fetched again.
 
 Guaranteed: an object that cannot be read does not stop those after it. A large backlog does not
 fill the disk: fetching waits while many files wait in `claimed` (`FetchLimits`). A cut connection
@@ -106,7 +106,7 @@ class BucketFeed:
         self._due: dict[Path, datetime] = {}
         self._left: dict[Path, BucketListing] = {}
         self._reports: dict[Path, dict[str, Any]] = {}
-        # Objects that could not be read are tried last, so that those after them come.
+        # Objects that could not be read are tried last, so that they do not block the others.
         self._unreadable: dict[Path, set[str]] = {}
         self._too_large: set[tuple[Path, str]] = set()
         self.troubles = SourceTroubles(ports.clock)
@@ -148,7 +148,7 @@ class BucketFeed:
         except Exception as error:  # whatever failed: the location is listed again
             self.troubles.failed(place.root, place.name, error)
             trouble, now = self.troubles.of(place.root), self._clock()
-            assert trouble is not None, "a failure was recorded"
+            assert trouble is not None, "the failure was not recorded"
             due = trouble.retry_at
             if due - now >= timedelta(seconds=MOST_SECONDS):  # in the end once per interval
                 due = max(due, now + pause)
@@ -243,10 +243,10 @@ class BucketFeed:
 
 @dataclass(slots=True)
 class _Slice:
-    """Claims the new objects of a listing for some seconds; `run` does it, once.
+    """Claims the new objects of a listing for some seconds; `run` is called once.
 
-    Claimed objects are noted together (`ObjectIndex`). What a crash, or a note that fails, leaves
-    unnoted is known by its claim in the next listing.
+    Claimed objects are noted together (`ObjectIndex`). If a crash or a failure prevents a note, the
+    next listing recognises the objects by their claims.
     """
 
     feed: BucketFeed
@@ -304,8 +304,8 @@ class _Slice:
     def _claim(self, name: str, one: StoredObject) -> bool:
         """Fetch and claim an object, unless it is claimed already; durable when it returns.
 
-        One that is too large is not claimed so: it has a claim of its own, and after the limit was
-        raised the object comes by itself.
+        An object that is too large gets a claim with another key, so that it is fetched by itself
+        after the limit was raised.
         """
         feed, place, location = self.feed, self.place, self.listing.location
         first = self._first()
@@ -347,7 +347,7 @@ class _ObjectStream:
     """Reads one object once, block by block, each with a time limit and retries.
 
     No error here is an `OSError`, which would be taken for one of the drop folder's disk. `first`
-    is the first block, if somebody is fetching it already.
+    is the first block, if it is being fetched ahead.
     """
 
     def __init__(

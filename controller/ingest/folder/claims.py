@@ -9,7 +9,7 @@ After a crash in between, the claim is found open, and its file may be in any of
     incoming (upload)    the upload was complete: rename, continue
     finished, quarantine moved but not settled in the store: read again
     incoming (listed)    the same claim is used once the file is eligible again
-    nowhere              its producer took it away: settled as `file_gone`
+    nowhere              its producer removed it: settled as `file_gone`
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from controller.store.base import ClaimRecord
 CORRECTIONS = {"r": "replacement:", "t": "retraction:"}
 """The beginning of the key of a request to replace or retract a file, by the last letter of its id.
 
-The id is in the name of the copy, so that a request which was accepted is not taken for another
-file of that name if the database is lost before the copy is read.
+The id is in the name of the copy. So if the database is lost before the copy is read, an accepted
+request is not mistaken for another file of that name.
 """
 
 CORRECTION_UNNAMED = "correction_unnamed"
-"""The rule of a correction of which nobody knows any more which file it corrects."""
+"""The rule of a correction whose file is no longer known."""
 
 _ASKED_AT_ONCE = 500
 _NAME_BYTES_MAX = 255
@@ -80,7 +80,7 @@ def upload_id(identity: str, key: str) -> str:
 
 
 def lost_key(identity: str) -> str:
-    """Return the key of an upload's claim that the store lost, as far as its id says it."""
+    """Return the key that the id of a lost upload's claim implies; `""` if it implies none."""
     begins = CORRECTIONS.get(identity[-1:], "")
     return f"{begins}{identity}" if begins else ""
 

@@ -4,12 +4,12 @@ Someone may replace a folder while the service runs. A link in place of `incomin
 the files of its target, and a link in place of `finished` would have files there removed. A link in
 place of a source's own folder, or of its dataflow's, would let two sources take each other's files.
 So every pass, every group of files and every upload checks all of them before it moves a file. A
-missing folder is made again while the source's own folder is there. If that one is missing as well,
-a disk may not be mounted: nothing is made on what is below.
+missing folder is created again if the source's own folder exists. If that is missing as well, its
+disk may not be mounted, so nothing is created.
 
 Two paths may lead to one folder without any link, as where it is mounted twice or where the file
 system takes `Orders` and `orders` for one name. So one real folder belongs to one source: to the
-one that was looked at first, while it stays there.
+one that was checked first, as long as its folder stays there.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _real_status(folder: Path) -> os.stat_result | None:
 
 
 def _try_move(place: SourcePlace, files: Files) -> None:
-    # A name that nobody else has; never written through anything that is there already.
+    # A new name, opened exclusively: the probe never writes through an existing entry.
     probe = place.incoming / f".probe-{secrets.token_hex(8)}.tmp"
     target = place.claimed / probe.name
     try:

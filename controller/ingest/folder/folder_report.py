@@ -1,6 +1,7 @@
 """Report on a source for operators: its folder, lost files, failures, the result of a pass.
 
-No decision depends on the folder's report; each looks at the folder again and opens no file.
+No decision depends on the report of a folder. Each report lists the folder again, and opens no
+file.
 
 Files that went away after they were claimed (`GoneFiles`):
 
@@ -93,9 +94,9 @@ class GoneFile:
 
     @classmethod
     def of(cls, claim: ClaimRecord) -> GoneFile:
-        """Return the file of a settled claim, missed when it was claimed if its reason has no time.
+        """Return the file of a settled claim.
 
-        Earlier versions noted none.
+        Earlier versions did not note when the file was missed: then it is the claim's time.
         """
         reason = claim.reason or {}
         missed_at = reason.get("missed_at") or claim.created_at.isoformat()

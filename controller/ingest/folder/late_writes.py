@@ -94,7 +94,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class _Recent:
-    """A file that passes compare, with the hash of its stamp, which takes a tenth of the memory."""
+    """A file that passes compare, with its stamp's hash, which takes a tenth of the memory."""
 
     name: str
     at: datetime

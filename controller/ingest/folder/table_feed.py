@@ -10,7 +10,7 @@ what it says.
 
 How far a source has come (`FeedPosition`) is a record beside its increments. It is written before a
 group is claimed, and once more afterwards (`claimed`). After a crash in between, the same group is
-claimed under the same key, name and content, by which it is known again.
+claimed under the same key, name and content, by which it is recognised.
 
 Guaranteed: each version is in one increment, in the order of versions, over crashes, restarts and a
 lost database. Not guaranteed: an increment for a version that changed no row, such as one of
@@ -214,7 +214,7 @@ class _Log:
             actions = decode(data, self._log.entry_path(version))
             if any(isinstance(one, Metadata | Protocol) for one in actions):
                 if made is not None:
-                    break  # what it says holds for its own group
+                    break  # changed settings begin a group of their own
                 partitions = self._require_readable(before, version, actions, partitions)
             bytes_ = sum(_changed_bytes(actions))
             if made is not None and size + bytes_ > source.batch.bytes:
@@ -225,7 +225,7 @@ class _Log:
             changes = changes or bytes_ > 0
             if version - first + 1 >= source.batch.files:
                 break
-        assert made is not None, "_require_next saw an entry"
+        assert made is not None, "there is no log entry, although _require_next found one"
         return FeedPosition(made, digest, claimed=not changes)
 
     def _require_next(self, position: FeedPosition) -> bool:
@@ -246,7 +246,7 @@ class _Log:
             if self._log.snapshot(newest).metadata.id != table:
                 raise TableReplacedError(self._source, self._table, "its id has changed")
         if not has_next and self._newest() > last:
-            if self._has(last + 1):  # it came meanwhile
+            if self._has(last + 1):  # written meanwhile
                 return True
             raise TableVersionGoneError(self._source, self._table, last + 1)
         return has_next

@@ -80,7 +80,7 @@ class _Layout:
         self._name, other = ("combined", "common") if combined else ("common", "combined")
         self._parts, self._line = _PARTS[combined], _LINES[combined]
         self._other_line = _LINES[not combined]
-        self._hint = f", but of the {other} layout; declare options: {{layout: {other}}}"
+        self._hint = f", but one of the {other} layout; declare options: {{layout: {other}}}"
 
     def rows(self, lines: list[str], first: int, bad: BadLines) -> tuple[list[Row], list[int]]:
         """Return the parts of each line and its number; wrong lines go to `bad`."""
@@ -97,7 +97,7 @@ class _Layout:
 
     def _problem(self, line: str) -> str:
         if self._other_line.fullmatch(line):
-            return f"not a line of the {self._name} layout{self._hint}"
+            return f"the line is not one of the {self._name} layout{self._hint}"
         prefix, at = "", 0
         for what, pattern in self._parts:
             prefix += pattern

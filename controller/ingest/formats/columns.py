@@ -184,7 +184,7 @@ def _nothing(field: Field) -> str:
 def unknown_column(name: str, columns: Sequence[str]) -> str:
     """Return the message for a key or column that the schema lacks."""
     near = get_close_matches(name[:50].lower(), [column.lower() for column in columns[:200]], 1)
-    meant = next((f"; is it {c!r}?" for c in columns if near and c.lower() == near[0]), "")
+    meant = next((f"; did you mean {c!r}?" for c in columns if near and c.lower() == near[0]), "")
     spelled = name if _COLUMN.fullmatch(name) else "NAME"
     return (
         f"{excerpt(name)} is not a column of the schema, which has {_listed(columns)}{meant}. To "
@@ -386,7 +386,7 @@ def _is_all_text(values: pa.Array) -> bool:
 def _text_of(row: pa.RecordBatch) -> str:
     try:
         values = row.to_pylist()[0]
-    except (OverflowError, ValueError):  # a time that Python has not
+    except (OverflowError, ValueError):  # a time that Python cannot represent
         names = row.schema.names
         values = {name: _text_of_value(row.column(name)) for name in names}
     return json.dumps(values, ensure_ascii=False, default=str)
@@ -412,7 +412,7 @@ def _cast(actual: pa.Array, target: pa.DataType, rules: ValueRules) -> pa.Array:
     if actual.type == target:
         return actual
     if pt.is_timestamp(actual.type) and actual.type.tz is None and rules.zone is not UTC:
-        assert rules.zone is not None, "checked by _fits"
+        assert rules.zone is not None, "a time without a zone passed _fits, but no zone is declared"
         if isinstance(rules.zone, ZoneInfo):
             actual = pc.assume_timezone(actual, rules.zone.key)
         else:

@@ -10,9 +10,9 @@ A blank line is a record with an empty cell where files have one column, as any 
 otherwise it is skipped. So are blank lines before the header. An empty quoted field is an empty
 string.
 
-Arrow's parser takes a block of records several times as fast as Python's, with the same result
-(`CsvColumns`). It refuses a record of another width, as the strict way does. Such a block is read
-record by record, which names the line. So is a block of which Arrow cannot promise the same:
+Arrow parses a block of records several times as fast as Python, with the same result
+(`CsvColumns`). It refuses a record of another width, as the strict reader does. Such a block is
+then read record by record, which names the line. So is a block for which Arrow might differ:
 
     text after a closing quote,       Arrow takes both for a part of the cell
     a quote inside an unquoted cell
@@ -46,7 +46,7 @@ _LF, _CR = b"\n\r"
 
 
 class CsvColumns:
-    """Parses blocks of a file that has the declared columns at `places`; `None`: it lacks one."""
+    """Parses blocks of a file that has the declared columns at `places`; `None` if it lacks one."""
 
     def __init__(
         self, options: CsvOptions, builder: BatchBuilder, places: Sequence[int | None], width: int
@@ -405,8 +405,8 @@ class _Records:
         """Take the text inside quotes; return the position of the delimiter or the line's end."""
         quote = self._options.quote
         match = self._inside.match(line, at)
-        assert match is not None, "the pattern matches the empty text"
-        assert self._open is not None, "called inside of quotes"
+        assert match is not None, "the pattern does not match the empty text"
+        assert self._open is not None, "no quoted field is open"
         self._open.append(match[0].replace(quote + quote, quote))
         end = match.end()
         if end == len(line):

@@ -267,7 +267,7 @@ def decompressed(
     # Otherwise each tiny member would become a block of lines of its own.
     for chunk in _joined(pieces):
         if total == 0 and chunk.startswith(tuple(magic for magic, _ in _MAGIC)):
-            message = "a compressed file inside a compressed file is not accepted"
+            message = "the file is compressed twice; compress it once"
             raise FileRejectedError(rule="compression_unsupported", message=message)
         total += len(chunk)
         check_expansion(total, content.bytes_read, limits)
@@ -346,7 +346,10 @@ def _members(content: ClaimedContent, codec: Compression, limits: IngestLimits) 
             members += 1
             fed = _MEMBER_BYTES
             if members > limits.members_max:
-                message = f"the file has more than {limits.members_max} {codec} members"
+                message = (
+                    f"the file has more than {limits.members_max} {codec} members; compress it in "
+                    "fewer members"
+                )
                 raise FileRejectedError(rule="decompressed_too_large", message=message)
             if not pending.startswith(magic[: len(pending)]):
                 raise _trailing(codec, "")

@@ -14,7 +14,7 @@ microseconds it also drops what is smaller. So these columns are read in two mor
 (`Int96Columns`). A time in microseconds is right if it is the same in nanoseconds, wrapped around
 alike, and if its milliseconds, which cannot wrap around, are near. pyarrow writes a time before
 1970 with negative nanoseconds of the day, and reads them as a number without sign: in microseconds,
-the time is too late by 2**64 nanoseconds. It is taken back where that is certain; a nested one is
+the time is too late by 2**64 nanoseconds. This is corrected where it is certain; a nested time is
 refused.
 """
 
@@ -116,7 +116,7 @@ def _shown(units: Sequence[pa.Array], at: int) -> str:
 
 
 def _taken_back(times: pa.Array, nanoseconds: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Return times without the 2**64 nanoseconds that they are too late, and which these are."""
+    """Return times, corrected where they are 2**64 nanoseconds too late, and where that is."""
     micros, nanos = _numbers(times), _numbers(nanoseconds)
     with np.errstate(over="ignore"):
         are_late = (nanos - micros * 1000 == _NANOS_LEFT) & (micros > _NANOS_END)

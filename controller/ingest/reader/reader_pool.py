@@ -1,13 +1,13 @@
 """Pool of reader processes: each reads one request at a time, within limits of time and memory.
 
     free process --request--> reads --answer--> free again, or ended after many files
-                      |         '--died--> once more in another --died--> rejected
+                      |         '--died--> read again in another --died--> rejected
                       '-- too slow, stopped, device hangs --> killed
 
 The time of a file is processor time: `seconds_max`, and one second more for each given number of
 bytes read; in a batch each file has its own time. So a machine under load, or a slow disk, is no
-reason to reject a file. If a process neither answers nor computes, it is
-shown (`stuck`), and later killed; its file is left to the next pass.
+reason to reject a file. If a process neither answers nor computes, it is shown (`stuck`) and later
+killed; its file is left to the next pass.
 
 Guaranteed: `__call__` returns, whatever the file holds, soon after `stopping` returned true or a
 limit was passed. A process that is gone leaves parts that `PartNames.discard` removes. A small file
@@ -106,7 +106,7 @@ class _Process:
 
     def ready(self) -> None:
         if not self._link.poll(START_SECONDS):
-            raise OSError(ETIMEDOUT, "a reader's process does not start")
+            raise OSError(ETIMEDOUT, "the reader process does not start")
         self._receive()
         self._first_bytes = memory_bytes(self.pid)[1]
 
@@ -208,8 +208,10 @@ class ReaderPool:
                 position = process.position()
                 if not request.whole:
                     if isinstance(failed, FileRejectedError) and failed.rule != "file_too_slow":
-                        position = min(position, len(request.files) // 2)  # it is not known which
-                    _log.warning("a batch ended before %s", request.files[position].path)
+                        # The file is not known, so fewer files are tried.
+                        position = min(position, len(request.files) // 2)
+                    path = request.files[position].path
+                    _log.warning("a batch ended before %s, which is then read by itself", path)
                     request = replace(request, files=request.files[:position])
                     continue
                 if isinstance(failed, FileRejectedError):
@@ -217,7 +219,8 @@ class ReaderPool:
                 ends += 1
                 if ends > 1:
                     return _refused_at(request, position, _lost(failed.status))
-                _log.warning("a reader ended (status %s) on %s", failed.status, request.path)
+                path = request.files[position].path
+                _log.warning("a reader ended with status %s while it read %s", failed.status, path)
             finally:
                 self._give_back(process)
         return ReadResult("", (), ())
@@ -271,7 +274,7 @@ class ReaderPool:
             self._give_back(started)
             if self._closed:
                 raise IntakeStoppedError(path) from exc
-            raise OSError(ETIMEDOUT, "a reader's process could not be started") from exc
+            raise OSError(ETIMEDOUT, "no process could be started to read the file") from exc
         return started
 
     def _give_back(self, process: _Process) -> None:
@@ -314,7 +317,7 @@ def _answer(
             process.files = files + 1
             if isinstance(message, FileRejectedError | OSError):
                 raise message
-            assert isinstance(message, ReadResult), "a reader answers what it was asked"
+            assert isinstance(message, ReadResult), f"the reader sent {type(message).__name__}"
             return message
         if stopping():
             raise IntakeStoppedError(request.path)
