@@ -165,6 +165,8 @@ class DropFolder:
         )
         # Sources whose recovery failed: their next file could get the number of a lost increment.
         self._unrecovered: set[Path] = set()
+        # When each dataflow was created whose facts are remembered, by name.
+        self._lives: dict[str, datetime] = {}
         self._uploads = Uploads(ports, self._claims, self._intake)
         self._quarantine = QuarantineDecisions(ports, self._uploads)
         self.replacements = ReplacementRequests(
@@ -182,6 +184,7 @@ class DropFolder:
 
     def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> None:
         """Create the folders of a dataflow's sources; raises as `prepare_source`."""
+        self._forget_former(record)
         for place in self._places(record, dataflow):
             self._prepare(place)
 
@@ -205,7 +208,18 @@ class DropFolder:
         and none in `incoming` is claimed. Temporary files are removed; no other process may use
         this drop folder meanwhile. Idempotent.
         """
+        self._forget_former(record)
         return self._pass_over(record, dataflow, never, reading=False)
+
+    def _forget_former(self, record: DataflowRecord) -> None:
+        """Forget what is remembered of a deleted dataflow of the same name."""
+        if self._lives.setdefault(record.name, record.created_at) == record.created_at:
+            return
+        self._lives[record.name] = record.created_at
+        folder = self._root / record.name
+        for part in (self._pass, self._finished, self._claims.gone, self.buckets):
+            part.forget(folder)
+        self.troubles.keep(folder, ())
 
     def clean(
         self,
@@ -296,7 +310,8 @@ class DropFolder:
         try:
             return open_kept(place, claim)[1]
         except (OSError, FileRejectedError) as error:
-            raise NotFoundError(kind="kept file", name=f"{place.name}/{claim.id}") from error
+            name = f"{place.dataflow}/{place.name}/{claim.id}"
+            raise NotFoundError(kind="kept file", name=name) from error
 
     def foresee(self, place: SourcePlace, name: str, sha256: str) -> Judged:
         """Return the outcome of a file if it arrived now; changes nothing."""
@@ -394,6 +409,7 @@ class DropFolder:
         reading: bool,
     ) -> ScanReport:
         report, places = ScanReport(), list(self._places(record, dataflow))
+        self.troubles.keep(self._root / dataflow.name, dataflow.sources)
         for place in places:
             others = [other for other in places if other is not place]
             others_wait = partial(self._watch.has_renamed, [one.incoming for one in others])
@@ -467,7 +483,7 @@ class DropFolder:
                 tally.place = self._feeds.locate(place)
             self._take_in(tally)
         else:
-            self.buckets.forget(place.root)
+            self.buckets.list_again(place.root)
             self._prepare(place)
             remove_temporaries(place, self._files)
             self._pass.bring_copies(place)

@@ -193,7 +193,8 @@ class QuarantineDecisions:
             quarantined = place.quarantine / kept_name(claim.id, claim.path)
             finished = place.finished / quarantined.name
             if not any(os.path.lexists(one) for one in (finished, quarantined)):
-                raise NotFoundError(kind="kept file", name=finished.name)
+                name = f"{place.dataflow}/{place.name}/{claim.id}"
+                raise NotFoundError(kind="kept file", name=name)
             note = _Note("restore", claim.id, "", "", self._clock().isoformat())
             self._put(place, claim, note)
             return Decided(self._take_back(place, claim, quarantined))
@@ -236,7 +237,8 @@ class QuarantineDecisions:
         """Hold a claim for one decision, after an unfinished one was carried out."""
         claim = self._find(identity)
         if claim is None or (claim.dataflow, claim.source) != (place.dataflow, place.name):
-            raise NotFoundError(kind="quarantined file", name=f"{place.name}/{identity}")
+            name = f"{place.dataflow}/{place.name}/{identity}"
+            raise NotFoundError(kind="quarantined file", name=name)
         with self._locks.hold(place.quarantine / identity), device_errors(str(place.quarantine)):
             require_folders(place, self._files)
             note = decision_path(place.quarantine / kept_name(claim.id, claim.path))

@@ -15,6 +15,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -46,11 +47,14 @@ _APP = "rejects"
 
 
 class RejectsTables:
-    """Publishes rejected records; used by one pass of a source at a time."""
+    """Publishes rejected records; used by one pass of a source at a time.
+
+    `published` has, by the source's folder, the next increment to look at.
+    """
 
     def __init__(self, ports: Ports) -> None:
         self._files, self._clock, self._store = ports.files, ports.clock, ports.store
-        self._published: dict[str, int] = {}
+        self.published: dict[Path, int] = {}
 
     def publish(self, place: SourcePlace) -> None:
         """Show the rejected records of all accepted increments; raises `OperatingError`.
@@ -58,17 +62,17 @@ class RejectsTables:
         Called for sources that reject single records; after an error the next call continues.
         """
         path = f"{place.folder}/{rejects_table(place.name)}"
-        if path not in self._published:
-            self._published[path] = self._published_before(path)
+        if (start := self.published.get(place.root)) is None:
+            self.published[place.root] = start = self._published_before(path)
         end = self._store.next_index(place.dataflow, place.name)
-        if self._published[path] >= end:
+        if start >= end:
             return
-        for entry in SourceLog(place.folder, place.name, self._files).since(self._published[path]):
+        for entry in SourceLog(place.folder, place.name, self._files).since(start):
             if entry.increment.index >= end:
                 break
             if rows := _rows_of(entry):
                 self._publish_entry(path, place, entry, rows)
-            self._published[path] = entry.increment.index + 1
+            self.published[place.root] = entry.increment.index + 1
 
     def _published_before(self, path: str) -> int:
         try:

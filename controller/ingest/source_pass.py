@@ -43,7 +43,7 @@ from controller.ingest.folder.incoming_watch import Candidate, IncomingWatch
 from controller.ingest.folder.late_writes import LateWrites, Stamp
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, sealed_name
 from controller.ingest.folder.quarantine_folder import move_to_quarantine
-from controller.ingest.folder.source_place import SourcePlace, kept_name, move
+from controller.ingest.folder.source_place import SourcePlace, forget_below, kept_name, move
 from controller.ingest.formats.file_bytes import never
 from controller.ingest.intake import Claimed, Intake, Known, Pending
 from controller.ingest.limits import IngestLimits
@@ -152,6 +152,10 @@ class SourcePass:
         self._listings: dict[Path, EligibleFiles] = {}
         self._left: dict[Path, _Left] = {}
         self._warned: dict[Path, str] = {}
+
+    def forget(self, folder: Path) -> None:
+        """Forget the listings and rejected records of a dataflow, by the dataflow's folder."""
+        forget_below(folder, self._listings, self._left, self._warned, self._rejects.published)
 
     def bring_copies(self, place: SourcePlace) -> None:
         """Move the files of open claims to `claimed`, for the next pass; no file is read."""

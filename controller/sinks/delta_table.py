@@ -27,6 +27,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -186,27 +187,42 @@ class DeltaAppend(_DeltaTarget):
 
     def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
         """Return `increment I of generation G` for undone increments; see `Target.stale`."""
-        return [f"increment {i} of generation {g}" for g, i in self._stale(note, generations)]
+        runs = self._stale(note, generations)
+        return [f"increment {i} of generation {g}" for run in runs for g, i in run]
 
     def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:
         """Delete the records of increments that were undone; see `Target.withdraw`."""
-        stale = self._stale(note, generations)
-        each = (f"({GENERATION} = {g} AND {INCREMENT} = {i})" for g, i in stale)
-        predicate = " OR ".join(each)
+        runs = self._stale(note, generations)
+        # A term for each of some 20,000 increments would exhaust the stack of delta-rs.
+        predicate = " OR ".join(
+            f"({GENERATION} = {run[0][0]} AND {INCREMENT} BETWEEN {run[0][1]} AND {run[-1][1]})"
+            for run in runs
+        )
 
         def delete(table: DeltaTable, properties: CommitProperties) -> None:
             table.delete(predicate, commit_properties=properties)
 
-        if not stale:
+        if not runs:
             return note
         return self._commit(note, (generations[-1].number << _INDEX_BITS) + first, delete)
 
-    def _stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[tuple[int, int]]:
+    def _stale(
+        self, note: SinkNote, generations: Sequence[Generation]
+    ) -> list[list[tuple[int, int]]]:
+        """Return (generation, increment) of the undone ones, in runs with no other one between."""
+        names, known = [GENERATION, INCREMENT], set[tuple[int, int]]()
         with _delta_errors(self.folder):
-            columns = DeltaTable(self.folder).to_pyarrow_table(columns=[GENERATION, INCREMENT])
-        pairs = columns.group_by([GENERATION, INCREMENT]).aggregate([]).to_pylist()
-        known = sorted((one[GENERATION], one[INCREMENT]) for one in pairs)
-        return [(g, i) for g, i in known if is_stale(self.flow, g, i, note.generation, generations)]
+            rows = DeltaTable(self.folder).to_pyarrow_dataset().to_batches(columns=names)
+            for batch in rows:
+                pairs = pa.Table.from_batches([batch]).group_by(names).aggregate([])
+                known.update((one[GENERATION], one[INCREMENT]) for one in pairs.to_pylist())
+        # Rows of another writer, whose commit an operator kept, may have no numbers.
+        numbered = sorted(pair for pair in known if None not in pair)
+
+        def of_run(pair: tuple[int, int]) -> tuple[int, bool]:
+            return pair[0], is_stale(self.flow, *pair, note.generation, generations)
+
+        return [list(run) for (_, stale), run in groupby(numbered, of_run) if stale]
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ from controller.ingest.folder.bucket_listing import (
 from controller.ingest.folder.claims import Claims
 from controller.ingest.folder.folder_report import MOST_SECONDS, SourceTroubles
 from controller.ingest.folder.object_store import ObjectStore, S3Store, StoredObject
-from controller.ingest.folder.source_place import SourcePlace
+from controller.ingest.folder.source_place import SourcePlace, forget_below
 from controller.ingest.limits import FetchLimits
 from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
@@ -108,7 +108,7 @@ class BucketFeed:
         self._reports: dict[Path, dict[str, Any]] = {}
         # Objects that could not be read are tried last, so that they do not block the others.
         self._unreadable: dict[Path, set[str]] = {}
-        self._too_large: set[tuple[Path, str]] = set()
+        self._too_large: dict[Path, set[str]] = {}
         self.troubles = SourceTroubles(ports.clock)
 
     def due(self, record: DataflowRecord, dataflow: Dataflow) -> list[str]:
@@ -117,8 +117,7 @@ class BucketFeed:
         located = [
             name for name, source in dataflow.sources.items() if source.location and record.takes_in
         ]
-        for name in self.troubles.below(folder).keys() - set(located):
-            self.troubles.works(folder / name)  # it no longer has a location, or is drained
+        self.troubles.keep(folder, located)
         return [name for name in located if self._due.get(folder / name, now) <= now]
 
     def fetch(
@@ -141,7 +140,7 @@ class BucketFeed:
         self._due[place.root] = _LAST  # it is not due while it is under way
         due, pause = self._clock(), timedelta(seconds=self.buckets.seconds)
         try:
-            if not self._claim_some(place, hold, stopping):
+            if not self._claim_some(place, record, hold, stopping):
                 due = self._clock() + pause
         except (LogConflictError, IntakeStoppedError, NotFoundError):
             raise
@@ -158,8 +157,15 @@ class BucketFeed:
             self._due[place.root] = due
         self._on_claim(place.dataflow)
 
-    def forget(self, root: Path) -> None:
-        """Forget cached facts about a source, by its folder: another instance may have led."""
+    def forget(self, folder: Path) -> None:
+        """Forget what is remembered of a dataflow's locations, by the dataflow's folder."""
+        forget_below(
+            folder, self._left, self._due, self._reports, self._unreadable, self._too_large
+        )
+        self.troubles.keep(folder, ())
+
+    def list_again(self, root: Path) -> None:
+        """List a source's location at the next call of `fetch`: another instance may have led."""
         self._left.pop(root, None)
         self._due.pop(root, None)
 
@@ -173,7 +179,13 @@ class BucketFeed:
         known = self._reports.get(place.root)
         return unknown if known is None else known
 
-    def _claim_some(self, place: SourcePlace, hold: Hold, stopping: Callable[[], bool]) -> bool:
+    def _claim_some(
+        self,
+        place: SourcePlace,
+        record: DataflowRecord,
+        hold: Hold,
+        stopping: Callable[[], bool],
+    ) -> bool:
         location = BucketPrefix.parse(place.source.location)
         if why := self.buckets.allowed.refusal(location):
             raise LocationRefusedError(place.name, why)
@@ -181,10 +193,13 @@ class BucketFeed:
             self._objects = self.buckets.make_store()
         # Whatever fails: the index in memory may no longer be the stored one.
         listing = self._left.pop(place.root, None)
+        # A fetch for a deleted dataflow of the same name may have ended after `forget`.
+        if listing is not None and listing.listed_at < record.created_at:
+            listing = None
         if listing is None or listing.location != location:
             listing = self._list(place, location, self._objects, hold, stopping)
         waiting = self.store.open_claims(place.dataflow, place.name)
-        unreadable = self._unreadable[place.root]
+        unreadable = self._unreadable.setdefault(place.root, set())
         _Slice(self, place, listing, self._objects, hold, stopping, unreadable).run(waiting)
         self._reports[place.root] = listing.report()
         if listing.new:
@@ -223,7 +238,8 @@ class BucketFeed:
 
     def refuse(self, place: SourcePlace, name: str, one: StoredObject, key: str) -> None:
         """Record, once, that an object is too large; after a loss of the store, record it again."""
-        if (place.root, key) in self._too_large:
+        known = self._too_large.setdefault(place.root, set())
+        if key in known:
             return
         if self.store.keyed_claim(place.dataflow, place.name, key) is None:
             identity, path = self._new_id(), file_name(name)
@@ -238,7 +254,7 @@ class BucketFeed:
                 identity, path, one.size, "quarantined", self._clock(), reason=reason, key=key
             )
             self._claims.record(place, claim)
-        self._too_large.add((place.root, key))
+        known.add(key)
 
 
 @dataclass(slots=True)

@@ -19,13 +19,13 @@ import os
 import re
 import secrets
 import threading
-from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -91,16 +91,16 @@ def upload_name(identity: str) -> str:
 
 
 class PathLocks:
-    """One lock per folder, created on first use."""
+    """One lock per folder, which exists while somebody holds it or waits for it."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
+        self._locks = WeakValueDictionary[Path, threading.Lock]()
 
     def hold(self, path: Path) -> threading.Lock:
         """Return the lock of one folder, for a `with` statement."""
         with self._guard:
-            return self._locks[path]
+            return self._locks.setdefault(path, threading.Lock())
 
     @contextmanager
     def attempt(self, path: Path) -> Iterator[bool]:

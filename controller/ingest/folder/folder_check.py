@@ -25,6 +25,7 @@ import structlog
 
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.files import Files
+from cbp.engine.storage.table_names import rejects_table
 from cbp.errors import DiskFullError
 from controller.ingest.errors import DropFolderError, device_errors
 from controller.ingest.folder.source_place import SourcePlace, move
@@ -42,7 +43,12 @@ def prepare_source(place: SourcePlace, files: Files) -> None:
 
 def remove_temporaries(place: SourcePlace, files: Files) -> None:
     """Remove temporary files of a killed process."""
-    for folder in (place.increments, str(place.quarantine), f"{place.increments}/_log"):
+    within = ("", "/_log", "/_log/sealed", "/_objects")
+    for folder in (
+        *(f"{place.increments}{name}" for name in within),
+        f"{place.folder}/{rejects_table(place.name)}",
+        str(place.quarantine),
+    ):
         files.remove_temporaries(folder)
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -48,7 +48,7 @@ from controller.ingest.folder.eligible_files import (
     time_of,
 )
 from controller.ingest.folder.folder_check import require_real
-from controller.ingest.folder.source_place import SourcePlace
+from controller.ingest.folder.source_place import SourcePlace, forget_below
 from controller.ingest.rejection import FileRejectedError, place_of
 from controller.store.base import ClaimRecord
 
@@ -134,6 +134,11 @@ class GoneFiles:
         """Forget a gone file, since a file of its name was taken in."""
         with self._lock:
             self._files.get(root, {}).pop(name, None)
+
+    def forget(self, folder: Path) -> None:
+        """Forget the gone files of all sources of a dataflow, by the dataflow's folder."""
+        with self._lock:
+            forget_below(folder, self._files)
 
     def of(self, root: Path, now: datetime) -> list[GoneFile]:
         """Return the gone files of a source that are still shown, newest first."""
@@ -241,6 +246,15 @@ class SourceTroubles:
             cause = None if isinstance(error, CbpError) else error
             _log.error("source.failed", folder=str(root), error=wrapped.as_dict(), exc_info=cause)
         return wrapped
+
+    def keep(self, folder: Path, sources: Collection[str]) -> None:
+        """Forget the troubles of all sources of a dataflow but these, by the dataflow's folder."""
+        with self._lock:
+            self._troubles = {
+                root: trouble
+                for root, trouble in self._troubles.items()
+                if root.parent != folder or root.name in sources
+            }
 
     def works(self, root: Path) -> None:
         """Record that a source works; its trouble is over."""

@@ -195,6 +195,14 @@ class SourcePlace:
         return name if len(name) <= _NAME_BYTES_MAX else claim
 
 
+def forget_below(folder: Path, *facts: dict[Path, Any]) -> None:
+    """Remove what is remembered of a dataflow's sources, by the folder of the dataflow."""
+    for known in facts:
+        for root in list(known):  # at one instant: other threads may add sources
+            if root.parent == folder:
+                known.pop(root, None)
+
+
 def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
     """Move a file durably; both folders are on one device.
 

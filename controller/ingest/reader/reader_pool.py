@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from errno import ETIMEDOUT
 from multiprocessing import Pipe
@@ -69,26 +69,28 @@ class _Process:
     """One reader process and our end of its pipe; used by one thread at a time, killed by any."""
 
     def __init__(self, files_max: int) -> None:
-        self._link, theirs = Pipe()
-        # Nothing is ever sent here: when this end closes, the reader knows that we are gone.
-        watched, self._alive = os.pipe()
-        self._place = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
-        fds = (theirs.fileno(), watched, self._place.fileno())
-        code = _CODE.format(
-            path=str(Path(controller.__file__).parents[1]),
-            module=_MODULE,
-            fds=", ".join(map(str, fds)),
-        )
-        with theirs:
-            try:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", code],
-                    env={**_environment(), **_OWN},
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=fds,
-                )
-            finally:
-                os.close(watched)
+        with ExitStack() as theirs, ExitStack() as ours:
+            self._link, link = Pipe()
+            ours.callback(self._link.close)
+            theirs.callback(link.close)
+            # Nothing is ever sent here: when this end closes, the reader knows that we are gone.
+            alive, held_open = os.pipe()
+            ours.callback(os.close, held_open)
+            theirs.callback(os.close, alive)
+            self._place = ours.enter_context(tempfile.TemporaryFile())
+            fds = (link.fileno(), alive, self._place.fileno())
+            code = _CODE.format(
+                path=str(Path(controller.__file__).parents[1]),
+                module=_MODULE,
+                fds=", ".join(map(str, fds)),
+            )
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", code],
+                env={**_environment(), **_OWN},
+                stdin=subprocess.DEVNULL,
+                pass_fds=fds,
+            )
+            self._ours = ours.pop_all()
         self.files, self.files_max = 0, files_max
         self._first_bytes = 0
         self.watch: _Watch | None = None
@@ -143,11 +145,7 @@ class _Process:
     def end(self) -> None:
         """Kill the process and reap it, unless it hangs inside the kernel."""
         self._process.kill()
-        self._link.close()
-        self._place.close()
-        with suppress(OSError):
-            os.close(self._alive)
-        self._alive = -1
+        self._ours.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
 
@@ -359,7 +357,7 @@ class _Watch:
                 f"no byte could be read for {limits.silent_seconds_max:g} s; the disk of the file "
                 "does not answer"
             )
-            raise OSError(ETIMEDOUT, message, self._request.path)
+            raise OSError(ETIMEDOUT, message, self._request.files[self._position].path)
 
     def stuck(self, now: float) -> StuckReader | None:
         """Return the known facts about a stuck reader; called from any thread."""
@@ -367,7 +365,7 @@ class _Watch:
         if silent < limits.silent_seconds_shown:
             return None
         ends = max(0.0, limits.silent_seconds_max - silent)
-        file = self._request.files[0]
+        file = self._request.files[self._position]
         return StuckReader(file.path, file.file, self._request.source.name, silent, ends)
 
 
