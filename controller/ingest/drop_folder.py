@@ -116,6 +116,8 @@ class _Turns:
 class DropFolder:
     """The drop folders of all dataflows; methods can be called from several threads.
 
+    Its parts `buckets`, `quarantine`, `replacements` and `troubles` are called directly.
+
     Args:
         on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key.
             The close is durable when it returns. If `None`, close markers are not processed.
@@ -168,7 +170,7 @@ class DropFolder:
         # When each dataflow was created whose facts are remembered, by name.
         self._lives: dict[str, datetime] = {}
         self._uploads = Uploads(ports, self._claims, self._intake)
-        self._quarantine = QuarantineDecisions(ports, self._uploads)
+        self.quarantine = QuarantineDecisions(ports, self._uploads)
         self.replacements = ReplacementRequests(
             ports, self._uploads, self._intake, self._require_open, self._called
         )
@@ -294,16 +296,8 @@ class DropFolder:
         `ReadmitRefusedError`, or as `upload`.
         """
         self._require_open(place)
-        decided = self._quarantine.readmit(place, claim, mended, author, rebuild=rebuild)
+        decided = self.quarantine.readmit(place, claim, mended, author, rebuild=rebuild)
         return self._called(place, decided)
-
-    def discard(self, place: SourcePlace, claim: str, author: Author) -> Decided:
-        """Discard a quarantined file; raises as `readmit`."""
-        return self._quarantine.discard(place, claim, author)
-
-    def restore(self, place: SourcePlace, claim: str) -> Decided:
-        """Put a file back into quarantine; see `QuarantineDecisions.restore`."""
-        return self._quarantine.restore(place, claim)
 
     def open_quarantined(self, place: SourcePlace, claim: ClaimRecord) -> BinaryIO:
         """Open the file of a claim that is, or was, in quarantine; raises `NotFoundError`."""
@@ -489,7 +483,7 @@ class DropFolder:
             self._pass.bring_copies(place)
         if checked:
             restore_quarantined(place, self._store, self._faults)
-            if self._quarantine.finish(place):
+            if self.quarantine.finish(place):
                 restore_quarantined(place, self._store, self._faults)
             newest = self._store.claims(place.dataflow, place.name, limit=ASKED_MAX)
             self._claims.gone.restore(place.root, newest.items)

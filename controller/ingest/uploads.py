@@ -109,7 +109,8 @@ class Uploads:
                 claim = self._received(place, identity, path, stream, key)
             yield claim, part
         finally:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):  # the next recovery removes it; the error of the request counts
+                part.unlink(missing_ok=True)
             self.active.discard(identity)
 
     def _claim(

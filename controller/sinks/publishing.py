@@ -332,7 +332,12 @@ class SinkPublishing:
             batches = self.increments.batches(
                 work.record.folder, increment, work.flows.flows()[flow]
             )
-            note = work.target.publish(work.note, shipment, batches)
+            try:
+                note = work.target.publish(work.note, shipment, batches)
+            except SinkRefusedError:
+                # A choice skips the increment that the note names, so not an empty one before it.
+                self._keep(work, replace(work.note, next=increment.index))
+                raise
             self._keep(work, replace(note, next=reached))
             now_ms = int(self.clock().timestamp() * 1000)
             self._move(work, standing_of(work.row).published(increment.records, now_ms))

@@ -105,10 +105,10 @@ class Shop:
         return drop.folder.readmit(drop.source(), claim, mended, ME)
 
     def discard(self, claim: str) -> Decided:
-        return self.drop.folder.discard(self.drop.source(), claim, ME)
+        return self.drop.folder.quarantine.discard(self.drop.source(), claim, ME)
 
     def restore(self, claim: str) -> Decided:
-        return self.drop.folder.restore(self.drop.source(), claim)
+        return self.drop.folder.quarantine.restore(self.drop.source(), claim)
 
     def ids(self) -> list[Any]:
         return [row["id"] for row in self.drop.rows()]
