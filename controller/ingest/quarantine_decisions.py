@@ -32,7 +32,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -107,9 +107,6 @@ class _Note:
     readmitted_as: str = ""
     sha256: str = ""
     mended: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def refusal(claim: ClaimRecord, source: SourceNode) -> str:
@@ -265,7 +262,7 @@ class QuarantineDecisions:
             notes.append(one)
 
         # A new key each time, so that a decision after one that was taken back is not skipped.
-        code = (claim.reason or {}).get("code")
+        code = _code(claim)
         overwrites = code in _WOULD_COUNT_TWICE and place.source.same_name == "replace"
         adds = code in _DECIDES_WHETHER_TO_ADD and not overwrites
         number = self._new_id()
@@ -280,14 +277,14 @@ class QuarantineDecisions:
 
     def _put(self, place: SourcePlace, claim: ClaimRecord, note: _Note) -> None:
         path = decision_path(place.quarantine / kept_name(claim.id, claim.path))
-        data = json.dumps(note.to_json(), ensure_ascii=True, indent=2).encode()
+        data = json.dumps(asdict(note), ensure_ascii=True, indent=2).encode()
         self._files.write_durable(str(path), data, what="decision")
 
     def _carry_out(self, place: SourcePlace, claim: ClaimRecord, note: _Note) -> ClaimRecord:
         """Move a decided file away and settle its claim; each step can be repeated."""
         file = place.quarantine / kept_name(claim.id, claim.path)
         self._move(place.finished, file, reason_path(file))
-        reason = {**(claim.reason or {}), "decision": note.to_json()}
+        reason = {**(claim.reason or {}), "decision": asdict(note)}
         settled = replace(claim, status=_STATUSES[note.action], reason=reason)
         self._store.update_claim(settled)
         self._move(place.finished, decision_path(file))

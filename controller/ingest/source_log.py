@@ -251,10 +251,8 @@ class SourceLog:
         """Return the number of the file that holds an entry, or would hold it."""
         if self._files.exists(self._path(index)):
             return index
-        names = self._files.list_names(self._folder)
-        starts = record_numbers(names)
         least = min(sealed_end, index)
-        return max((start for start in starts if least <= start < index), default=least)
+        return max((start for start in self._singles() if least <= start < index), default=least)
 
     def _whole_lines(self, start: int) -> list[bytes]:
         """Return the lines of a file that is to be sealed, once its entries were checked."""

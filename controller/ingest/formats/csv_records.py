@@ -329,19 +329,6 @@ class _Records:
     def read(self, lines: Iterable[str], first: int) -> tuple[list[int], list[Cells]]:
         """Return line number and cells of each record; an open record is kept for the next call."""
         numbers, rows = list[int](), list[Cells]()
-        for number, cells in self._records(lines, first):
-            numbers.append(number)
-            rows.append(cells)
-        return numbers, rows
-
-    def check_closed(self) -> None:
-        if self.is_open:
-            message = (
-                "a quoted field that begins in this record is not closed before the end of the file"
-            )
-            raise FileRejectedError("csv_quote", message, line=self._first)
-
-    def _records(self, lines: Iterable[str], first: int) -> Iterator[tuple[int, Cells]]:
         for number, line in enumerate(lines, first):
             if self._open is not None:
                 self._size += len(line) + 1
@@ -357,7 +344,17 @@ class _Records:
                 continue
             if not self.width:
                 self.width = len(whole)
-            yield self._first, whole
+            numbers.append(self._first)
+            rows.append(whole)
+        return numbers, rows
+
+    def check_closed(self) -> None:
+        if self.is_open:
+            message = (
+                "a quoted field that begins in this record is not closed before the end of the file"
+            )
+            raise FileRejectedError("csv_quote", message, line=self._first)
+
 
     def _begin(self, line: str) -> Cells | None:
         """Return the cells of a record; `None` if a quote is open at the end of the line."""

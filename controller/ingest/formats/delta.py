@@ -143,8 +143,7 @@ class ChangeGroup:
     def decoded(cls, data: bytes) -> ChangeGroup:
         """Read the bytes of a file; raises `ValueError` for another file."""
         try:
-            value = json.loads(data)
-            return cls.from_json(value)
+            return cls.from_json(json.loads(data))
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(str(error)) from error
 

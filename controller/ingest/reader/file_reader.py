@@ -189,7 +189,7 @@ def read_files(
             if writer is None:
                 claim = file.claim
                 writer = request.writer(claim)
-            writer.gather(batches)
+            writer.write(batches)
             outcomes.append(sound)
         parts = () if writer is None else writer.finish()
     except BaseException:
@@ -213,7 +213,7 @@ def _read_whole(
         for position, file in enumerate(request.files):
             begun(position)
             # After a refused file the others are only checked, so that all mistakes are reported.
-            write: Write = list if refused else writer.gather
+            write: Write = list if refused else writer.write
             try:
                 outcomes.append(_read(write, request, file, stopping, worked))
                 continue

@@ -82,12 +82,7 @@ class PartWriter:
         self._open: _Part | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write all batches; raises `OSError`."""
-        self.gather(batches)
-        self._write_row_group()
-
-    def gather(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write batches once they fill a row group, or at `finish`."""
+        """Write batches once they fill a row group, or at `finish`; raises `OSError`."""
         for batch in batches:
             self._gathered.append(batch)
             self._gathered_bytes += batch.nbytes

@@ -11,6 +11,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from pathlib import Path
@@ -369,12 +370,10 @@ def _text(content: ClaimedContent, limits: IngestLimits, records: int) -> Sugges
 
 
 def _decoded(data: bytes) -> tuple[str, str]:
-    for encoding in ("utf-8", "windows-1252", "latin-1"):
-        try:
+    for encoding in ("utf-8", "windows-1252"):
+        with suppress(UnicodeDecodeError):
             return data.decode(encoding).removeprefix("\ufeff"), encoding
-        except UnicodeDecodeError:
-            continue
-    raise AssertionError
+    return data.decode("latin-1"), "latin-1"  # has every byte
 
 
 def _of_lines(lines: Sequence[str]) -> Suggestion:
