@@ -55,7 +55,7 @@ class BadLine:
         return cls(line, column, rule, message, text=text)
 
 
-class FileRejectedError(CbpError):
+class FileRejectedError(CbpError, code="file_rejected"):
     """A file does not match its source's declaration; it goes to quarantine as a whole.
 
     Args:
@@ -65,8 +65,6 @@ class FileRejectedError(CbpError):
         new_columns: Declarations of columns that the schema lacks (`device STRING`), if the file
             suggests their types.
     """
-
-    code = "file_rejected"
 
     def __init__(
         self,

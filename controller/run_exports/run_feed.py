@@ -19,11 +19,10 @@ from cbp.model.dataflow.dataflow import Dataflow
 from controller.store.base import EventCursor, RunRecord, Store
 
 
-class TelemetryPackagesMissingError(OperatingError):
+class TelemetryPackagesMissingError(
+    OperatingError, code="telemetry_packages_missing", retryable=False
+):
     """A setting needs packages of the extra `cbp[telemetry]`."""
-
-    code = "telemetry_packages_missing"
-    retryable = False
 
     def __init__(self, setting: str, package: str) -> None:
         super().__init__(

@@ -355,7 +355,6 @@ class _Records:
             )
             raise FileRejectedError("csv_quote", message, line=self._first)
 
-
     def _begin(self, line: str) -> Cells | None:
         """Return the cells of a record; `None` if a quote is open at the end of the line."""
         delimiter, quote, null = self._options.delimiter, self._options.quote, self._options.null
