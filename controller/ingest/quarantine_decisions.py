@@ -356,8 +356,8 @@ def _read_note(path: Path) -> _Note | None:
         note = _Note(**value)
     except (ValueError, TypeError, OSError, RecursionError, FileRejectedError):
         return None
-    texts = (note.claim, note.by, note.why, note.at, note.readmitted_as, note.sha256)
-    sound = note.action in _STATUSES and all(isinstance(one, str) for one in texts)
+    texts = (note.action, note.claim, note.by, note.why, note.at, note.readmitted_as, note.sha256)
+    sound = all(isinstance(one, str) for one in texts) and note.action in _STATUSES
     return note if sound and path.name.startswith(f"{note.claim}-") else None
 
 

@@ -294,7 +294,8 @@ def test_a_note_that_a_person_wrote_decides_nothing(shop: Shop) -> None:
     """It is no decision, whatever it holds; the file stays in quarantine."""
     claim = shop.quarantined()
     (file,) = [n for n in shop.drop.names("quarantine") if not n.endswith(".json")]
-    for text in ("{", "[]", '{"action": "drop"}', "null"):
+    whole = json.dumps({"action": [], "claim": claim, "by": "", "why": "", "at": ""})
+    for text in ("{", "[]", '{"action": "drop"}', "null", whole):
         (shop.drop.place("quarantine") / f"{file}.decision.json").write_text(text)
         shop.restart()
         assert shop.status(claim) == "quarantined"
