@@ -235,7 +235,7 @@ class Replacements:
 
 def _table(path: str, schema: pa.Schema) -> pa.Table:
     read = conform(open_parquet(path).read(schema.names), schema)
-    return pa.Table.from_arrays(read.columns, schema=schema)  # with its NOT NULL
+    return pa.Table.from_arrays(read.columns, schema=schema)  # keeps its NOT NULL
 
 
 def _slices(files: Sequence[DataFile], start: int, stop: int) -> Iterator[DataFile]:

@@ -92,7 +92,7 @@ class Tally:
     batch: FileBatch = ONE_FILE
 
     def begin(self, now: datetime, seconds: float) -> None:
-        """Let the pass take this many seconds from now on."""
+        """Limit the pass to so many seconds from now on."""
         self.until = now + timedelta(seconds=seconds)
         self.early = now + timedelta(seconds=seconds / EARLY_SHARE)
 

@@ -82,7 +82,7 @@ class Uploads:
     ) -> Uploaded:
         """Like `receive`, for a name that is already in the form of `evidence`.
 
-        `before_claim` is called with the claim when the file is durable, and the claim is not. If
+        `before_claim` is called with the claim once the file is durable, before the claim is. If
         the file replaces another one, `asked` has the person and the reason, kept in `same_as`.
         """
         identity = upload_id(self._new_id(), key)

@@ -105,7 +105,7 @@ class RunFeed:
             self._cursor = self._store.newest_event().cursor
         while events := self._store.events_after(self._cursor, limit=_PAGE):
             for record in events:
-                self._cursor = record.cursor  # first: no error makes it export a run again
+                self._cursor = record.cursor  # before the export: an error repeats none
                 if record.event.kind in ("run.ended", "run.failed"):
                     self._export(record.event.subject)
         if events is None:  # too far behind, or another database

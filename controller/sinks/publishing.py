@@ -202,7 +202,7 @@ class SinkPublishing:
     def _sinks_of(
         self, record: DataflowRecord, rows: Sequence[SinkRecord]
     ) -> Collection[str] | None:
-        """Return the sinks of a dataflow; `None` if it cannot be loaded, which is shown there."""
+        """Return the sinks of a dataflow; `None` if it cannot be loaded, as its state shows."""
         mine = {row.sink for row in rows if row.dataflow == record.name}
         if not (mine or record.document.get("sinks")):
             return ()

@@ -140,7 +140,7 @@ class OpenClaims:
         return self._moved_on
 
     def strays(self) -> dict[str, str]:
-        """Return id to name of the copies whose claim is not open: settled, or unknown."""
+        """Return the copies, id -> name, whose claims are settled or unknown."""
         known = {claim.id for claim in self.claims}
         return {identity: name for identity, name in self.copies.items() if identity not in known}
 

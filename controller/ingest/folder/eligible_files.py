@@ -185,7 +185,7 @@ class _Manifests:
 
 @dataclass(slots=True)
 class Scanned:
-    """The names of a folder, by their treatment."""
+    """The names of a folder, by how they are handled."""
 
     candidates: list[Candidate] = field(default_factory=list)
     sealed: list[Candidate] = field(default_factory=list)

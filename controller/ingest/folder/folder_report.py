@@ -222,7 +222,7 @@ class SourceTroubles:
             return self._troubles.get(root)
 
     def below(self, folder: Path) -> dict[str, SourceTrouble]:
-        """Return source to trouble, for the sources whose folders are below this one."""
+        """Return source -> trouble, for the sources whose folders are below this one."""
         with self._lock:
             troubles = {r.name: t for r, t in self._troubles.items() if r.parent == folder}
         return dict(sorted(troubles.items()))

@@ -141,8 +141,8 @@ class TableFeeds:
     def claim_next(self, place: SourcePlace) -> bool:
         """Claim the next versions, if there are any and no others are being taken in.
 
-        Return whether versions were claimed, now or before, which are to be taken in now. Raises
-        errors of `controller.ingest.errors`, `FileDamagedError`, or as an upload.
+        Return whether claimed versions can be taken in now. Raises errors of
+        `controller.ingest.errors`, `FileDamagedError`, or as an upload.
         """
         if self._waits(place):
             return False

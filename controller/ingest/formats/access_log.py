@@ -57,7 +57,7 @@ Row = Sequence[str]
 
 
 def read_access_log(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a log in order, up to the first wrong line, which `bad` has."""
+    """Yield the records of a log in order, up to the first wrong line; `bad` notes it."""
     options, bad = reading.options, reading.bad
     layout = _Layout(combined=options.combined)
     origin = OriginColumns(reading.schema, options.lines, reading.file)
@@ -116,7 +116,7 @@ class _Column:
         self._time = lru_cache(_TIMES_MAX)(_moment)  # many lines have the same time
 
     def array(self, rows: Sequence[Row], numbers: Sequence[int], bad: BadLines) -> pa.Array | None:
-        """Return the column's values; `None` if one is wrong, which `bad` then has."""
+        """Return the column's values; `None` if one is wrong; `bad` notes it."""
         if self._text is not None:
             return self._text.array(self._texts(rows), numbers, bad)
         at = _NAMES.index("time")

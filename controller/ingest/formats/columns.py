@@ -76,7 +76,7 @@ class ColumnBuilder:
         )
 
     def array(self, values: Sequence[Any], lines: Sequence[int], bad: BadLines) -> pa.Array | None:
-        """Return the values as one array; `None` if one is wrong, whose lines `bad` then has."""
+        """Return the values as one array; `None` if one is wrong; `bad` notes its line."""
         try:
             array = self._bulk(values)
         except MemoryError:
@@ -220,7 +220,7 @@ class BatchBuilder:
     def batch(
         self, values: Sequence[Sequence[Any]], lines: Sequence[int], bad: BadLines
     ) -> pa.RecordBatch | None:
-        """Return a batch of each column's values; `None` if a row is wrong, which `bad` has."""
+        """Return a batch of each column's values; `None` if a row is wrong; `bad` notes it."""
         arrays = [
             column.array(column_values, lines, bad)
             for column, column_values in zip(self.columns, values, strict=True)

@@ -144,7 +144,7 @@ _HEADER = re.compile(r"[\r\n]*+[^\n]++")
 
 
 def read_csv(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order, up to the first wrong one, which `bad` has."""
+    """Yield the records of a file in order, up to the first wrong one; `bad` notes it."""
     options, reader = reading.options, _Reader(reading)
     for block in _header_apart(blocks) if options.csv.header else blocks:
         yield from reader.batches(block)

@@ -319,7 +319,7 @@ class _Bzip2Member:
         return self._stream.unused_data + self.unconsumed_tail
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        # It buffers what it is given: more input before it needs some would pile up.
+        # The stream buffers its input, so it gets no more before it needs some.
         given = data if self._stream.needs_input else b""
         self.unconsumed_tail = data[len(given) :]
         return self._stream.decompress(given, max_length)

@@ -51,7 +51,7 @@ _KINDS = {*_AS_THEY_ARE, *_AS_TEXT, "FLOAT", "DECIMAL"}
 
 
 def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order, up to the first wrong one, which `bad` has."""
+    """Yield the records of a file in order, up to the first wrong one; `bad` notes it."""
     bad, limits, names = reading.bad, reading.limits, reading.schema.names
     builder = BatchBuilder(reading.schema, reading.options.rules, text=False)
     columns, decoder = JsonColumns(reading, builder), _decoder(reading.schema)

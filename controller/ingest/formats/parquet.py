@@ -13,7 +13,7 @@ around: in nanoseconds outside of 1677 to 2262, in microseconds outside of some 
 microseconds it also drops what is smaller. So these columns are read in two more units
 (`Int96Columns`). A time in microseconds is right if it is the same in nanoseconds, wrapped around
 alike, and if its milliseconds, which cannot wrap around, are near. pyarrow writes a time before
-1970 with negative nanoseconds of the day, and reads them as a number without sign: in microseconds,
+1970 with negative nanoseconds of the day, and reads them as an unsigned number: in microseconds,
 the time is too late by 2**64 nanoseconds. This is corrected where it is certain; a nested time is
 refused.
 """
@@ -109,7 +109,7 @@ def _shown(units: Sequence[pa.Array], at: int) -> str:
     if not pa.types.is_timestamp(units[0].type):
         return "a time"
     nanos, millis = units[1][at].value, units[2][at].value
-    if millis >= _MILLIS_END:  # Arrow takes the day for a number without sign
+    if millis >= _MILLIS_END:  # Arrow reads the day as an unsigned number
         millis -= (1 << 32) * _DAY_MILLIS
     fits = nanos // 1_000_000 == millis
     return str(np.datetime64(nanos, "ns") if fits else np.datetime64(millis, "ms"))

@@ -54,7 +54,7 @@ def text_blocks(
 ) -> Iterator[TextBlock]:
     """Cut decompressed bytes into blocks of lines.
 
-    A blank line replaces each line that is not text, which `reading.bad` then has. If lines depend
+    A blank line replaces each line that is not text, and `reading.bad` notes it. If lines depend
     on each other (not `lines_alone`), single lines cannot be rejected. Raises `line_too_long`;
     `encoding` or `nul_byte` of the first line, or of any that cannot be rejected alone.
     """

@@ -33,7 +33,7 @@ Row = Mapping[str, str | None]
 
 
 def read_xml(chunks: Iterable[bytes], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order, up to the first wrong one, which `bad` has."""
+    """Yield the records of a file in order, up to the first wrong one; `bad` notes it."""
     bad, rules, names = reading.bad, reading.options.rules, reading.schema.names
     builder, known = BatchBuilder(reading.schema, rules, text=True), set(names)
     records = _Records(reading.options.record, reading.limits, bad)
