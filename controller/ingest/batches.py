@@ -237,7 +237,7 @@ class _Batch:
 def _up_to_manifest(claimed: Sequence[Claimed]) -> Sequence[Claimed]:
     """Return the files before the first one that is taken in by itself.
 
-    That is a manifest, which is rejected, or a file that somebody asked to replace another.
+    That is a manifest, which is rejected, or a file of a request to replace or retract another.
     """
     for number, (claim, _) in enumerate(claimed):
         if claim.path == MANIFEST_NAME or is_sealed(claim.path) or is_correction(claim.key):

@@ -328,7 +328,7 @@ class Intake:
         if is_retraction(one[0]):
             return (), SoundFile(0, one[0].sha256, {})
         request = request_of(place, [one], index, self._limits)
-        # A file that replaces another is compared with it: its increment is written anew.
+        # A file that replaces another is only compared with it; its increment is written later.
         read = self.reader(replace(request, draft=is_correction(one[0].key)), stopping)
         (outcome,) = read.outcomes
         if isinstance(outcome, FileRejectedError):

@@ -216,7 +216,7 @@ class IncomingWatch:
         mask |= flags.ONLYDIR | flags.DONT_FOLLOW
         try:
             watch = inotify.add_watch(folder, mask)
-        except (FileNotFoundError, ValueError):  # no such folder; the watch has ended meanwhile
+        except (FileNotFoundError, ValueError):  # no such folder, or the watch has ended
             return
         except OSError as error:  # such as the limit `fs.inotify.max_user_watches`
             with self._lock:

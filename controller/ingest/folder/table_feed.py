@@ -161,7 +161,7 @@ class TableFeeds:
         if claim is None or claim.status != "withdrawn":
             content = io.BytesIO(group.encoded())
             claim = self.receive(place, group.name, content, key).claim
-        if (known := claim.path) != group.name:  # a restored position is an older one
+        if (known := claim.path) != group.name:  # the position is older, from a back-up
             position = log.at(replace(group, last=last_version(known)))
         save_position(place.increments, self.ports.files, replace(position, claimed=True))
         return True

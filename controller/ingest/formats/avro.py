@@ -141,7 +141,7 @@ class AvroContainer:
         return self._at < len(self._buffer)
 
     def _fill(self, count: int) -> None:
-        """Have `count` bytes in the buffer, or all that are left."""
+        """Read until the buffer has `count` bytes, or all that are left."""
         have = len(self._buffer) - self._at
         if have >= count:
             return

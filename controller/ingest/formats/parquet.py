@@ -242,7 +242,7 @@ class _PageTotals:
             if page.encoding == DELTA_BYTE_ARRAY:
                 prefixed = max(prefixed, page.bytes)
             if self._uncounted and values >= chunk.num_values:
-                break  # as Arrow ends; what follows is another column's
+                break  # where Arrow stops; the rest belongs to another column
         if chunk.physical_type == "BYTE_ARRAY":
             self._bound(chunk, values, dictionary, prefixed)
         return values, rows
