@@ -52,6 +52,9 @@ START_SECONDS = 120.0
 STOP_SECONDS = 5.0
 
 _OWN = {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+_NOT_PASSED = ("CBP_", "AWS_", "OTEL_", "PG", "PYTHONPATH", "PYTHONSTARTUP")
+"""Variables with settings and secrets: of the service, of S3, of telemetry, of PostgreSQL."""
+
 _CODE = "import sys; sys.path.append({path!r}); from {module} import main; main({fds})"
 _MODULE = "controller.ingest.reader.reader_process"
 _log = logging.getLogger(__name__)
@@ -286,12 +289,8 @@ class ReaderPool:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment without the variables of the service."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("CBP_", "PYTHONPATH", "PYTHONSTARTUP"))
-    }
+    """Return this process's environment without the service's variables and secrets."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED)}
 
 
 def _answer(
