@@ -48,8 +48,6 @@ from controller.ingest.replacement import Brought, Difference, Replacements
 from controller.ingest.source_log import ArrivedFile, SourceEntry, SourceLog
 from controller.store.base import ClaimRecord, IncrementRecord, Judged
 
-__all__ = ["Intake", "Outcome"]
-
 _log = structlog.get_logger(__name__)
 _PART = re.compile(r"(\d{12})-\d{5}-([a-z0-9]+)\.parquet", re.ASCII)
 

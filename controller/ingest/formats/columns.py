@@ -30,6 +30,7 @@ import pyarrow.types as pt
 
 from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
 from cbp.engine.columnar.value_limits import why_not_held
+from cbp.errors.message_limits import listed
 from cbp.model.flow.schema import DataType, Field, Schema
 from cbp.model.source.options import LineOptions
 from controller.ingest.formats.bad_lines import LINES_MAX, BadLines, Reading
@@ -187,8 +188,8 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
     meant = next((f"; did you mean {c!r}?" for c in columns if near and c.lower() == near[0]), "")
     spelled = name if _COLUMN.fullmatch(name) else "NAME"
     return (
-        f"{excerpt(name)} is not a column of the schema, which has {_listed(columns)}{meant}. To "
-        f"take in this column, add `{spelled} TYPE` to the source's schema and register "
+        f"{excerpt(name)} is not a column of the schema, which has {listed([*columns])}{meant}. "
+        f"To take in this column, add `{spelled} TYPE` to the source's schema and register "
         "the new version (`cbp infer FILE` prints the type). To ignore columns that the schema "
         'lacks, declare options: {unknown: "ignore"} in the source; with {unknown: "add"} the '
         "service adds such columns to the schema"
@@ -203,11 +204,6 @@ def refuse_column(name: str, line: int, reading: Reading) -> None:
         raise FileRejectedError("column_unknown", message, line=line)
     if bad.wants(line):
         bad.add("column_unknown", unknown_column(name, reading.schema.names), line=line)
-
-
-def _listed(names: Sequence[str]) -> str:
-    text = ", ".join(names[:20])
-    return f"{text[:200]}, ..." if len(names) > 20 or len(text) > 200 else text
 
 
 class BatchBuilder:
