@@ -185,7 +185,7 @@ def _nothing(field: Field) -> str:
 def unknown_column(name: str, columns: Sequence[str]) -> str:
     """Return the message for a key or column that the schema lacks."""
     near = get_close_matches(name[:50].lower(), [column.lower() for column in columns[:200]], 1)
-    meant = next((f"; did you mean {c!r}?" for c in columns if near and c.lower() == near[0]), "")
+    meant = next((f" (did you mean {c!r}?)" for c in columns if near and c.lower() == near[0]), "")
     spelled = name if _COLUMN.fullmatch(name) else "NAME"
     return (
         f"{excerpt(name)} is not a column of the schema, which has {listed([*columns])}{meant}. "
