@@ -178,11 +178,14 @@ class QuarantineDecisions:
         """Undo a decision; the file is in quarantine again when this returns.
 
         Raises `FileDecidedError` if the file that was admitted in its place is applied, or waits to
-        be read; `NotFoundError` if the file is no longer kept.
+        be read, or if nothing was decided about the claim's file; `NotFoundError` if the file is no
+        longer kept.
         """
         with self._deciding(place, identity) as claim:
             if claim.status == "quarantined":
                 return Decided(claim, repeated=True)
+            if claim.status not in ("readmitted", "discarded"):
+                raise FileDecidedError(claim.path, claim.status)
             decision = dict((claim.reason or {}).get("decision") or {})
             other = self._find(str(decision.get("readmitted_as", "")))
             if other is not None and other.status in ("claiming", "claimed", "accepted"):

@@ -290,6 +290,18 @@ def test_a_crash_leaves_a_decision_or_takes_it_back(
         assert shop.in_quarantine(claim) == [], "a decision after that holds"
 
 
+def test_a_file_that_was_never_refused_is_not_put_into_quarantine(shop: Shop) -> None:
+    """Its records are applied: admitted from there, they would count twice."""
+    shop.drop.put("fine", MENDED)
+    shop.drop.scan()
+    (claim,) = shop.claims()
+    assert claim.status == "accepted"
+    with pytest.raises(FileDecidedError):
+        shop.restore(claim.id)
+    assert shop.status(claim.id) == "accepted"
+    assert shop.drop.names("quarantine") == []
+
+
 def test_a_note_that_a_person_wrote_decides_nothing(shop: Shop) -> None:
     """It is no decision, whatever it holds; the file stays in quarantine."""
     claim = shop.quarantined()
