@@ -171,13 +171,16 @@ class TableFeeds:
         opened = self.ports.store.open_claims(place.dataflow, place.name)
         if any(is_group_name(claim.path) for claim in opened):
             return True
-        refused = self.ports.store.claims(
-            place.dataflow, place.name, status="quarantined", limit=_ASKED
-        )
-        for claim in refused.items:
-            if is_group_name(claim.path):
-                raise FeedHaltedError(place.name, claim.path, claim.id)
-        return False
+        cursor: str | None = None
+        while True:  # people may have dropped any number of other files
+            refused = self.ports.store.claims(
+                place.dataflow, place.name, status="quarantined", cursor=cursor, limit=_ASKED
+            )
+            for claim in refused.items:
+                if is_group_name(claim.path):
+                    raise FeedHaltedError(place.name, claim.path, claim.id)
+            if (cursor := refused.cursor) is None:
+                return False
 
 
 class _Log:

@@ -86,12 +86,19 @@ class DictStore:
         return sorted(actual, key=lambda c: c.sequence)
 
     def claims(
-        self, dataflow: str, source: str, *, limit: int, status: str | None = None
+        self,
+        dataflow: str,
+        source: str,
+        *,
+        limit: int,
+        status: str | None = None,
+        cursor: str | None = None,
     ) -> Page[ClaimRecord]:
         actual = [
             c for c in self.claim_rows.values() if c.source == source and status in (None, c.status)
         ]
-        return Page(actual[::-1][:limit], None)
+        end = int(cursor or 0) + limit
+        return Page(actual[::-1][int(cursor or 0) : end], str(end) if end < len(actual) else None)
 
     def same_claim(
         self,
