@@ -5,15 +5,15 @@ r"""Makes one increment of many claimed files: read together, judged one by one,
 
 A file that is rejected is in no part (`reader.file_reader`). A file that turns out to be known is
 in the parts already, so the others are read once more without it. The increment's identity is its
-log entry: before that nobody saw it, and after it replaying gives the same increment with the same
-files in the same order, also without the store.
+log entry: before the entry nobody has seen the increment, and after it a replay gives the same
+increment with the same files in the same order, even without the store.
 
 The files of a manifest are taken in together or not at all: if one of them is rejected or gone,
 all others that are not known are rejected with it.
 
-Guaranteed: the records of an increment are in the order of the claims of its files. The claims
-that `take` answers for are settled; it answers for the first ones, and for none if the first file
-has to be taken in by itself (`intake`). `take_whole` answers for all or for none.
+Guaranteed: the records of an increment are in the order of the claims of its files. `take` settles
+the first claims and returns their outcomes; there are none if the first file must be taken in by
+itself (`intake`). `take_whole` settles all claims or none.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Judged:
 
     Attributes:
         accepted: Their records are in the parts.
-        known: Equal to another file, and their source does not want them.
+        known: Equal to another file, and not accepted by their source.
         in_parts: Number of files whose records are in the parts.
         replacing: Position of the first file that takes the place of an earlier one.
     """
@@ -91,8 +91,8 @@ class Batches:
     ) -> dict[str, Outcome]:
         """Take in the first files; return the outcomes by the claims' ids.
 
-        Once `stopping` returns true, nothing more is read; once `hurried` does, the batch ends
-        behind the file that is read. Raises as `Intake.read` and `Intake.settle`.
+        Once `stopping` returns true, nothing more is read. Once `hurried` returns true, the batch
+        ends after the file that is being read. Raises as `Intake.read` and `Intake.settle`.
         """
         claimed = _up_to_manifest(claimed)
         if not claimed:
@@ -162,7 +162,7 @@ class _Batch:
         if judged.in_parts > len(judged.accepted):  # the parts hold files that are not accepted
             self.discard(read)
             again = self._read_again(judged)
-            if again is None:  # something changed meanwhile, so nothing is as it was judged
+            if again is None:  # a file changed meanwhile, so the judgement no longer holds
                 return {}
             read = again
         made = list[Pending]()
@@ -237,7 +237,7 @@ class _Batch:
 def _up_to_manifest(claimed: Sequence[Claimed]) -> Sequence[Claimed]:
     """Return the files before the first one that is taken in by itself.
 
-    That is a manifest, which is rejected, or a file that somebody asked to replace another.
+    That is a manifest, which is rejected, or a file of a request to replace or retract another.
     """
     for number, (claim, _) in enumerate(claimed):
         if claim.path == MANIFEST_NAME or is_sealed(claim.path) or is_correction(claim.key):

@@ -99,7 +99,7 @@ NO_BUCKETS = Buckets()
 
 @dataclass
 class _Turns:
-    """Gives the other sources of a dataflow a turn, each time after the share of a pass."""
+    """Gives the other sources of a dataflow a turn, after each `1 / EARLY_SHARE` of a pass."""
 
     clock: Callable[[], datetime]
     limits: IngestLimits
@@ -115,6 +115,8 @@ class _Turns:
 
 class DropFolder:
     """The drop folders of all dataflows; methods can be called from several threads.
+
+    Its parts `buckets`, `quarantine`, `replacements` and `troubles` are called directly.
 
     Args:
         on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key.
@@ -163,10 +165,12 @@ class DropFolder:
             on_close=on_close,
             settle_seconds=settle_seconds,
         )
-        # Sources whose recovery failed: a file of theirs could take a lost increment's number.
+        # Sources whose recovery failed: their next file could get the number of a lost increment.
         self._unrecovered: set[Path] = set()
+        # When each dataflow was created whose facts are remembered, by name.
+        self._lives: dict[str, datetime] = {}
         self._uploads = Uploads(ports, self._claims, self._intake)
-        self._quarantine = QuarantineDecisions(ports, self._uploads)
+        self.quarantine = QuarantineDecisions(ports, self._uploads)
         self.replacements = ReplacementRequests(
             ports, self._uploads, self._intake, self._require_open, self._called
         )
@@ -182,6 +186,7 @@ class DropFolder:
 
     def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> None:
         """Create the folders of a dataflow's sources; raises as `prepare_source`."""
+        self._forget_former(record)
         for place in self._places(record, dataflow):
             self._prepare(place)
 
@@ -205,7 +210,18 @@ class DropFolder:
         and none in `incoming` is claimed. Temporary files are removed; no other process may use
         this drop folder meanwhile. Idempotent.
         """
+        self._forget_former(record)
         return self._pass_over(record, dataflow, never, reading=False)
+
+    def _forget_former(self, record: DataflowRecord) -> None:
+        """Forget what is remembered of a deleted dataflow of the same name."""
+        if self._lives.setdefault(record.name, record.created_at) == record.created_at:
+            return
+        self._lives[record.name] = record.created_at
+        folder = self._root / record.name
+        for part in (self._pass, self._finished, self._claims.gone, self.buckets):
+            part.forget(folder)
+        self.troubles.keep(folder, ())
 
     def clean(
         self,
@@ -275,28 +291,21 @@ class DropFolder:
     ) -> Decided:
         """Admit a quarantined file again, once, or the `mended` one; durable when it returns.
 
-        If `rebuild` is true, a replacement is admitted that a stage cannot apply: the caller has
-        checked that a rebuild can. Raises `NotFoundError`, `FileDecidedError`,
+        With `rebuild`, a replacement is admitted even if a stage cannot apply it; the caller has
+        checked that a rebuild of the stage can. Raises `NotFoundError`, `FileDecidedError`,
         `ReadmitRefusedError`, or as `upload`.
         """
         self._require_open(place)
-        decided = self._quarantine.readmit(place, claim, mended, author, rebuild=rebuild)
+        decided = self.quarantine.readmit(place, claim, mended, author, rebuild=rebuild)
         return self._called(place, decided)
-
-    def discard(self, place: SourcePlace, claim: str, author: Author) -> Decided:
-        """Discard a quarantined file; raises as `readmit`."""
-        return self._quarantine.discard(place, claim, author)
-
-    def restore(self, place: SourcePlace, claim: str) -> Decided:
-        """Put a file back into quarantine; see `QuarantineDecisions.restore`."""
-        return self._quarantine.restore(place, claim)
 
     def open_quarantined(self, place: SourcePlace, claim: ClaimRecord) -> BinaryIO:
         """Open the file of a claim that is, or was, in quarantine; raises `NotFoundError`."""
         try:
             return open_kept(place, claim)[1]
         except (OSError, FileRejectedError) as error:
-            raise NotFoundError(kind="kept file", name=f"{place.name}/{claim.id}") from error
+            name = f"{place.dataflow}/{place.name}/{claim.id}"
+            raise NotFoundError(kind="kept file", name=name) from error
 
     def foresee(self, place: SourcePlace, name: str, sha256: str) -> Judged:
         """Return the outcome of a file if it arrived now; changes nothing."""
@@ -305,14 +314,14 @@ class DropFolder:
     def refuse_columns(
         self, wanted: NewColumnsError, dataflow: str, error: CbpError, *, again: bool
     ) -> None:
-        """Note why columns were not added; unless it is tried `again`, the file is then refused."""
+        """Note why columns were not added; the file is then refused, unless it is tried `again`."""
         if again:
             self.troubles.failed(self._root / dataflow / wanted.source, wanted.source, error)
         else:
             self._intake.refuse_columns(wanted.claim, error.message)
 
     def _called(self, place: SourcePlace, answer: Answer) -> Answer:
-        """Return the answer, after the listing was called: a claimed file waits for it."""
+        """Wake the dataflow's listing, which takes in the claimed file; return the answer."""
         self._watch.call(place.dataflow)
         return answer
 
@@ -394,6 +403,7 @@ class DropFolder:
         reading: bool,
     ) -> ScanReport:
         report, places = ScanReport(), list(self._places(record, dataflow))
+        self.troubles.keep(self._root / dataflow.name, dataflow.sources)
         for place in places:
             others = [other for other in places if other is not place]
             others_wait = partial(self._watch.has_renamed, [one.incoming for one in others])
@@ -467,13 +477,13 @@ class DropFolder:
                 tally.place = self._feeds.locate(place)
             self._take_in(tally)
         else:
-            self.buckets.forget(place.root)
+            self.buckets.list_again(place.root)
             self._prepare(place)
             remove_temporaries(place, self._files)
             self._pass.bring_copies(place)
         if checked:
             restore_quarantined(place, self._store, self._faults)
-            if self._quarantine.finish(place):
+            if self.quarantine.finish(place):
                 restore_quarantined(place, self._store, self._faults)
             newest = self._store.claims(place.dataflow, place.name, limit=ASKED_MAX)
             self._claims.gone.restore(place.root, newest.items)

@@ -1,8 +1,8 @@
-"""Errors of ingestion beyond those of `cbp.errors`; an operator is shown each with advice.
+"""Errors of ingestion beyond those of `cbp.errors`; each message advises the operator.
 
-Those of tables and buckets are shown at their source. None touches what was taken in, and each pass
-looks again. An object that is gone or has changed ends only its own fetch: the next listing shows
-what is there by then. No message has a credential.
+Errors of tables and buckets are shown with their source. They do not affect what was taken in, and
+each pass tries again. An object that was deleted or rewritten ends only its own fetch: the next
+listing shows its new state. No message contains a credential.
 """
 
 from __future__ import annotations
@@ -13,20 +13,15 @@ from contextlib import contextmanager
 from cbp.errors import DiskFullError, OperatingError
 
 
-class DropFolderError(OperatingError):
+class DropFolderError(OperatingError, code="drop_folder_unusable"):
     """A folder of a source cannot be used; files stay where they are."""
-
-    code = "drop_folder_unusable"
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path}: {why}", path=path, cause=why)
 
 
-class DataflowDrainsError(OperatingError):
+class DataflowDrainsError(OperatingError, code="dataflow_drains", retryable=False):
     """A dataflow takes in no files, since an operator drains it."""
-
-    code = "dataflow_drains"
-    retryable = False
 
     def __init__(self, dataflow: str) -> None:
         super().__init__(
@@ -36,10 +31,8 @@ class DataflowDrainsError(OperatingError):
         )
 
 
-class SourceFailedError(OperatingError):
+class SourceFailedError(OperatingError, code="source_failed"):
     """A pass over a source failed with an unexpected error; other sources continue."""
-
-    code = "source_failed"
 
     def __init__(self, source: str, *, cause: str, place: str) -> None:
         super().__init__(
@@ -51,11 +44,8 @@ class SourceFailedError(OperatingError):
         )
 
 
-class UploadTooLargeError(OperatingError):
+class UploadTooLargeError(OperatingError, code="upload_too_large", retryable=False):
     """An upload is larger than the service accepts."""
-
-    code = "upload_too_large"
-    retryable = False
 
     def __init__(self, source: str, bytes_max: int) -> None:
         super().__init__(
@@ -66,10 +56,8 @@ class UploadTooLargeError(OperatingError):
         )
 
 
-class FileUnreadError(OperatingError):
+class FileUnreadError(OperatingError, code="file_unread"):
     """A request replaces or retracts a file that has arrived, but is not read yet."""
-
-    code = "file_unread"
 
     def __init__(self, dataflow: str, source: str, name: str) -> None:
         super().__init__(
@@ -80,11 +68,8 @@ class FileUnreadError(OperatingError):
         )
 
 
-class FileRetractedError(OperatingError):
+class FileRetractedError(OperatingError, code="file_retracted", retryable=False):
     """A request replaces or retracts a file that was already retracted."""
-
-    code = "file_retracted"
-    retryable = False
 
     def __init__(self, dataflow: str, source: str, name: str, *, at: str, by: str) -> None:
         asked = f" by {by}" if by else ""
@@ -97,11 +82,8 @@ class FileRetractedError(OperatingError):
         )
 
 
-class FileNameSharedError(OperatingError):
+class FileNameSharedError(OperatingError, code="file_name_shared", retryable=False):
     """A request names a file to replace or retract, but several current files have this name."""
-
-    code = "file_name_shared"
-    retryable = False
 
     def __init__(self, dataflow: str, source: str, name: str, increments: Sequence[int]) -> None:
         increments = list(dict.fromkeys(increments))
@@ -125,11 +107,8 @@ def shared_name(name: str, increments: Sequence[int]) -> str:
     )
 
 
-class FileDecidedError(OperatingError):
+class FileDecidedError(OperatingError, code="file_decided", retryable=False):
     """A file is no longer in quarantine, or the file admitted in its place is applied."""
-
-    code = "file_decided"
-    retryable = False
 
     def __init__(self, file: str, status: str, claim: str = "", claim_status: str = "") -> None:
         became = f", and claim {claim} ({claim_status}) took its place" if claim else ""
@@ -147,11 +126,8 @@ class FileDecidedError(OperatingError):
         )
 
 
-class ReadmitRefusedError(OperatingError):
+class ReadmitRefusedError(OperatingError, code="readmit_refused", retryable=False):
     """A quarantined file cannot be admitted as it is."""
-
-    code = "readmit_refused"
-    retryable = False
 
     def __init__(self, file: str, why: str) -> None:
         super().__init__(f"{file!r} cannot be admitted as it is: {why}", file=file, cause=why)
@@ -168,10 +144,8 @@ class NewColumnsError(Exception):
         self.source, self.claim, self.file, self.columns = source, claim, file, columns
 
 
-class IntakeStoppedError(OperatingError):
+class IntakeStoppedError(OperatingError, code="intake_stopped"):
     """The service is stopping or no longer leads; the next pass takes the file in."""
-
-    code = "intake_stopped"
 
     def __init__(self, path: str) -> None:
         message = (
@@ -202,20 +176,15 @@ _ANEW = (
 )
 
 
-class TablePlaceError(OperatingError):
+class TablePlaceError(OperatingError, code="delta_place_refused", retryable=False):
     """The service's settings do not allow the folder of a source's table."""
-
-    code = "delta_place_refused"
-    retryable = False
 
     def __init__(self, source: str, why: str) -> None:
         super().__init__(f"the table of source {source!r}: {why}", source=source, cause=why)
 
 
-class TableGoneError(OperatingError):
+class TableGoneError(OperatingError, code="delta_table_gone"):
     """There is no Delta table in the folder that a source names."""
-
-    code = "delta_table_gone"
 
     def __init__(self, source: str, table: str) -> None:
         super().__init__(
@@ -226,11 +195,8 @@ class TableGoneError(OperatingError):
         )
 
 
-class TableReplacedError(OperatingError):
+class TableReplacedError(OperatingError, code="delta_table_replaced", retryable=False):
     """The folder holds another table, or the table's history went back."""
-
-    code = "delta_table_replaced"
-    retryable = False
 
     def __init__(self, source: str, table: str, why: str) -> None:
         super().__init__(
@@ -242,11 +208,8 @@ class TableReplacedError(OperatingError):
         )
 
 
-class FeedDisabledError(OperatingError):
+class FeedDisabledError(OperatingError, code="delta_feed_disabled", retryable=False):
     """A table does not record its changes."""
-
-    code = "delta_feed_disabled"
-    retryable = False
 
     def __init__(self, source: str, table: str, version: int, *, began: bool) -> None:
         enable = "ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
@@ -265,17 +228,14 @@ class FeedDisabledError(OperatingError):
         )
 
 
-class TableUnreadableError(OperatingError):
+class TableUnreadableError(OperatingError, code="delta_unsupported", retryable=False):
     """A table uses a feature of Delta that the service cannot read."""
-
-    code = "delta_unsupported"
-    retryable = False
 
     def __init__(self, source: str, table: str, version: int, why: str) -> None:
         super().__init__(
-            f"source {source!r} cannot read version {version} of {table}, because {why}. Drop "
-            "what the service cannot read from the table, or let the table's writer export Parquet "
-            "files",
+            f"source {source!r} cannot read version {version} of {table}, because {why}. Change "
+            "the table so that the service can read it, or export its rows as Parquet files and "
+            "drop these",
             source=source,
             path=table,
             version=version,
@@ -283,11 +243,8 @@ class TableUnreadableError(OperatingError):
         )
 
 
-class TableVersionGoneError(OperatingError):
+class TableVersionGoneError(OperatingError, code="delta_version_gone", retryable=False):
     """The log entry of the next version was removed before it was read."""
-
-    code = "delta_version_gone"
-    retryable = False
 
     def __init__(self, source: str, table: str, version: int) -> None:
         super().__init__(
@@ -300,11 +257,8 @@ class TableVersionGoneError(OperatingError):
         )
 
 
-class FeedHaltedError(OperatingError):
+class FeedHaltedError(OperatingError, code="delta_changes_refused", retryable=False):
     """Versions of a table are in quarantine; later versions wait, so that none is left out."""
-
-    code = "delta_changes_refused"
-    retryable = False
 
     def __init__(self, source: str, file: str, claim: str) -> None:
         super().__init__(
@@ -318,21 +272,15 @@ class FeedHaltedError(OperatingError):
         )
 
 
-class LocationRefusedError(OperatingError):
+class LocationRefusedError(OperatingError, code="location_refused", retryable=False):
     """The service's settings do not allow the location of a source."""
-
-    code = "location_refused"
-    retryable = False
 
     def __init__(self, source: str, why: str) -> None:
         super().__init__(f"the location of source {source!r}: {why}", source=source, cause=why)
 
 
-class BucketPackagesError(OperatingError):
+class BucketPackagesError(OperatingError, code="s3_packages_missing", retryable=False):
     """A location needs packages of the extra `cbp[s3]`."""
-
-    code = "s3_packages_missing"
-    retryable = False
 
     def __init__(self, package: str) -> None:
         super().__init__(
@@ -342,10 +290,8 @@ class BucketPackagesError(OperatingError):
         )
 
 
-class BucketGoneError(OperatingError):
+class BucketGoneError(OperatingError, code="bucket_gone"):
     """There is no such bucket."""
-
-    code = "bucket_gone"
 
     def __init__(self, bucket: str) -> None:
         super().__init__(
@@ -355,10 +301,8 @@ class BucketGoneError(OperatingError):
         )
 
 
-class BucketDeniedError(OperatingError):
+class BucketDeniedError(OperatingError, code="bucket_denied"):
     """The key may not list or read a bucket, or is not a valid key."""
-
-    code = "bucket_denied"
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(
@@ -369,10 +313,8 @@ class BucketDeniedError(OperatingError):
         )
 
 
-class BucketFailedError(OperatingError):
+class BucketFailedError(OperatingError, code="bucket_failed"):
     """The service that hosts a bucket does not answer, or answers with an error."""
-
-    code = "bucket_failed"
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(
@@ -383,10 +325,8 @@ class BucketFailedError(OperatingError):
         )
 
 
-class ObjectSlowError(OperatingError):
+class ObjectSlowError(OperatingError, code="object_too_slow"):
     """An object is transferred too slowly."""
-
-    code = "object_too_slow"
 
     def __init__(self, what: str, seconds: float) -> None:
         super().__init__(
@@ -397,10 +337,8 @@ class ObjectSlowError(OperatingError):
         )
 
 
-class ObjectGoneError(OperatingError):
+class ObjectGoneError(OperatingError, code="object_gone"):
     """An object was deleted since it was listed."""
-
-    code = "object_gone"
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -408,10 +346,8 @@ class ObjectGoneError(OperatingError):
         )
 
 
-class ObjectChangedError(OperatingError):
+class ObjectChangedError(OperatingError, code="object_changed"):
     """An object was rewritten since it was listed."""
-
-    code = "object_changed"
 
     def __init__(self, what: str) -> None:
         super().__init__(

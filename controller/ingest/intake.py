@@ -4,10 +4,10 @@ r"""Takes in claimed files: read, write, log, index; or rejects them, or skips t
                  \-> (rejected) reason file -> quarantine -> store
                   \-> (same as an accepted file) store -> finished
 
-Each arrow is durable before the next begins, and can be repeated: an open claim is taken again
-until it is settled, possibly by another process. Files are read one by one. The next arrows run
-once for a group of files, since each costs a sync of the disk or two. The source log is the point
-of acceptance, of all files of a group at once. A file is accepted whole or not at all.
+Each arrow is durable before the next begins, and can be repeated: an open claim is processed again
+until it is settled, possibly by another process. Files are read one by one. The later arrows run
+once for a group of files, since each costs one or two syncs of the disk. Putting the entry into the
+source log accepts all files of a group together. A file is accepted as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -47,8 +47,6 @@ from controller.ingest.repeated_files import (
 from controller.ingest.replacement import Brought, Difference, Replacements
 from controller.ingest.source_log import ArrivedFile, SourceEntry, SourceLog
 from controller.store.base import ClaimRecord, IncrementRecord, Judged
-
-__all__ = ["Intake", "Outcome"]
 
 _log = structlog.get_logger(__name__)
 _PART = re.compile(r"(\d{12})-\d{5}-([a-z0-9]+)\.parquet", re.ASCII)
@@ -129,8 +127,8 @@ class Intake:
                 [known.get(one.claim) or _claim_of(place, one, entry) for one in entry.files]
                 for entry in entries
             ]
-            # What was put together is indexed together: an instance that leads no more must not
-            # see the middle of a file as the end of the log.
+            # Entries that were put together are indexed together: otherwise an instance that no
+            # longer leads could take the middle of a file for the end of the log.
             self.index(place, list(zip(entries, claims, strict=True)))
             count += len(entries)
         if to_the_end:
@@ -309,7 +307,7 @@ class Intake:
             gone: tuple[WrittenPart, ...] = ()
             same_as = judged.same_as
             if replaces(same_as):
-                said = claim.same_as or {}  # by the person who asked for it
+                said = claim.same_as or {}  # has the person who asked for it, and the reason
                 asked = {name: said[name] for name in ("who", "why") if name in said}
                 same_as = {**asked, **(same_as or {})}
                 parts, gone, sound = self._replaced(place, same_as, names, parts, sound, pending)
@@ -328,7 +326,7 @@ class Intake:
         if is_retraction(one[0]):
             return (), SoundFile(0, one[0].sha256, {})
         request = request_of(place, [one], index, self._limits)
-        # A file that replaces another is compared with it: its increment is written anew.
+        # A file that replaces another is only compared with it; its increment is written later.
         read = self.reader(replace(request, draft=is_correction(one[0].key)), stopping)
         (outcome,) = read.outcomes
         if isinstance(outcome, FileRejectedError):
@@ -372,8 +370,8 @@ class Intake:
     def _require_readers(self, place: SourcePlace, *, asked: bool) -> None:
         """Refuse a file that takes records back if a reader of its source cannot apply that.
 
-        A request was checked when it came. Input may have been removed since; a stage that cannot
-        follow waits, as was asked for.
+        A request was checked when it came, but input may have been removed since. If the file was
+        `asked` for, a stage that cannot apply it may wait for a rebuild.
         """
         try:
             self._require_followed(place.dataflow, place.name, rebuild=asked)

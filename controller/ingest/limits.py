@@ -30,13 +30,13 @@ class IngestLimits:
         scan_seconds: After this time a scan begins no more files of a source, so that no source
             delays the next ones for long.
         seconds_max: Processor time for a file before any byte is read.
-        bytes_per_second_min: Each such number of bytes, read or decoded, adds one second.
+        bytes_per_second_min: One second is added for each such number of bytes, read or decoded.
         silent_seconds_shown: After this time without computing or reading, a reader is shown as
             stuck.
         silent_seconds_max: After this time without either, its device is considered hung.
         memory_bytes_max: Additional memory that a reader process may take for one file.
-        group_files, group_bytes: Most small files, and bytes of them, that are claimed together,
-            and moved away together, unless they become one increment.
+        group_files, group_bytes: Largest number of small files, and of their bytes, that are
+            claimed together and moved away together, unless they become one increment.
         sealed_entries: Number of entries of a source's log that are put into one file, once there
             are as many newer ones.
     """

@@ -14,10 +14,10 @@ from controller.store.base import Store
 
 
 class RequireFollowed(Protocol):
-    """Makes sure that the readers of a source can apply that records are taken back."""
+    """Checks that the readers of a source can apply a retraction of records."""
 
     def __call__(self, dataflow: str, source: str, /, *, rebuild: bool) -> object:
-        """Raise `ReplaceRefusedError` if a reader cannot, and may not wait for a `rebuild`."""
+        """Raise `ReplaceRefusedError` if a reader cannot; with `rebuild` it may wait for one."""
         ...
 
 

@@ -32,7 +32,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -78,8 +78,9 @@ _STATUSES: Mapping[Action, Literal["readmitted", "discarded", "quarantined"]] = 
 _NOTE_BYTES_MAX = 1 << 16
 _WOULD_COUNT_TWICE = ("file_grew", "file_rewritten")
 _DECIDES_WHETHER_TO_ADD = ("same_name", "content_known", *_WOULD_COUNT_TWICE)
-"""Who admits such a file says that it is data although its name or its content is known. A file
-that was refused for another reason was never compared with earlier ones: it still is."""
+"""An operator who admits such a file decides that it is additional data, although its name or
+content is known. A file that was refused for another reason was not compared with earlier files
+yet, so it is compared once it was admitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +108,11 @@ class _Note:
     sha256: str = ""
     mended: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
 
 def refusal(claim: ClaimRecord, source: SourceNode) -> str:
     """Return why a file cannot be admitted unchanged, in words; `""` if it can.
 
-    Where names are overwritten, a file that changed replaces what was taken in.
+    With `same_name: replace`, a file that changed can be admitted: it replaces what was taken in.
     """
     code = _code(claim)
     if code in _WOULD_COUNT_TWICE and source.same_name != "replace":
@@ -180,11 +178,14 @@ class QuarantineDecisions:
         """Undo a decision; the file is in quarantine again when this returns.
 
         Raises `FileDecidedError` if the file that was admitted in its place is applied, or waits to
-        be read; `NotFoundError` if the file is no longer kept.
+        be read, or if nothing was decided about the claim's file; `NotFoundError` if the file is no
+        longer kept.
         """
         with self._deciding(place, identity) as claim:
             if claim.status == "quarantined":
                 return Decided(claim, repeated=True)
+            if claim.status not in ("readmitted", "discarded"):
+                raise FileDecidedError(claim.path, claim.status)
             decision = dict((claim.reason or {}).get("decision") or {})
             other = self._find(str(decision.get("readmitted_as", "")))
             if other is not None and other.status in ("claiming", "claimed", "accepted"):
@@ -192,7 +193,8 @@ class QuarantineDecisions:
             quarantined = place.quarantine / kept_name(claim.id, claim.path)
             finished = place.finished / quarantined.name
             if not any(os.path.lexists(one) for one in (finished, quarantined)):
-                raise NotFoundError(kind="kept file", name=finished.name)
+                name = f"{place.dataflow}/{place.name}/{claim.id}"
+                raise NotFoundError(kind="kept file", name=name)
             note = _Note("restore", claim.id, "", "", self._clock().isoformat())
             self._put(place, claim, note)
             return Decided(self._take_back(place, claim, quarantined))
@@ -235,7 +237,8 @@ class QuarantineDecisions:
         """Hold a claim for one decision, after an unfinished one was carried out."""
         claim = self._find(identity)
         if claim is None or (claim.dataflow, claim.source) != (place.dataflow, place.name):
-            raise NotFoundError(kind="quarantined file", name=f"{place.name}/{identity}")
+            name = f"{place.dataflow}/{place.name}/{identity}"
+            raise NotFoundError(kind="quarantined file", name=name)
         with self._locks.hold(place.quarantine / identity), device_errors(str(place.quarantine)):
             require_folders(place, self._files)
             note = decision_path(place.quarantine / kept_name(claim.id, claim.path))
@@ -261,8 +264,8 @@ class QuarantineDecisions:
             self._put(place, claim, one)
             notes.append(one)
 
-        # Another key each time: a decision that was taken back is no reason to skip the next one.
-        code = (claim.reason or {}).get("code")
+        # A new key each time, so that a decision after one that was taken back is not skipped.
+        code = _code(claim)
         overwrites = code in _WOULD_COUNT_TWICE and place.source.same_name == "replace"
         adds = code in _DECIDES_WHETHER_TO_ADD and not overwrites
         number = self._new_id()
@@ -277,14 +280,14 @@ class QuarantineDecisions:
 
     def _put(self, place: SourcePlace, claim: ClaimRecord, note: _Note) -> None:
         path = decision_path(place.quarantine / kept_name(claim.id, claim.path))
-        data = json.dumps(note.to_json(), ensure_ascii=True, indent=2).encode()
+        data = json.dumps(asdict(note), ensure_ascii=True, indent=2).encode()
         self._files.write_durable(str(path), data, what="decision")
 
     def _carry_out(self, place: SourcePlace, claim: ClaimRecord, note: _Note) -> ClaimRecord:
         """Move a decided file away and settle its claim; each step can be repeated."""
         file = place.quarantine / kept_name(claim.id, claim.path)
         self._move(place.finished, file, reason_path(file))
-        reason = {**(claim.reason or {}), "decision": note.to_json()}
+        reason = {**(claim.reason or {}), "decision": asdict(note)}
         settled = replace(claim, status=_STATUSES[note.action], reason=reason)
         self._store.update_claim(settled)
         self._move(place.finished, decision_path(file))
@@ -300,7 +303,7 @@ class QuarantineDecisions:
     def _move_back(
         self, place: SourcePlace, file: Path, settle: Callable[[], object] = lambda: None
     ) -> None:
-        """Move a file and its reason back; `settle` comes before the note that asks for it goes."""
+        """Move a file and its reason back; calls `settle` before the note is removed."""
         finished = place.finished / file.name
         self._move(place.quarantine, reason_path(finished), finished)  # a file has its reason
         settle()
@@ -356,8 +359,8 @@ def _read_note(path: Path) -> _Note | None:
         note = _Note(**value)
     except (ValueError, TypeError, OSError, RecursionError, FileRejectedError):
         return None
-    texts = (note.claim, note.by, note.why, note.at, note.readmitted_as, note.sha256)
-    sound = note.action in _STATUSES and all(isinstance(one, str) for one in texts)
+    texts = (note.action, note.claim, note.by, note.why, note.at, note.readmitted_as, note.sha256)
+    sound = all(isinstance(one, str) for one in texts) and note.action in _STATUSES
     return note if sound and path.name.startswith(f"{note.claim}-") else None
 
 
@@ -391,8 +394,8 @@ def _restore(place: SourcePlace, identity: str, name: str, store: Store, faults:
     try:
         claim = _claim_of(place, identity, place.quarantine / name)
     except OSError:
-        return  # gone, or its name cannot be looked at
-    except Exception:  # whatever failed, it is this file alone
+        return  # removed, or its status cannot be read
+    except Exception:  # whatever failed, the other files are restored
         _log.exception("quarantine.not_restored", source=place.name, file=evidence(name))
         return
     faults("claim.before")

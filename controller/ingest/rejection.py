@@ -32,7 +32,10 @@ _SAID_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """One mistake of a file, as `FileRejectedError`; `text` is that of a record put aside."""
+    """One mistake in a file, with the fields of `FileRejectedError`.
+
+    `text` is that of the record, if the source rejects single records.
+    """
 
     line: int
     column: str | None
@@ -52,7 +55,7 @@ class BadLine:
         return cls(line, column, rule, message, text=text)
 
 
-class FileRejectedError(CbpError):
+class FileRejectedError(CbpError, code="file_rejected"):
     """A file does not match its source's declaration; it goes to quarantine as a whole.
 
     Args:
@@ -62,8 +65,6 @@ class FileRejectedError(CbpError):
         new_columns: Declarations of columns that the schema lacks (`device STRING`), if the file
             suggests their types.
     """
-
-    code = "file_rejected"
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class FileRejectedError(CbpError):
         names = ("rule", "message", "line", "column", "cause", "lines", "lines_more", "new_columns")
         return {name: getattr(self, name) for name in names}
 
-    def __reduce__(self) -> tuple[Any, ...]:  # a reader's process sends it
+    def __reduce__(self) -> tuple[Any, ...]:  # so that a reader process can send it
         return partial(FileRejectedError, **self.arguments()), ()
 
     def proposing(self, columns: Sequence[str], source: str) -> FileRejectedError:
@@ -141,8 +142,8 @@ class FileRejectedError(CbpError):
 def unforeseen(error: Exception) -> FileRejectedError:
     """Return the rejection for an unexpected error while a file was read.
 
-    No content of a file may ever stop the files after it. So the file goes to quarantine with the
-    error's class and our place in the code.
+    A file's content must never stop the files after it. So the file goes to quarantine with the
+    error's class and the place in our code.
     """
     said = str(error)[:_SAID_MAX]
     cause = f"{type(error).__name__}: {said}" if said else type(error).__name__

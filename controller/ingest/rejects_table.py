@@ -2,11 +2,11 @@
 
     <root>/tables/<dataflow>/rejects/<source>/     a Parquet file per increment that has some
 
-The truth is the source's log: the entry of an increment holds the rejected records. The table is
-redone from the log: each publication carries the number of its increment, as a transaction, and
-appears once. It is behind the log until the end of the same pass; after a crash, until the next.
+The source's log is the truth: the entry of an increment holds the rejected records. The table is
+redone from the log: each publication has the number of its increment as a transaction, and so
+appears once. The table is behind the log until the end of a pass, or, after a crash, of the next.
 
-Any reader of Delta tables reads it. It is managed as the others are: foreign writers are refused.
+Any reader of Delta tables reads it. As in the dataflow's other tables, foreign writers are refused.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -46,11 +47,14 @@ _APP = "rejects"
 
 
 class RejectsTables:
-    """Publishes rejected records; used by one pass of a source at a time."""
+    """Publishes rejected records; used by one pass of a source at a time.
+
+    `published` has, by the source's folder, the next increment to look at.
+    """
 
     def __init__(self, ports: Ports) -> None:
         self._files, self._clock, self._store = ports.files, ports.clock, ports.store
-        self._published: dict[str, int] = {}
+        self.published: dict[Path, int] = {}
 
     def publish(self, place: SourcePlace) -> None:
         """Show the rejected records of all accepted increments; raises `OperatingError`.
@@ -58,17 +62,17 @@ class RejectsTables:
         Called for sources that reject single records; after an error the next call continues.
         """
         path = f"{place.folder}/{rejects_table(place.name)}"
-        if path not in self._published:
-            self._published[path] = self._published_before(path)
+        if (start := self.published.get(place.root)) is None:
+            self.published[place.root] = start = self._published_before(path)
         end = self._store.next_index(place.dataflow, place.name)
-        if self._published[path] >= end:
+        if start >= end:
             return
-        for entry in SourceLog(place.folder, place.name, self._files).since(self._published[path]):
+        for entry in SourceLog(place.folder, place.name, self._files).since(start):
             if entry.increment.index >= end:
                 break
             if rows := _rows_of(entry):
                 self._publish_entry(path, place, entry, rows)
-            self._published[path] = entry.increment.index + 1
+            self.published[place.root] = entry.increment.index + 1
 
     def _published_before(self, path: str) -> int:
         try:
@@ -81,7 +85,7 @@ class RejectsTables:
     ) -> None:
         index, now_ms = entry.increment.index, int(self._clock().timestamp() * 1000)
         table = self._table(path, place, now_ms)
-        # The name is the increment's, so a repetition replaces the file by its equal.
+        # Named after the increment, so that a repetition replaces the file by an equal one.
         name = f"{index:020d}.parquet"
         data = _parquet(rows, f"{path}/{name}")
         self._files.write_durable(f"{path}/{name}", data)
@@ -106,9 +110,9 @@ class RejectsTables:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which rejected records to read, of files taken in from `since` on, before `until`.
+    """Selects rejected records, of files that were taken in from `since` on and before `until`.
 
-    `None` chooses all.
+    `None` selects all.
     """
 
     code: str | None = None
@@ -117,7 +121,7 @@ class Chosen:
     until: datetime | None = None
 
     def has(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a record is chosen."""
+        """Return whether a record is selected; its increment is not compared."""
         return (
             self.code in (None, row["code"])
             and (self.since is None or row["rejected_at"] >= self.since)

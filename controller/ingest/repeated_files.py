@@ -202,11 +202,11 @@ class RepeatedFiles:
     ) -> tuple[Mapping[tuple[str, str], ClaimRecord], dict[str, ClaimRecord]]:
         """Return the accepted claims of the same content, and the newest of each name.
 
-        Of a content: by digest and name, the claim with this name, or else one with this content.
+        The first are by digest and name: the claim with both, or else one with this digest.
         """
         paths = {file.path for file in files}
         named = self.store.named_claims(place.dataflow, place.name, paths)
-        if len(files) == 1:  # as most are; it costs one look
+        if len(files) == 1:  # the usual case, which needs a single query
             same = self._first(place, files[0], waiting=False)
             return {} if same is None else {(files[0].sha256, files[0].path): same}, dict(named)
         contents = sorted({(file.sha256, file.path) for file in files})
@@ -221,7 +221,8 @@ class RepeatedFiles:
     ) -> list[ClaimRecord]:
         """Return claims of a file's content that count, or that have its name.
 
-        In place of one that was replaced or retracted: another of that content, if one counts.
+        A claim that was replaced or retracted gives way to another one with this content, if one
+        counts.
         """
         made = list[ClaimRecord]()
         for one in equal:

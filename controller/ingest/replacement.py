@@ -1,11 +1,11 @@
 """Replacement of a file: from the earlier file and the new one, the two parts of its increment.
 
-    earlier file  a a b c  ---        files: d          what the new file has beside
-    new file        a b d  ---        gone:  a, c       what it lacks
+    earlier file  a a b c  ---        files: d          what only the new file has
+    new file        a b d  ---        gone:  a, c       what only the earlier file has
 
 The earlier file is what counts under its name now: its records in the increment that brought it,
-and what replacements of it brought and took back since. Nothing of it is kept beside the
-increments, so what is computed here is the same from the folders alone.
+and what replacements of it brought and took back since. No copy of it is kept beside the
+increments, so the folders alone give the same result.
 
 Several files of one name can count: those that an operator admitted beside an earlier one, or that
 came while the source said `same_name: add`. None of them is replaced, since the name does not say
@@ -96,7 +96,7 @@ class Compared:
         """Count a difference."""
         records = pa.concat_tables([made.came, made.gone])
         groups: Counter[str] = Counter()
-        assert place.graph is not None, "a request names a source of a dataflow"
+        assert place.graph is not None, "the place has no graph, so its readers are unknown"
         for stage, input_ in place.graph.consumers(place.name):
             by = place.graph.stages[stage].translator.input(input_).route_by
             if isinstance(by, tuple):
@@ -158,7 +158,7 @@ class Replacements:
         return parts[0], parts[1]
 
     def sharing(self, newest: ClaimRecord) -> tuple[int, ...]:
-        """Return the increments of two current files of the name of a newest claim; or `()`."""
+        """Return the increments of two current files with the name of a newest claim, or `()`."""
         claim: ClaimRecord | None = newest
         while claim is not None and replaces(claim.same_as):
             earlier = str((claim.same_as or {})["claim"])
@@ -235,7 +235,7 @@ class Replacements:
 
 def _table(path: str, schema: pa.Schema) -> pa.Table:
     read = conform(open_parquet(path).read(schema.names), schema)
-    return pa.Table.from_arrays(read.columns, schema=schema)  # with its NOT NULL
+    return pa.Table.from_arrays(read.columns, schema=schema)  # keeps its NOT NULL
 
 
 def _slices(files: Sequence[DataFile], start: int, stop: int) -> Iterator[DataFile]:

@@ -9,7 +9,7 @@ with one line for each:
 A file is put once, when the files of its increments are durable. It is there whole or not at all,
 so a crash leaves no gap. Its name is the first number that the log lacks; hence two controllers
 cannot both put an entry. Each line of several says how many lines there are (`together`), so that a
-file cut at the end of a line is known as damaged.
+file that is cut at the end of a line is recognised as damaged.
 
 Entries stay for good, since they identify all files that were accepted. A sealed file is put once;
 then the files of its entries are removed one by one. Readers prefer the sealed file: if a
@@ -151,9 +151,8 @@ class SourceLog:
     def put(self, entries: Sequence[SourceEntry]) -> None:
         """Make entries durable, all or none; succeeds again for the same claims.
 
-        The first of them, of which there is at least one, has the lowest index that the log lacks,
-        and each has the next index. Raises `LogConflictError` if other claims are already recorded
-        there.
+        There is at least one; their indexes ascend by one from the lowest that the log lacks.
+        Raises `LogConflictError` if other claims are already recorded there.
         """
         path = self._path(entries[0].increment.index)
         data = b"\n".join(self._line(entry, len(entries)) for entry in entries)
@@ -200,7 +199,7 @@ class SourceLog:
             )
 
     def require_end(self, index: int) -> None:
-        """Raise `FileLostError` if there are entries after `index`, so that this one is lost."""
+        """Raise `FileLostError` if the log has entries after `index`, so that this one is lost."""
         later = [number for number in self._singles() if number > index]
         later += [end - 1 for _, end, _ in self._sealed() if end > index]
         if later:
@@ -252,13 +251,11 @@ class SourceLog:
         """Return the number of the file that holds an entry, or would hold it."""
         if self._files.exists(self._path(index)):
             return index
-        names = self._files.list_names(self._folder)
-        starts = record_numbers(names)
         least = min(sealed_end, index)
-        return max((start for start in starts if least <= start < index), default=least)
+        return max((start for start in self._singles() if least <= start < index), default=least)
 
     def _whole_lines(self, start: int) -> list[bytes]:
-        """Return the entries of a file, checked; once they are sealed the file is gone."""
+        """Return the lines of a file that is to be sealed, once its entries were checked."""
         path = self._path(start)
         try:
             data = self._files.read(path)

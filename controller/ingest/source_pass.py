@@ -43,7 +43,7 @@ from controller.ingest.folder.incoming_watch import Candidate, IncomingWatch
 from controller.ingest.folder.late_writes import LateWrites, Stamp
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, sealed_name
 from controller.ingest.folder.quarantine_folder import move_to_quarantine
-from controller.ingest.folder.source_place import SourcePlace, kept_name, move
+from controller.ingest.folder.source_place import SourcePlace, forget_below, kept_name, move
 from controller.ingest.formats.file_bytes import never
 from controller.ingest.intake import Claimed, Intake, Known, Pending
 from controller.ingest.limits import IngestLimits
@@ -54,11 +54,11 @@ from controller.store.base import ClaimRecord
 _log = structlog.get_logger(__name__)
 
 LISTING_SHARE = 10
-"""A listing with files left is used again for this many times as long as it took: so listings
-cost a tenth of the time at most, and what comes meanwhile does not wait much longer for them."""
+"""A listing with files left is used again for this many times its duration. So listings take a
+tenth of the time at most, and files that arrive meanwhile do not wait much longer."""
 
 EARLY_SHARE = 4
-"""A pass ends after this part of its time if files were renamed into other sources meanwhile."""
+"""A pass ends after `1 / EARLY_SHARE` of its time if files were renamed into other sources."""
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -73,7 +73,7 @@ class Tally:
     Attributes:
         claims: Whether files of `incoming` are claimed.
         opened, listed: The open claims and the listing, from `SourcePass.take_in` on.
-        between: Called from time to time while a folder is listed; others can have their turn.
+        between: Called from time to time during a listing, so that other sources get a turn.
         early: After this time no file is begun while files wait in other sources of the dataflow.
         batch: How many files become one increment in this pass.
     """
@@ -92,7 +92,7 @@ class Tally:
     batch: FileBatch = ONE_FILE
 
     def begin(self, now: datetime, seconds: float) -> None:
-        """Let the pass take this many seconds from now on."""
+        """Limit the pass to so many seconds from now on."""
         self.until = now + timedelta(seconds=seconds)
         self.early = now + timedelta(seconds=seconds / EARLY_SHARE)
 
@@ -153,6 +153,10 @@ class SourcePass:
         self._left: dict[Path, _Left] = {}
         self._warned: dict[Path, str] = {}
 
+    def forget(self, folder: Path) -> None:
+        """Forget the listings and rejected records of a dataflow, by the dataflow's folder."""
+        forget_below(folder, self._listings, self._left, self._warned, self._rejects.published)
+
     def bring_copies(self, place: SourcePlace) -> None:
         """Move the files of open claims to `claimed`, for the next pass; no file is read."""
         opened, listed = self._claims.open(place), self._look(place)
@@ -167,7 +171,7 @@ class SourcePass:
             opened = self._claims.open(place)
         begun = self._clock()
         left = self._left.pop(place.root, None)
-        # Only for a claim whose copy is not in `claimed` is the folder listed again.
+        # The folder is listed again if the copy of an open claim is not in `claimed`.
         copied = all(claim.id in opened.copies for claim in opened.claims)
         if left is None or not copied or begun >= left.until:
             listed = self._look(place, tally.between)
@@ -193,7 +197,7 @@ class SourcePass:
             self._rejects.publish(place)
 
     def _look(self, place: SourcePlace, between: Callable[[], object] = do_nothing) -> Listed:
-        self._watch.follow(place.incoming, place.dataflow)  # it may have been made anew
+        self._watch.follow(place.incoming, place.dataflow)  # it may have been created again
         below = list[Path]()
 
         def enter(folder: Path) -> None:
@@ -262,7 +266,7 @@ class SourcePass:
         return replace(self._limits, group_files=batch.files, group_bytes=batch.bytes)
 
     def _take_group(self, claimed: Sequence[Claimed], tally: Tally) -> None:
-        """Take in a group: each file as an increment, or together as few as possible."""
+        """Take in a group: each file as an increment, or all files as few increments."""
         together = tally.batch.files > 1
         while claimed:
             if tally.is_over(self._clock()):
@@ -287,7 +291,7 @@ class SourcePass:
         """Read files one by one, settle them together, then move them away together.
 
         When the time of the pass is over, the rest stay claimed; the next pass begins with them.
-        Whatever fails: the files that were read before are settled.
+        Whatever error ends the reading, the files that were read before it are settled.
         """
         place, group = tally.place, _Group()
         try:
@@ -387,7 +391,7 @@ class SourcePass:
         tally.report += ScanReport(waiting=left_over, ready=left_over)
 
     def _due(self, batch: FileBatch, group: Sequence[Candidate], listed: Listed) -> datetime | None:
-        """Return when the last files of a listing are taken in; `None`: now."""
+        """Return when the last files of a listing are taken in; `None` means now."""
         full = len(group) == batch.files or sum(one.bytes for one in group) >= batch.bytes
         if full or not batch.seconds or group[0].name == CLOSE_NAME:
             return None
@@ -416,7 +420,7 @@ class SourcePass:
     def _claim_all(self, candidates: Sequence[Candidate], tally: Tally) -> list[Claimed]:
         """Claim files; skips files that are gone or were written to since they were listed."""
         place, reusable = tally.place, tally.opened.reusable
-        require_folders(place, self._files)  # a pass is long: a folder may be another by now
+        require_folders(place, self._files)  # a folder may have been replaced during the pass
         wanted = list[tuple[Path, ClaimRecord, Candidate]]()
         incoming, folder = place.incoming, place.claimed
         for candidate in candidates:

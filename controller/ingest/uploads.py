@@ -1,4 +1,4 @@
-r"""Uploads: a stream becomes a claimed file, and the answer says at once what the file is.
+r"""Uploads: a stream becomes a claimed file, and the answer says whether it is new.
 
     received (hidden part, synced) -> compared -> claimed          the next pass takes it in
                                              \-> known: settled    duplicate, or quarantined
@@ -82,7 +82,7 @@ class Uploads:
     ) -> Uploaded:
         """Like `receive`, for a name that is already in the form of `evidence`.
 
-        `before_claim` is called with the claim after the file, but before the claim, is durable. If
+        `before_claim` is called with the claim once the file is durable, before the claim is. If
         the file replaces another one, `asked` has the person and the reason, kept in `same_as`.
         """
         identity = upload_id(self._new_id(), key)
@@ -109,7 +109,8 @@ class Uploads:
                 claim = self._received(place, identity, path, stream, key)
             yield claim, part
         finally:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):  # the next recovery removes it; the error of the request counts
+                part.unlink(missing_ok=True)
             self.active.discard(identity)
 
     def _claim(
@@ -139,7 +140,7 @@ class Uploads:
         return Uploaded(self._claims.record(place, settled_claim))
 
     def first_of(self, place: SourcePlace, key: str) -> ClaimRecord | None:
-        """Return the claim of the first upload of a key; `None` if its answer has become untrue."""
+        """Return the claim of the first upload of a key; `None` if its outcome no longer holds."""
         first = self._store.keyed_claim(place.dataflow, place.name, key)
         if first is None or (first.reason or {}).get("code") == "file_gone":
             return None
@@ -152,7 +153,7 @@ class Uploads:
 
     def _give_up(self, identity: str, part: Path) -> None:
         """Remove the part, unless its claim is recorded: then the next pass continues with it."""
-        # On a disk that is read-only, a part that was never made cannot be removed either.
+        # On a read-only disk the part was never made, and `unlink` fails.
         with suppress(OperatingError, OSError):
             if not self._store.known_claims([identity]):
                 part.unlink(missing_ok=True)
@@ -204,8 +205,8 @@ class ReplacementRequests:
 
         The next scan makes an increment of the difference. The caller has made sure that the
         readers of the source can apply the difference, unless the request is `repeated`. The name
-        is as its producer or `cbp claims` has it. Raises `NotFoundError`, `FileUnreadError`,
-        `FileRetractedError`, `FileNameSharedError`, or as an upload.
+        is the producer's, or the one that `cbp claims` shows. Raises `NotFoundError`,
+        `FileUnreadError`, `FileRetractedError`, `FileNameSharedError`, or as an upload.
         """
         self._require_open(place)
         path = self._path(place, name)
@@ -218,10 +219,10 @@ class ReplacementRequests:
         return self._called(place, done)
 
     def repeated(self, place: SourcePlace, key: str, *, retracts: bool) -> bool:
-        """Return whether `ask` gives the answer to the first request with this key again.
+        """Return whether `ask` would return the answer to an earlier request with this key.
 
-        What was asked for may have been done since, so whether it could be done now does not count.
-        The key `""` is never repeated.
+        The earlier request may have been carried out since, so the caller must not check whether it
+        is possible now. The key `""` is never repeated.
         """
         self._require_open(place)
         unique = _unique_key(key, retracts=retracts)
@@ -241,7 +242,7 @@ class ReplacementRequests:
     def _path(self, place: SourcePlace, name: str) -> str:
         """Return the name of a file as claims have it.
 
-        That of a file whose name is no text, or has backslashes, can be given as it is shown.
+        If the name is not text, or has backslashes, the escaped form that is shown is accepted too.
         """
         path = evidence(name)
         if path == name or "\0" in name:
@@ -251,7 +252,7 @@ class ReplacementRequests:
 
     def _earlier(self, place: SourcePlace, path: str) -> ClaimRecord:
         """Return the claim of the current file of a name, as claims have it; raises as `ask`."""
-        # First: one that is accepted meanwhile is found below.
+        # Asked first, so that a claim which is accepted meanwhile is found below.
         waiting = self._store.open_claims(place.dataflow, place.name)
         claim = self._store.named_claims(place.dataflow, place.name, [path]).get(path)
         counts = claim is not None and (claim.same_as or {}).get("by") != RETRACTED

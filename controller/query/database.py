@@ -49,7 +49,7 @@ def parse(database: duckdb.DuckDBPyConnection, sql: str) -> Mapping[str, Any]:
     """Return the syntax tree of a query from DuckDB's parser; does not run the query."""
     call = "SELECT json_serialize_sql(?, skip_null := true, skip_empty := true)"
     row = database.execute(call, [sql]).fetchone()
-    assert row is not None, "a SELECT without a table has one row"
+    assert row is not None, "json_serialize_sql returned no row"
     parsed = json.loads(row[0])
     assert isinstance(parsed, Mapping)
     return parsed

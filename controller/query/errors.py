@@ -7,28 +7,19 @@ from cbp.errors import CbpError, OperatingError
 NOT_HELD = "an answer cannot contain {}; cast it in the query, for example: CAST(x AS VARCHAR)"
 
 
-class QueryRefusedError(CbpError):
+class QueryRefusedError(CbpError, code="query_refused"):
     """A query is not one SELECT over the tables of its dataflow."""
-
-    code = "query_refused"
 
     def __init__(self, why: str) -> None:
         super().__init__(f"{why}. A query is one SELECT over the tables of one dataflow", why=why)
 
 
-class QueryInvalidError(CbpError):
+class QueryInvalidError(CbpError, code="query_invalid"):
     """A query has a wrong column, type or syntax, or fails on a value."""
 
-    code = "query_invalid"
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-
-
-class QueryTimeError(CbpError):
+class QueryTimeError(CbpError, code="query_time"):
     """A query took too long, and was ended."""
-
-    code = "query_time"
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
@@ -38,10 +29,8 @@ class QueryTimeError(CbpError):
         )
 
 
-class QueryTooLargeError(CbpError):
+class QueryTooLargeError(CbpError, code="query_too_large"):
     """A query needs more memory than allowed, or its answer is too large."""
-
-    code = "query_too_large"
 
     def __init__(self, what: str, most: int, setting: str) -> None:
         super().__init__(
@@ -52,10 +41,8 @@ class QueryTooLargeError(CbpError):
         )
 
 
-class QueriesBusyError(OperatingError):
+class QueriesBusyError(OperatingError, code="queries_busy"):
     """The limit of concurrent queries is reached."""
-
-    code = "queries_busy"
 
     def __init__(self, parallel: int) -> None:
         super().__init__(
@@ -65,10 +52,8 @@ class QueriesBusyError(OperatingError):
         )
 
 
-class QueryFailedError(OperatingError):
+class QueryFailedError(OperatingError, code="query_failed"):
     """The process of a query ended without an answer."""
-
-    code = "query_failed"
 
     def __init__(self, status: int) -> None:
         super().__init__(

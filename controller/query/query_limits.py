@@ -1,4 +1,4 @@
-"""What a query may read and take, as it is handed to its process."""
+"""What a query may read, and its limits, as they are sent to its process."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     stdin     a `Request` as JSON
     stdout    a line of JSON, then, if that has no `error`, the answer as an Arrow stream
 
-The parent ends it when it takes too long: a query engine can't be trusted to look at a flag. A
-signal of its own ends it too, should the parent be gone.
+The parent kills it when it takes too long, since a query engine may not check a flag. If the parent
+is gone, an alarm signal ends it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Decides whether a query may run, from its tree as DuckDB's own parser makes it. Pure.
+"""Decides whether a query may run, from the syntax tree of DuckDB's own parser. Pure.
 
-Guaranteed: a query that passes is one SELECT without parameters. It reads the tables of one
-dataflow and what it makes itself; no file, no setting, no catalog, and it names no other function
-that makes a table than those in `TABLE_FUNCTIONS`. The database behind it has neither files nor
-network either (`controller.query.database`): each of the two would do.
+Guaranteed: a query that passes is one SELECT without parameters. It reads only the tables of one
+dataflow and its own intermediate results: no file, no setting, no catalog. It names no table
+function other than `TABLE_FUNCTIONS`. The database behind it has no files and no network either
+(`controller.query.database`); either check would be enough.
 
 `sql_names` gives the names that tables of a snapshot have in SQL.
 
@@ -17,7 +17,7 @@ stage may have a name that SQL takes for something else.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from controller.query.errors import QueryInvalidError, QueryRefusedError
@@ -26,14 +26,13 @@ CHANGES = "_changes"
 """Ends the name of the changes of a view."""
 
 
-def sql_names(tables: Iterable[str]) -> dict[str, str]:
+def sql_names(tables: Collection[str]) -> dict[str, str]:
     """Return SQL name, as `stage.table` -> folder of a table, relative to the dataflow's."""
-    every = list(tables)
-    states = {name for kind, name in map(_parts, every) if kind == "state"}
-    flows = [name for kind, name in map(_parts, every) if kind == "flows"]
+    states = {name.removeprefix("state/") for name in tables if name.startswith("state/")}
+    flows = sorted(name.removeprefix("flows/") for name in tables if is_flow(name))
     names = {name: f"state/{name}" for name in sorted(states)}
-    names |= {name: f"flows/{name}" for name in sorted(flows) if name not in states}
-    for name in sorted(flows):
+    names |= {name: f"flows/{name}" for name in flows if name not in states}
+    for name in flows:
         if name in states:
             changes = f"{name}{CHANGES}"
             while changes in names:
@@ -45,11 +44,6 @@ def sql_names(tables: Iterable[str]) -> dict[str, str]:
 def is_flow(table: str) -> bool:
     """Return whether a table of a snapshot belongs to a flow."""
     return table.startswith("flows/")
-
-
-def _parts(table: str) -> tuple[str, str]:
-    kind, _, name = table.partition("/")
-    return kind, name
 
 
 TABLE_FUNCTIONS = frozenset({"generate_series", "range", "repeat", "unnest"})

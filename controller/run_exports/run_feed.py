@@ -1,8 +1,8 @@
 """Follows the events of runs that ended, and gives each run to the exporters, in a thread.
 
-It begins at the newest event, and so says nothing about runs that ended before the service
-started, or while another instance led. An exporter that fails loses that run: telemetry never
-holds a run up, and is never tried so often that it would.
+It begins at the newest event, so runs that ended before the service started, or while another
+instance led, are not exported. An exporter that fails loses that run: the feed does not retry, and
+never delays a run.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from cbp.model.dataflow.dataflow import Dataflow
 from controller.store.base import EventCursor, RunRecord, Store
 
 
-class TelemetryPackagesMissingError(OperatingError):
+class TelemetryPackagesMissingError(
+    OperatingError, code="telemetry_packages_missing", retryable=False
+):
     """A setting needs packages of the extra `cbp[telemetry]`."""
-
-    code = "telemetry_packages_missing"
-    retryable = False
 
     def __init__(self, setting: str, package: str) -> None:
         super().__init__(
@@ -106,9 +105,9 @@ class RunFeed:
             self._cursor = self._store.newest_event().cursor
         while events := self._store.events_after(self._cursor, limit=_PAGE):
             for record in events:
+                self._cursor = record.cursor  # before the export: an error repeats none
                 if record.event.kind in ("run.ended", "run.failed"):
                     self._export(record.event.subject)
-            self._cursor = events[-1].cursor
         if events is None:  # too far behind, or another database
             self._cursor = None
 

@@ -5,14 +5,14 @@
 
 A commit has a transaction of this sink (Delta's `txn` action): its version is the increment. An
 increment whose transaction is in the table is not committed again. A commit is made against the
-version that was looked at, or not at all, so of two writers at one moment one is refused.
+version that was read, or not at all, so one of two concurrent writers is refused.
 
-A mirror can be replaced as a whole, in one commit, by the view as it is: when it begins, after a
-roll-back, and when its stage started again. Each replacement begins a new name of transactions. A
-table that has more commits of this sink than its note knows of is not believed, either.
+A mirror can be replaced as a whole, in one commit, by the current view: when it begins, after a
+roll-back, and when its stage began again. Each replacement begins a new name of transactions. A
+table with more new commits of this sink than a crash can leave is refused, too.
 
-Commits of others are found by the log entries after the version that this sink wrote last. What
-only rewrites the layout of files (OPTIMIZE, VACUUM) is let pass.
+Commits of others are found by the log entries after the version that this sink wrote last. Those
+that only rewrite the layout of files (OPTIMIZE, VACUUM) are accepted.
 
 Guaranteed: a commit is on the disk before the note names it. Not guaranteed: that a loss of power
 in the middle of a commit leaves a table that can be read; delta-rs does not sync files.
@@ -27,6 +27,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -94,10 +95,10 @@ class _DeltaTarget(FolderTarget):
             operation = self._writer(note, number)
             ours += operation == _OURS
             if operation == _OURS:
-                self._sync(number)  # its writer may have died before it did
+                self._sync(number)  # a crash may have come before
             elif operation not in _LAYOUT:
                 self._refuse(f"version {number} was written by {operation}, not by this sink")
-        if ours > 1:  # a crash leaves one
+        if ours > 1:  # a crash leaves one at most
             self._refuse(
                 f"the table has {ours} commits of this sink that the dataflow does not know, for "
                 "example because a backup was restored"
@@ -109,7 +110,8 @@ class _DeltaTarget(FolderTarget):
         if self.choice not in self.accepting:
             choices = " or ".join(f"--{one}" for one in self.accepting)
             command = f"cbp sinks resume {self.dataflow} {self.sink}"
-            raise SinkForeignError(self.folder, f"{why}; continue by `{command}` with {choices}")
+            why = f"{why}; to continue, run `{command}` with {choices}"
+            raise SinkForeignError(self.folder, why)
 
     def _writer(self, note: SinkNote, version: int) -> str:
         """Return the operation by which something else wrote a version, or `_OURS`."""
@@ -185,27 +187,42 @@ class DeltaAppend(_DeltaTarget):
 
     def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
         """Return `increment I of generation G` for undone increments; see `Target.stale`."""
-        return [f"increment {i} of generation {g}" for g, i in self._stale(note, generations)]
+        runs = self._stale(note, generations)
+        return [f"increment {i} of generation {g}" for run in runs for g, i in run]
 
     def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:
         """Delete the records of increments that were undone; see `Target.withdraw`."""
-        stale = self._stale(note, generations)
-        each = (f"({GENERATION} = {g} AND {INCREMENT} = {i})" for g, i in stale)
-        predicate = " OR ".join(each)
+        runs = self._stale(note, generations)
+        # A term for each of some 20,000 increments would exhaust the stack of delta-rs.
+        predicate = " OR ".join(
+            f"({GENERATION} = {run[0][0]} AND {INCREMENT} BETWEEN {run[0][1]} AND {run[-1][1]})"
+            for run in runs
+        )
 
         def delete(table: DeltaTable, properties: CommitProperties) -> None:
             table.delete(predicate, commit_properties=properties)
 
-        if not stale:
+        if not runs:
             return note
         return self._commit(note, (generations[-1].number << _INDEX_BITS) + first, delete)
 
-    def _stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[tuple[int, int]]:
+    def _stale(
+        self, note: SinkNote, generations: Sequence[Generation]
+    ) -> list[list[tuple[int, int]]]:
+        """Return (generation, increment) of the undone ones, in runs with no other one between."""
+        names, known = [GENERATION, INCREMENT], set[tuple[int, int]]()
         with _delta_errors(self.folder):
-            columns = DeltaTable(self.folder).to_pyarrow_table(columns=[GENERATION, INCREMENT])
-        pairs = columns.group_by([GENERATION, INCREMENT]).aggregate([]).to_pylist()
-        known = sorted((one[GENERATION], one[INCREMENT]) for one in pairs)
-        return [(g, i) for g, i in known if is_stale(self.flow, g, i, note.generation, generations)]
+            rows = DeltaTable(self.folder).to_pyarrow_dataset().to_batches(columns=names)
+            for batch in rows:
+                pairs = pa.Table.from_batches([batch]).group_by(names).aggregate([])
+                known.update((one[GENERATION], one[INCREMENT]) for one in pairs.to_pylist())
+        # Rows of another writer, whose commit an operator kept, may have no numbers.
+        numbered = sorted(pair for pair in known if None not in pair)
+
+        def of_run(pair: tuple[int, int]) -> tuple[int, bool]:
+            return pair[0], is_stale(self.flow, *pair, note.generation, generations)
+
+        return [list(run) for (_, stale), run in groupby(numbered, of_run) if stale]
 
 
 @dataclass(frozen=True, slots=True)

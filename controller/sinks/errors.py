@@ -12,40 +12,29 @@ from cbp.errors.message_limits import listed
 CHOICES = ("rewrite", "keep")
 
 
-class SinkTargetError(OperatingError):
+class SinkTargetError(OperatingError, code="sink_target_failed"):
     """The target of a sink cannot be written; nothing is lost, and the sink is retried."""
-
-    code = "sink_target_failed"
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path}: {why}", path=path, cause=why)
 
 
-class SinkPlaceError(OperatingError):
+class SinkPlaceError(OperatingError, code="sink_place_refused", retryable=False):
     """The service's settings do not allow the target of a sink."""
-
-    code = "sink_place_refused"
-    retryable = False
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}", where=where, cause=why)
 
 
-class SinkForeignError(OperatingError):
+class SinkForeignError(OperatingError, code="sink_target_foreign", retryable=False):
     """The target of a sink has another owner, or another program has changed it."""
-
-    code = "sink_target_foreign"
-    retryable = False
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"nothing was written to {path}: {why}", path=path, cause=why)
 
 
-class SinkRolledBackError(OperatingError):
+class SinkRolledBackError(OperatingError, code="sink_rolled_back", retryable=False):
     """A roll-back undid increments that a sink had published; the sink waits for a choice."""
-
-    code = "sink_rolled_back"
-    retryable = False
 
     def __init__(self, sink: str, first: int, stale: Sequence[str]) -> None:
         super().__init__(
@@ -60,28 +49,23 @@ class SinkRolledBackError(OperatingError):
         )
 
 
-class SinkGapError(OperatingError):
+class SinkGapError(OperatingError, code="sink_gap", retryable=False):
     """Increments were removed from a flow before a sink had published them."""
-
-    code = "sink_gap"
-    retryable = False
 
     def __init__(self, sink: str, next_: int, oldest: int) -> None:
         super().__init__(
-            f"sink {sink!r} has published up to increment {next_}, but the flow now begins at "
-            f"{oldest}, since older increments were collected, or their stage was rebuilt. The "
-            f"sink has missed the records in between. `cbp sinks resume DATAFLOW {sink} --keep` "
-            "continues after the gap",
+            f"sink {sink!r} must publish increment {next_} next, but the flow now begins at "
+            f"increment {oldest}, since older increments were collected, or their stage was "
+            "rebuilt. The sink has missed the records in between. `cbp sinks resume DATAFLOW "
+            f"{sink} --keep` continues after the gap",
             sink=sink,
             next=next_,
             oldest=oldest,
         )
 
 
-class SinkDeliveryError(OperatingError):
+class SinkDeliveryError(OperatingError, code="sink_delivery_failed"):
     """A webhook did not accept a delivery, which is sent again with the same id."""
-
-    code = "sink_delivery_failed"
 
     def __init__(self, sink: str, delivery: str, why: str) -> None:
         super().__init__(
@@ -93,11 +77,8 @@ class SinkDeliveryError(OperatingError):
         )
 
 
-class SinkRefusedError(OperatingError):
+class SinkRefusedError(OperatingError, code="sink_delivery_refused", retryable=False):
     """A webhook refused a delivery permanently; an operator can skip it."""
-
-    code = "sink_delivery_refused"
-    retryable = False
 
     def __init__(self, sink: str, delivery: str, status: int) -> None:
         super().__init__(
@@ -111,10 +92,8 @@ class SinkRefusedError(OperatingError):
         )
 
 
-class SinkSecretError(OperatingError):
+class SinkSecretError(OperatingError, code="sink_secret_missing"):
     """The secret that signs the requests of a webhook cannot be read."""
-
-    code = "sink_secret_missing"
 
     def __init__(self, secret: str, path: str, why: str) -> None:
         super().__init__(
@@ -125,20 +104,15 @@ class SinkSecretError(OperatingError):
         )
 
 
-class SinkChoiceError(OperatingError):
+class SinkChoiceError(OperatingError, code="sink_choice_refused", retryable=False):
     """A choice was given to a sink that does not wait for one."""
-
-    code = "sink_choice_refused"
-    retryable = False
 
     def __init__(self, sink: str, why: str) -> None:
         super().__init__(f"sink {sink!r} {why}", sink=sink)
 
 
-class SinkFailedError(OperatingError):
+class SinkFailedError(OperatingError, code="sink_failed"):
     """A sink failed with an unexpected error; other sinks and the dataflow continue."""
-
-    code = "sink_failed"
 
     def __init__(self, sink: str, cause: str) -> None:
         super().__init__(

@@ -95,7 +95,7 @@ class IncrementFiles(FolderTarget):
         draft = f"{self.folder}/.{name}.{uuid.uuid4().hex}.tmp"
         with target_errors(path):
             try:
-                if os.path.lexists(path):  # written by one who died before the note
+                if os.path.lexists(path):  # written before a crash, which prevented the note
                     self._check(path, draft, batches)
                 else:
                     self._write(draft, batches)

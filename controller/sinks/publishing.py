@@ -1,6 +1,6 @@
 """Publishes new increments to sinks: one pass over one sink at a time.
 
-    what is wrong with the position (roll-back, gap)?  -> an operator chooses, or it is set right
+    is the position wrong (roll-back, gap)?            -> it is corrected, or an operator chooses
     for each increment that was recorded since:        target, then note, then store
 
 The order makes each step a redo of what a crash left: the target publishes an increment once, the
@@ -8,20 +8,20 @@ note says what the target has, and the store is the note's copy for people. Only
 every effect passes the fence of its lease. What a slower former leader still writes is the same
 file, or loses the race for a version of a table.
 
-A pass ends after some seconds, so that other sinks get its place. A failure is the sink's own: it
-is stored, shown and tried again with growing pauses.
+A pass ends after some seconds, so that other sinks get its place. A failure affects only its
+sink: it is stored and shown, and the sink is retried with growing pauses.
 
 Invariants (tests/controller/sinks): the records in a target are those of the flow, each once,
 wherever a crash happens; what a sink has not published stays.
 
-`Mirrors` replaces a mirrored view as a whole: at its begin, and where its changes do not lead on.
+`Mirrors` replaces a mirror as a whole, where the view's changes cannot bring it up to date:
 
     when it begins                         its changes may be collected, or not add up to the view
     a roll-back undid what is published    there are no changes that take it back
-    its stage started again                   it writes no deletions of what it wrote before
+    its stage began again                  it writes no deletions of what it wrote before
     increments are missing                 the changes in between are lost
     the view has other columns
-    an operator chose `rewrite`            somebody else wrote into the table
+    an operator chose `rewrite`            another program wrote into the table
 
 The records are those of one version of the view's table. The changes after the epoch that the
 version shows come next, so none is lost, and none counts twice.
@@ -202,7 +202,7 @@ class SinkPublishing:
     def _sinks_of(
         self, record: DataflowRecord, rows: Sequence[SinkRecord]
     ) -> Collection[str] | None:
-        """Return the sinks of a dataflow; `None` if it cannot be loaded, which is shown there."""
+        """Return the sinks of a dataflow; `None` if it cannot be loaded, as its state shows."""
         mine = {row.sink for row in rows if row.dataflow == record.name}
         if not (mine or record.document.get("sinks")):
             return ()
@@ -246,7 +246,7 @@ class SinkPublishing:
             raise
         except CbpError as error:
             self._fail(dataflow, sink, error)
-        except Exception as error:  # the sink's own: the other ones continue
+        except Exception as error:  # whatever failed, the other sinks continue
             _log.exception("sink.failed", dataflow=dataflow, sink=sink)
             self._fail(dataflow, sink, SinkFailedError(sink, f"{type(error).__name__}: {error}"))
         return False
@@ -332,7 +332,12 @@ class SinkPublishing:
             batches = self.increments.batches(
                 work.record.folder, increment, work.flows.flows()[flow]
             )
-            note = work.target.publish(work.note, shipment, batches)
+            try:
+                note = work.target.publish(work.note, shipment, batches)
+            except SinkRefusedError:
+                # A choice skips the increment that the note names, so not an empty one before it.
+                self._keep(work, replace(work.note, next=increment.index))
+                raise
             self._keep(work, replace(note, next=reached))
             now_ms = int(self.clock().timestamp() * 1000)
             self._move(work, standing_of(work.row).published(increment.records, now_ms))
@@ -361,7 +366,7 @@ class SinkPublishing:
         row = rows.get(node.name)
         if row is not None and row.identity == identity:
             return row
-        # While a backlog is read, listings free the lock for moments only; one try would miss them.
+        # While a backlog is read, the lock is free only for moments, which one try would miss.
         with self.exclusion.attempt(
             record.name, "starts a sink", seconds=self.pass_seconds
         ) as free:

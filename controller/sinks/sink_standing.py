@@ -2,7 +2,7 @@
 
 States, in the order of what an operator should know first:
 
-    stopped    it waits for a choice, or for the target to be mended by a person; still tried again
+    stopped    an operator must choose, or repair the target; it is still retried
     retrying   its last try failed, and it is retried automatically
     paused     by an operator, or by the document
     behind     increments wait

@@ -3,7 +3,7 @@
     CBP_SINK_ROOTS    folders below which sinks write; by default `<root>/sinks`
     CBP_SINK_SECRETS  folder of the secrets that sign webhooks; by default `<root>/secrets`
 
-Addresses of webhooks are judged when they are dialled (`controller.outbound`).
+Addresses of webhooks are checked when they are dialled (`controller.outbound`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A target that gets one POST for each increment with records; it is sent no data.
+"""A target that gets one POST for each increment with records; the records are not sent.
 
     Idempotency-Key: 3f2a90c1d4b5e677-g0-12
     X-CBP-Signature: sha256=<HMAC-SHA256 of the body with the secret, in hexadecimal>
@@ -11,10 +11,11 @@ Deliveries come in the order of the flow, each at least once: the next one waits
 has answered with 200 to 299. A delivery that is sent again has the same id and the same body. After
 a roll-back, increments are announced again, with another generation in body and id.
 
-What a receiver refuses for good (400 to 499, but for 408, 425 and 429) waits for an operator, who
-can let it go: a dead letter, which is counted. Everything else is tried again with growing pauses.
+A delivery that a receiver refuses (400 to 499, except 408, 425 and 429) waits for an operator, who
+can skip it; skipped deliveries are counted. After any other failure it is sent again, with growing
+pauses.
 
-The address is judged when it is dialled (`controller.outbound`); an error never has its path.
+The address is checked when it is dialled (`controller.outbound`); an error never has its path.
 """
 
 from __future__ import annotations

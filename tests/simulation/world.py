@@ -322,9 +322,9 @@ class World:
         """Decide about a quarantined file; `verb` is one of `decisions`."""
         given, author = (self._place(source), claim), Author("o", "wrong")
         if verb == "discard":
-            return self.drop_folder.discard(*given, author)
+            return self.drop_folder.quarantine.discard(*given, author)
         if verb == "restore":
-            return self.drop_folder.restore(*given)
+            return self.drop_folder.quarantine.restore(*given)
         stream = None if mended is None else io.BytesIO(self.plan.files[mended])
         return self.drop_folder.readmit(*given, stream, author)
 

@@ -1,15 +1,15 @@
-"""Claims the objects of a source's location: each is fetched once, and goes the way of an upload.
+"""Claims the objects of a source's location: each is fetched once, and then handled as an upload.
 
     listed -> new by its ETag? -> fetched into a hidden part -> claimed, as an upload -> noted
 
-A location is listed once per interval; after a failure as `SourceTroubles` says. This is apart from
-the passes over drop folders: a service that hangs keeps no file of the same source waiting. Objects
-are claimed in the order of their keys in a listing. There is no settle time: S3 shows an object
-only when it is whole.
+A location is listed once per interval; after a failure, when `SourceTroubles` allows it. Fetches
+are separate from the passes over drop folders, so a bucket's service that hangs delays no dropped
+file of the same source. Objects are claimed in the order of their keys in a listing. There is no
+settle time: S3 shows an object only when it is whole.
 
-A claim carries a key made of what the listing showed. So an object that was claimed and not noted
-(`ObjectIndex`), since a crash came between, is known by it, also if a roll-back dropped it since:
-it does not come again by itself. One whose file was lost before it was read does.
+The key of a claim is made of what the listing showed. If a crash prevents the note (`ObjectIndex`),
+the claimed object is recognised by that key, even if a roll-back dropped it since: it is not
+fetched again by itself. An object whose file was lost before it was read is fetched again.
 
 Guaranteed: an object that cannot be read does not stop those after it. A large backlog does not
 fill the disk: fetching waits while many files wait in `claimed` (`FetchLimits`). A cut connection
@@ -51,7 +51,7 @@ from controller.ingest.folder.bucket_listing import (
 from controller.ingest.folder.claims import Claims
 from controller.ingest.folder.folder_report import MOST_SECONDS, SourceTroubles
 from controller.ingest.folder.object_store import ObjectStore, S3Store, StoredObject
-from controller.ingest.folder.source_place import SourcePlace
+from controller.ingest.folder.source_place import SourcePlace, forget_below
 from controller.ingest.limits import FetchLimits
 from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
@@ -106,9 +106,9 @@ class BucketFeed:
         self._due: dict[Path, datetime] = {}
         self._left: dict[Path, BucketListing] = {}
         self._reports: dict[Path, dict[str, Any]] = {}
-        # Objects that could not be read are tried last, so that those after them come.
+        # Objects that could not be read are tried last, so that they do not block the others.
         self._unreadable: dict[Path, set[str]] = {}
-        self._too_large: set[tuple[Path, str]] = set()
+        self._too_large: dict[Path, set[str]] = {}
         self.troubles = SourceTroubles(ports.clock)
 
     def due(self, record: DataflowRecord, dataflow: Dataflow) -> list[str]:
@@ -117,8 +117,7 @@ class BucketFeed:
         located = [
             name for name, source in dataflow.sources.items() if source.location and record.takes_in
         ]
-        for name in self.troubles.below(folder).keys() - set(located):
-            self.troubles.works(folder / name)  # it no longer has a location, or is drained
+        self.troubles.keep(folder, located)
         return [name for name in located if self._due.get(folder / name, now) <= now]
 
     def fetch(
@@ -141,14 +140,14 @@ class BucketFeed:
         self._due[place.root] = _LAST  # it is not due while it is under way
         due, pause = self._clock(), timedelta(seconds=self.buckets.seconds)
         try:
-            if not self._claim_some(place, hold, stopping):
+            if not self._claim_some(place, record, hold, stopping):
                 due = self._clock() + pause
         except (LogConflictError, IntakeStoppedError, NotFoundError):
             raise
         except Exception as error:  # whatever failed: the location is listed again
             self.troubles.failed(place.root, place.name, error)
             trouble, now = self.troubles.of(place.root), self._clock()
-            assert trouble is not None, "a failure was recorded"
+            assert trouble is not None, "the failure was not recorded"
             due = trouble.retry_at
             if due - now >= timedelta(seconds=MOST_SECONDS):  # in the end once per interval
                 due = max(due, now + pause)
@@ -158,8 +157,15 @@ class BucketFeed:
             self._due[place.root] = due
         self._on_claim(place.dataflow)
 
-    def forget(self, root: Path) -> None:
-        """Forget cached facts about a source, by its folder: another instance may have led."""
+    def forget(self, folder: Path) -> None:
+        """Forget what is remembered of a dataflow's locations, by the dataflow's folder."""
+        forget_below(
+            folder, self._left, self._due, self._reports, self._unreadable, self._too_large
+        )
+        self.troubles.keep(folder, ())
+
+    def list_again(self, root: Path) -> None:
+        """List a source's location at the next call of `fetch`: another instance may have led."""
         self._left.pop(root, None)
         self._due.pop(root, None)
 
@@ -173,7 +179,13 @@ class BucketFeed:
         known = self._reports.get(place.root)
         return unknown if known is None else known
 
-    def _claim_some(self, place: SourcePlace, hold: Hold, stopping: Callable[[], bool]) -> bool:
+    def _claim_some(
+        self,
+        place: SourcePlace,
+        record: DataflowRecord,
+        hold: Hold,
+        stopping: Callable[[], bool],
+    ) -> bool:
         location = BucketPrefix.parse(place.source.location)
         if why := self.buckets.allowed.refusal(location):
             raise LocationRefusedError(place.name, why)
@@ -181,10 +193,13 @@ class BucketFeed:
             self._objects = self.buckets.make_store()
         # Whatever fails: the index in memory may no longer be the stored one.
         listing = self._left.pop(place.root, None)
+        # A fetch for a deleted dataflow of the same name may have ended after `forget`.
+        if listing is not None and listing.listed_at < record.created_at:
+            listing = None
         if listing is None or listing.location != location:
             listing = self._list(place, location, self._objects, hold, stopping)
         waiting = self.store.open_claims(place.dataflow, place.name)
-        unreadable = self._unreadable[place.root]
+        unreadable = self._unreadable.setdefault(place.root, set())
         _Slice(self, place, listing, self._objects, hold, stopping, unreadable).run(waiting)
         self._reports[place.root] = listing.report()
         if listing.new:
@@ -223,7 +238,8 @@ class BucketFeed:
 
     def refuse(self, place: SourcePlace, name: str, one: StoredObject, key: str) -> None:
         """Record, once, that an object is too large; after a loss of the store, record it again."""
-        if (place.root, key) in self._too_large:
+        known = self._too_large.setdefault(place.root, set())
+        if key in known:
             return
         if self.store.keyed_claim(place.dataflow, place.name, key) is None:
             identity, path = self._new_id(), file_name(name)
@@ -238,15 +254,15 @@ class BucketFeed:
                 identity, path, one.size, "quarantined", self._clock(), reason=reason, key=key
             )
             self._claims.record(place, claim)
-        self._too_large.add((place.root, key))
+        known.add(key)
 
 
 @dataclass(slots=True)
 class _Slice:
-    """Claims the new objects of a listing for some seconds; `run` does it, once.
+    """Claims the new objects of a listing for some seconds; `run` is called once.
 
-    Claimed objects are noted together (`ObjectIndex`). What a crash, or a note that fails, leaves
-    unnoted is known by its claim in the next listing.
+    Claimed objects are noted together (`ObjectIndex`). If a crash or a failure prevents a note, the
+    next listing recognises the objects by their claims.
     """
 
     feed: BucketFeed
@@ -304,8 +320,8 @@ class _Slice:
     def _claim(self, name: str, one: StoredObject) -> bool:
         """Fetch and claim an object, unless it is claimed already; durable when it returns.
 
-        One that is too large is not claimed so: it has a claim of its own, and after the limit was
-        raised the object comes by itself.
+        An object that is too large gets a claim with another key, so that it is fetched by itself
+        after the limit was raised.
         """
         feed, place, location = self.feed, self.place, self.listing.location
         first = self._first()
@@ -347,7 +363,7 @@ class _ObjectStream:
     """Reads one object once, block by block, each with a time limit and retries.
 
     No error here is an `OSError`, which would be taken for one of the drop folder's disk. `first`
-    is the first block, if somebody is fetching it already.
+    is the first block, if it is being fetched ahead.
     """
 
     def __init__(

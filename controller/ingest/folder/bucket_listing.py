@@ -9,7 +9,7 @@ Which objects are data, and what their files are called:
     orders/a.jsonl.part             left out, as in a drop folder
 
 A name is evidence and part of the identity of a file, and never becomes a path. It is short enough
-to fit into the name of a claimed copy, which alone has it while the database is lost.
+to fit into the name of a claimed copy: if the database is lost, only the copy has it.
 
 Which objects were claimed (`ObjectIndex`); beside the source's increments, as small records:
 
@@ -17,18 +17,18 @@ Which objects were claimed (`ObjectIndex`); beside the source's increments, as s
 
 An object whose key, ETag and size are in the index is not fetched again. A record is put after the
 claims of its objects are durable. After a crash in between, and after a loss of the index, the
-objects are known by the keys of their claims. So the index decides nothing about data: it spares
-the database a question for each object and listing. If the database is lost with it, every object
-is fetched once more, the accepted ones are known from the source's log, and the others come to
-quarantine anew.
+objects are recognised by the keys of their claims. So the index decides nothing about data: it
+saves a query of the database for each object and listing. If the database is lost as well, every
+object is fetched again; the accepted ones are recognised by the source's log, and the others go to
+quarantine again.
 
 Each record is put under the first number that is free, so two controllers cannot both put it. After
-many records one that is whole takes their place; it leaves out objects that are gone. Records of
-another location are not believed.
+many records, a whole one takes their place; it leaves out objects that are gone. Records of another
+location are ignored.
 
 A document is written by someone who may register dataflows, not by the operator of the service. So
 a location outside of the allowed prefixes (`AllowedLocations`) is refused at registration, and
-again whenever it is listed: the settings may be others by then.
+again at each listing, since the settings may have changed.
 """
 
 from __future__ import annotations

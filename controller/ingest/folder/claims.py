@@ -9,7 +9,7 @@ After a crash in between, the claim is found open, and its file may be in any of
     incoming (upload)    the upload was complete: rename, continue
     finished, quarantine moved but not settled in the store: read again
     incoming (listed)    the same claim is used once the file is eligible again
-    nowhere              its producer took it away: settled as `file_gone`
+    nowhere              its producer removed it: settled as `file_gone`
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import os
 import re
 import secrets
 import threading
-from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -52,12 +52,12 @@ from controller.store.base import ClaimRecord
 CORRECTIONS = {"r": "replacement:", "t": "retraction:"}
 """The beginning of the key of a request to replace or retract a file, by the last letter of its id.
 
-The id is in the name of the copy, so that a request which was accepted is not taken for another
-file of that name if the database is lost before the copy is read.
+The id is in the name of the copy. So if the database is lost before the copy is read, an accepted
+request is not mistaken for another file of that name.
 """
 
 CORRECTION_UNNAMED = "correction_unnamed"
-"""The rule of a correction of which nobody knows any more which file it corrects."""
+"""The rule of a correction whose file is no longer known."""
 
 _ASKED_AT_ONCE = 500
 _NAME_BYTES_MAX = 255
@@ -80,7 +80,7 @@ def upload_id(identity: str, key: str) -> str:
 
 
 def lost_key(identity: str) -> str:
-    """Return the key of an upload's claim that the store lost, as far as its id says it."""
+    """Return the key that the id of a lost upload's claim implies; `""` if it implies none."""
     begins = CORRECTIONS.get(identity[-1:], "")
     return f"{begins}{identity}" if begins else ""
 
@@ -91,16 +91,16 @@ def upload_name(identity: str) -> str:
 
 
 class PathLocks:
-    """One lock per folder, created on first use."""
+    """One lock per folder, which exists while somebody holds it or waits for it."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
+        self._locks = WeakValueDictionary[Path, threading.Lock]()
 
     def hold(self, path: Path) -> threading.Lock:
         """Return the lock of one folder, for a `with` statement."""
         with self._guard:
-            return self._locks[path]
+            return self._locks.setdefault(path, threading.Lock())
 
     @contextmanager
     def attempt(self, path: Path) -> Iterator[bool]:
@@ -140,7 +140,7 @@ class OpenClaims:
         return self._moved_on
 
     def strays(self) -> dict[str, str]:
-        """Return id to name of the copies whose claim is not open: settled, or unknown."""
+        """Return the copies, id -> name, whose claims are settled or unknown."""
         known = {claim.id for claim in self.claims}
         return {identity: name for identity, name in self.copies.items() if identity not in known}
 

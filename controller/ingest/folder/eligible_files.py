@@ -2,7 +2,7 @@
 
 A file is eligible when it is regular (never a link, FIFO, device or folder), not hidden, and not
 named as unfinished (`cbp.model.source.unfinished_names`). A nested source takes the files in
-folders below, too, under their paths from `incoming`; there, names that begin with `_` are marks.
+folders below, too, under their paths from `incoming`; names that begin with `_` stay there.
 In addition one of these holds:
 
     named by a manifest  the manifest is complete
@@ -57,7 +57,7 @@ DEPTH_MAX = 16
 """Levels of folders below `incoming` that are listed."""
 
 LOOKED_AT_TOGETHER = 4096
-"""Names that are looked at between two calls of what a listing lets others do (`between`)."""
+"""Number of names that a listing examines between two calls of `between`."""
 
 _PATH_BYTES_MAX = 1024
 _BELOW = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -119,7 +119,7 @@ class UnclaimedFiles:
 
 
 def do_nothing() -> None:
-    """Do nothing between names: nobody else waits."""
+    """Do nothing: the default of `between`."""
 
 
 def why_not_regular(mode: int) -> str:
@@ -185,7 +185,7 @@ class _Manifests:
 
 @dataclass(slots=True)
 class Scanned:
-    """The names of a folder, by their treatment."""
+    """The names of a folder, by how they are handled."""
 
     candidates: list[Candidate] = field(default_factory=list)
     sealed: list[Candidate] = field(default_factory=list)
@@ -222,7 +222,7 @@ class EligibleFiles:
     ) -> Listed:
         """List the folder once; arguments as for `scan_folder`. Raises `OSError`."""
         now = self._clock()
-        renamed = {one.name: one for one in self._watch.renamed_in(self._folder)}  # before it
+        renamed = {one.name: one for one in self._watch.renamed_in(self._folder)}  # before listing
         scanned = scan_folder(self._folder, unfinished, enter, between)
         files = scanned.candidates
         by_name = {one.name: one for one in files}  # not by file, since there may be very many
@@ -334,9 +334,9 @@ def scan_folder(
 ) -> Scanned:
     """List every name in a folder; opens no file. Raises `OSError`.
 
-    Each nested folder is given to `enter` before that is listed, so that a watch misses nothing;
-    without it none is listed. `between` is called after each `LOOKED_AT_TOGETHER` names, since very
-    many take seconds.
+    `enter` is called with each nested folder before that is listed, so that a watch misses nothing;
+    without `enter`, nested folders are not listed. `between` is called after each
+    `LOOKED_AT_TOGETHER` names, since very many names take seconds.
     """
     scanned = Scanned()
     with os.scandir(folder) as entries:
@@ -350,7 +350,7 @@ def scan_folder(
 def count_files(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> int:
     """Return how many files of a folder, and not below it, are listed; raises `OSError`.
 
-    It looks at no file, since that takes seconds where very many wait.
+    Only names and kinds are read: to read the status of very many files takes seconds.
     """
     with os.scandir(folder) as entries:
         return sum(
@@ -403,7 +403,10 @@ def _scan_below(
         name = names.pop()
         why = why_left_out(name, unfinished)
         if not why and name.count("/") >= DEPTH_MAX:
-            why = f"a folder nested in {DEPTH_MAX} others: its files are not taken in"
+            why = (
+                f"a folder nested in {DEPTH_MAX} others: its files are not taken in; move them "
+                "into a folder further up"
+            )
         try:
             if not why:
                 enter(root / name)
@@ -412,8 +415,11 @@ def _scan_below(
                         with os.scandir(opened) as entries:
                             names += _scan(entries, f"{name}/", scanned, unfinished, nested=True)
                     else:
-                        why = "a folder on another file system: its files are not taken in"
-        except (FileNotFoundError, NotADirectoryError):  # gone, or another thing by now
+                        why = (
+                            "a folder on another file system: its files are not taken in; move "
+                            "them to the file system of `incoming`"
+                        )
+        except (FileNotFoundError, NotADirectoryError):  # removed, or no longer a folder
             continue
         except OSError as exc:
             why = _not_looked_at(exc)

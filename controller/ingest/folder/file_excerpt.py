@@ -80,8 +80,7 @@ def inspect_file(place: SourcePlace, claim: ClaimRecord) -> QuarantinedFile:
         file.seek(0)
         lines = _excerpt(file, _mistakes(claim.reason or {}))
         content = _text(head) if len(head) <= CONTENT_BYTES_MAX else None
-        hint = "" if lines else "the file is empty, or the mistake is too far into the file"
-        return QuarantinedFile(path, size, lines, content, hint)
+        return QuarantinedFile(path, size, lines, content, "" if lines else "the file is empty")
 
 
 def _text(data: bytes) -> str | None:

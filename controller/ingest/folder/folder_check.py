@@ -4,12 +4,12 @@ Someone may replace a folder while the service runs. A link in place of `incomin
 the files of its target, and a link in place of `finished` would have files there removed. A link in
 place of a source's own folder, or of its dataflow's, would let two sources take each other's files.
 So every pass, every group of files and every upload checks all of them before it moves a file. A
-missing folder is made again while the source's own folder is there. If that one is missing as well,
-a disk may not be mounted: nothing is made on what is below.
+missing folder is created again if the source's own folder exists. If that is missing as well, its
+disk may not be mounted, so nothing is created.
 
 Two paths may lead to one folder without any link, as where it is mounted twice or where the file
 system takes `Orders` and `orders` for one name. So one real folder belongs to one source: to the
-one that was looked at first, while it stays there.
+one that was checked first, as long as its folder stays there.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import structlog
 
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.files import Files
+from cbp.engine.storage.table_names import rejects_table
 from cbp.errors import DiskFullError
 from controller.ingest.errors import DropFolderError, device_errors
 from controller.ingest.folder.source_place import SourcePlace, move
@@ -42,7 +43,12 @@ def prepare_source(place: SourcePlace, files: Files) -> None:
 
 def remove_temporaries(place: SourcePlace, files: Files) -> None:
     """Remove temporary files of a killed process."""
-    for folder in (place.increments, str(place.quarantine), f"{place.increments}/_log"):
+    within = ("", "/_log", "/_log/sealed", "/_objects")
+    for folder in (
+        *(f"{place.increments}{name}" for name in within),
+        f"{place.folder}/{rejects_table(place.name)}",
+        str(place.quarantine),
+    ):
         files.remove_temporaries(folder)
 
 
@@ -92,7 +98,7 @@ def _real_status(folder: Path) -> os.stat_result | None:
 
 
 def _try_move(place: SourcePlace, files: Files) -> None:
-    # A name that nobody else has; never written through anything that is there already.
+    # A new name, opened exclusively: the probe never writes through an existing entry.
     probe = place.incoming / f".probe-{secrets.token_hex(8)}.tmp"
     target = place.claimed / probe.name
     try:

@@ -1,6 +1,7 @@
 """Report on a source for operators: its folder, lost files, failures, the result of a pass.
 
-No decision depends on the folder's report; each looks at the folder again and opens no file.
+No decision depends on the report of a folder. Each report lists the folder again, and opens no
+file.
 
 Files that went away after they were claimed (`GoneFiles`):
 
@@ -24,7 +25,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -47,7 +48,7 @@ from controller.ingest.folder.eligible_files import (
     time_of,
 )
 from controller.ingest.folder.folder_check import require_real
-from controller.ingest.folder.source_place import SourcePlace
+from controller.ingest.folder.source_place import SourcePlace, forget_below
 from controller.ingest.rejection import FileRejectedError, place_of
 from controller.store.base import ClaimRecord
 
@@ -93,9 +94,9 @@ class GoneFile:
 
     @classmethod
     def of(cls, claim: ClaimRecord) -> GoneFile:
-        """Return the file of a settled claim, missed when it was claimed if its reason has no time.
+        """Return the file of a settled claim.
 
-        Earlier versions noted none.
+        Earlier versions did not note when the file was missed: then it is the claim's time.
         """
         reason = claim.reason or {}
         missed_at = reason.get("missed_at") or claim.created_at.isoformat()
@@ -133,6 +134,11 @@ class GoneFiles:
         """Forget a gone file, since a file of its name was taken in."""
         with self._lock:
             self._files.get(root, {}).pop(name, None)
+
+    def forget(self, folder: Path) -> None:
+        """Forget the gone files of all sources of a dataflow, by the dataflow's folder."""
+        with self._lock:
+            forget_below(folder, self._files)
 
     def of(self, root: Path, now: datetime) -> list[GoneFile]:
         """Return the gone files of a source that are still shown, newest first."""
@@ -216,7 +222,7 @@ class SourceTroubles:
             return self._troubles.get(root)
 
     def below(self, folder: Path) -> dict[str, SourceTrouble]:
-        """Return source to trouble, for the sources whose folders are below this one."""
+        """Return source -> trouble, for the sources whose folders are below this one."""
         with self._lock:
             troubles = {r.name: t for r, t in self._troubles.items() if r.parent == folder}
         return dict(sorted(troubles.items()))
@@ -240,6 +246,15 @@ class SourceTroubles:
             cause = None if isinstance(error, CbpError) else error
             _log.error("source.failed", folder=str(root), error=wrapped.as_dict(), exc_info=cause)
         return wrapped
+
+    def keep(self, folder: Path, sources: Collection[str]) -> None:
+        """Forget the troubles of all sources of a dataflow but these, by the dataflow's folder."""
+        with self._lock:
+            self._troubles = {
+                root: trouble
+                for root, trouble in self._troubles.items()
+                if root.parent != folder or root.name in sources
+            }
 
     def works(self, root: Path) -> None:
         """Record that a source works; its trouble is over."""

@@ -4,13 +4,13 @@
     another new file    it waits for `settle_seconds`                  IN_CREATE, IN_CLOSE_WRITE
 
 A file counts as renamed in while it is what it was when the rename was noticed: same name, size,
-time and identity (`Candidate`). If somebody writes to it after the rename, or makes it anew, it
-waits like any other file.
+time and identity (`Candidate`). If it is written to after the rename, or created again, it waits
+like any other file.
 
 Guaranteed: nothing depends on an event. Without one (a network file system, a full queue of the
 kernel, another system than Linux) a file is found by the next listing and waits for
 `settle_seconds`. `sees` says of which folders events come, so that all others are listed again and
-again. A device that hangs delays the watch, and no listing of another source
+again. A device that hangs delays the watch, but no listing of another source
 (tests/controller/ingest/folder/test_incoming_watch.py).
 """
 
@@ -103,7 +103,7 @@ class IncomingWatch:
         self._wake(frozenset([dataflow]))
 
     def follow(self, folder: Path, dataflow: str, root: Path | None = None) -> None:
-        """Watch a folder, which may be made anew; `root` is the `incoming` that it is below."""
+        """Watch a folder, which may be a new one; `root` is the `incoming` that it is below."""
         with self._lock:
             self._dataflows[folder] = dataflow
             if root is not None:
@@ -216,7 +216,7 @@ class IncomingWatch:
         mask |= flags.ONLYDIR | flags.DONT_FOLLOW
         try:
             watch = inotify.add_watch(folder, mask)
-        except (FileNotFoundError, ValueError):  # no such folder; the watch has ended meanwhile
+        except (FileNotFoundError, ValueError):  # no such folder, or the watch has ended
             return
         except OSError as error:  # such as the limit `fs.inotify.max_user_watches`
             with self._lock:

@@ -50,7 +50,12 @@ from cbp.model.dataflow.nodes import BINARY_FORMATS
 from cbp.model.flow.retention import Expiry, FlowRetention, Held, expire
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.folder.quarantine_folder import move_to_quarantine
-from controller.ingest.folder.source_place import SourcePlace, claimed_at, kept_name
+from controller.ingest.folder.source_place import (
+    SourcePlace,
+    claimed_at,
+    forget_below,
+    kept_name,
+)
 from controller.ingest.formats.file_bytes import open_regular
 from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
@@ -94,7 +99,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class _Recent:
-    """A file that passes compare, with the hash of its stamp, which takes a tenth of the memory."""
+    """A file that passes compare, with its stamp's hash, which takes a tenth of the memory."""
 
     name: str
     at: datetime
@@ -186,6 +191,10 @@ class LateWrites:
         stamped = _stamped(place)
         suspects = [name for name, stamp in stamped if self._stamps.get(name) != hash(stamp)]
         return self._settle(place, suspects, stopping)
+
+    def forget(self, folder: Path) -> None:
+        """Compare no recent files of a dataflow any more, by the dataflow's folder."""
+        forget_below(folder, self._recent, self._newest)
 
     def _remember(self, name: str, stamp: Stamp) -> None:
         with self._lock:

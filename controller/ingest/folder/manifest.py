@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -96,8 +97,9 @@ def _parsed(path: Path, data: bytes, unfinished: Sequence[str]) -> Manifest:
         message = 'expected {"files": [{"name": …, "bytes": …}, …]}'
         raise ValueError(message)
     files = tuple(_promise(item, at, unfinished) for at, item in enumerate(listed))
-    if len({file.name for file in files}) != len(files):
-        message = "a manifest names a file twice"
+    name, times = Counter(file.name for file in files).most_common(1)[0]
+    if times > 1:
+        message = f"the file {excerpt(name)} is named {times} times"
         raise ValueError(message)
     return Manifest(path, files)
 
@@ -117,10 +119,11 @@ def _promise(item: object, at: int, unfinished: Sequence[str]) -> Promise:
     fields = item if isinstance(item, dict) else {}
     name, size, digest = fields.get("name"), fields.get("bytes"), fields.get("sha256", "")
     if not isinstance(name, str) or not _may_be_listed(name, unfinished):
-        message = f"files[{at}].name: expected the name of a file in this folder"
+        got = excerpt(name)
+        message = f"files[{at}].name: expected the name of a file in this folder, got {got}"
         raise ValueError(message)
     if type(size) is not int or size < 0:
-        message = f"files[{at}].bytes: expected the file's size"
+        message = f"files[{at}].bytes: expected the file's size, got {excerpt(size)}"
         raise ValueError(message)
     digest = digest.lower() if isinstance(digest, str) else "?"
     if digest and not _SHA256.fullmatch(digest):

@@ -2,8 +2,8 @@
 
 Nothing here writes, moves or deletes an object. Requests name bucket and key as they are
 (`call_s3`): in a path such as fsspec's, a key that has `?versionId=` or ends in `/` would mean
-another one. Each request has time limits and is tried again by botocore; what fails then is one of
-the errors of `controller.ingest.errors`. No redirection is followed.
+another one. Each request has time limits and is tried again by botocore; if it still fails, one of
+the errors of `controller.ingest.errors` is raised. No redirection is followed.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class S3Store:
             use_listings_cache=False,
             skip_instance_cache=True,
         )
-        self._system.retries = 1  # botocore tries again, and knows which errors are worth it
+        self._system.retries = 1  # botocore retries, and knows for which errors it is worthwhile
 
     def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[StoredObject]]:
         """Yield objects, a page at a time; see `ObjectStore`."""
@@ -146,7 +146,7 @@ class S3Store:
             raise ObjectChangedError(what)
         if answer["ContentLength"] > size:
             body.close()
-            raise BucketFailedError(what, "the answer has more bytes than were asked for")
+            raise BucketFailedError(what, "the answer has more bytes than were requested")
         return bytes(self._waited(body.read, bucket, one.key))
 
     def _call(self, method: str, bucket: str, key: str | None, **arguments: Any) -> Any:

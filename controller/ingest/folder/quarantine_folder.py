@@ -2,11 +2,11 @@
 
     quarantine/<claim>-<name>                    the file, as its producer wrote it
                <claim>-<name>.reason.json        why it was refused
-               <claim>-<name>.decision.json      what an operator decides, until it is done
+               <claim>-<name>.decision.json      an operator's decision, until it is carried out
 
 A file is refused by `controller.ingest.intake` (`reject`; the reasons:
-`controller.ingest.rejection`), and by `late_writes` if it changed after it was taken in. What an
-operator then decides about it: `controller.ingest.quarantine_decisions`.
+`controller.ingest.rejection`), and by `late_writes` if it changed after it was taken in. An
+operator then decides about it (`controller.ingest.quarantine_decisions`).
 """
 
 from __future__ import annotations

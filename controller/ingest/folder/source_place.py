@@ -100,7 +100,7 @@ class SourcePlace:
         root: The source's part of the drop folder.
         table: For a `delta` source: the folder of its table, once it is known to be allowed.
         signed: Whether its readers add up signs (`cbp.model.dataflow.replacement_obstacles`).
-        takes_in: Whether its dataflow takes in files, which one that is drained does not.
+        takes_in: Whether its dataflow takes in files; a drained one does not.
     """
 
     dataflow: str
@@ -130,7 +130,7 @@ class SourcePlace:
 
     @property
     def keys(self) -> tuple[GroupKey, ...]:
-        """The keys by which the files have an index; called when a file is read."""
+        """The keys by which the written parts are indexed; computed when a file is read."""
         return () if self.graph is None else indexed_keys(self.source, self.graph)
 
     @property
@@ -195,6 +195,14 @@ class SourcePlace:
         return name if len(name) <= _NAME_BYTES_MAX else claim
 
 
+def forget_below(folder: Path, *facts: dict[Path, Any]) -> None:
+    """Remove what is remembered of a dataflow's sources, by the folder of the dataflow."""
+    for known in facts:
+        for root in list(known):  # at one instant: other threads may add sources
+            if root.parent == folder:
+                known.pop(root, None)
+
+
 def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
     """Move a file durably; both folders are on one device.
 
@@ -215,9 +223,8 @@ def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
 def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -> set[Path]:
     """Move files durably into one folder, with one sync of each folder; return the new paths.
 
-    Missing files are left out. After an error, as of `move`, this file and the later ones were not
-    moved. `faults` is called with `rename.before` for each file, and with `rename.after` once at
-    the end.
+    Missing files are left out. Raises as `move`; this file and the later ones were not moved then.
+    `faults` is called with `rename.before` for each file, and with `rename.after` once at the end.
     """
     moved = list[tuple[Path, Path]]()
     for path, target in moves:

@@ -10,7 +10,7 @@ what it says.
 
 How far a source has come (`FeedPosition`) is a record beside its increments. It is written before a
 group is claimed, and once more afterwards (`claimed`). After a crash in between, the same group is
-claimed under the same key, name and content, by which it is known again.
+claimed under the same key, name and content, by which it is recognised.
 
 Guaranteed: each version is in one increment, in the order of versions, over crashes, restarts and a
 lost database. Not guaranteed: an increment for a version that changed no row, such as one of
@@ -141,8 +141,8 @@ class TableFeeds:
     def claim_next(self, place: SourcePlace) -> bool:
         """Claim the next versions, if there are any and no others are being taken in.
 
-        Return whether versions were claimed, now or before, which are to be taken in now. Raises
-        errors of `controller.ingest.errors`, `FileDamagedError`, or as an upload.
+        Return whether claimed versions can be taken in now. Raises errors of
+        `controller.ingest.errors`, `FileDamagedError`, or as an upload.
         """
         if self._waits(place):
             return False
@@ -161,7 +161,7 @@ class TableFeeds:
         if claim is None or claim.status != "withdrawn":
             content = io.BytesIO(group.encoded())
             claim = self.receive(place, group.name, content, key).claim
-        if (known := claim.path) != group.name:  # a restored position is an older one
+        if (known := claim.path) != group.name:  # the position is older, from a back-up
             position = log.at(replace(group, last=last_version(known)))
         save_position(place.increments, self.ports.files, replace(position, claimed=True))
         return True
@@ -171,13 +171,16 @@ class TableFeeds:
         opened = self.ports.store.open_claims(place.dataflow, place.name)
         if any(is_group_name(claim.path) for claim in opened):
             return True
-        refused = self.ports.store.claims(
-            place.dataflow, place.name, status="quarantined", limit=_ASKED
-        )
-        for claim in refused.items:
-            if is_group_name(claim.path):
-                raise FeedHaltedError(place.name, claim.path, claim.id)
-        return False
+        cursor: str | None = None
+        while True:  # people may have dropped any number of other files
+            refused = self.ports.store.claims(
+                place.dataflow, place.name, status="quarantined", cursor=cursor, limit=_ASKED
+            )
+            for claim in refused.items:
+                if is_group_name(claim.path):
+                    raise FeedHaltedError(place.name, claim.path, claim.id)
+            if (cursor := refused.cursor) is None:
+                return False
 
 
 class _Log:
@@ -214,7 +217,7 @@ class _Log:
             actions = decode(data, self._log.entry_path(version))
             if any(isinstance(one, Metadata | Protocol) for one in actions):
                 if made is not None:
-                    break  # what it says holds for its own group
+                    break  # changed settings begin a group of their own
                 partitions = self._require_readable(before, version, actions, partitions)
             bytes_ = sum(_changed_bytes(actions))
             if made is not None and size + bytes_ > source.batch.bytes:
@@ -225,7 +228,7 @@ class _Log:
             changes = changes or bytes_ > 0
             if version - first + 1 >= source.batch.files:
                 break
-        assert made is not None, "_require_next saw an entry"
+        assert made is not None, "there is no log entry, although _require_next found one"
         return FeedPosition(made, digest, claimed=not changes)
 
     def _require_next(self, position: FeedPosition) -> bool:
@@ -246,7 +249,7 @@ class _Log:
             if self._log.snapshot(newest).metadata.id != table:
                 raise TableReplacedError(self._source, self._table, "its id has changed")
         if not has_next and self._newest() > last:
-            if self._has(last + 1):  # it came meanwhile
+            if self._has(last + 1):  # written meanwhile
                 return True
             raise TableVersionGoneError(self._source, self._table, last + 1)
         return has_next

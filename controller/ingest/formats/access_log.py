@@ -57,7 +57,7 @@ Row = Sequence[str]
 
 
 def read_access_log(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a log in order, up to the first wrong line, which `bad` has."""
+    """Yield the records of a log in order, up to the first wrong line; `bad` notes it."""
     options, bad = reading.options, reading.bad
     layout = _Layout(combined=options.combined)
     origin = OriginColumns(reading.schema, options.lines, reading.file)
@@ -80,7 +80,7 @@ class _Layout:
         self._name, other = ("combined", "common") if combined else ("common", "combined")
         self._parts, self._line = _PARTS[combined], _LINES[combined]
         self._other_line = _LINES[not combined]
-        self._hint = f", but of the {other} layout; declare options: {{layout: {other}}}"
+        self._hint = f", but one of the {other} layout; declare options: {{layout: {other}}}"
 
     def rows(self, lines: list[str], first: int, bad: BadLines) -> tuple[list[Row], list[int]]:
         """Return the parts of each line and its number; wrong lines go to `bad`."""
@@ -97,7 +97,7 @@ class _Layout:
 
     def _problem(self, line: str) -> str:
         if self._other_line.fullmatch(line):
-            return f"not a line of the {self._name} layout{self._hint}"
+            return f"the line is not one of the {self._name} layout{self._hint}"
         prefix, at = "", 0
         for what, pattern in self._parts:
             prefix += pattern
@@ -116,7 +116,7 @@ class _Column:
         self._time = lru_cache(_TIMES_MAX)(_moment)  # many lines have the same time
 
     def array(self, rows: Sequence[Row], numbers: Sequence[int], bad: BadLines) -> pa.Array | None:
-        """Return the column's values; `None` if one is wrong, which `bad` then has."""
+        """Return the column's values; `None` if one is wrong; `bad` notes it."""
         if self._text is not None:
             return self._text.array(self._texts(rows), numbers, bad)
         at = _NAMES.index("time")

@@ -141,7 +141,7 @@ class AvroContainer:
         return self._at < len(self._buffer)
 
     def _fill(self, count: int) -> None:
-        """Have `count` bytes in the buffer, or all that are left."""
+        """Read until the buffer has `count` bytes, or all that are left."""
         have = len(self._buffer) - self._at
         if have >= count:
             return
@@ -205,7 +205,7 @@ _BATCH_BYTES = 8 << 20
 
 
 def read_avro(content: ClaimedContent, reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order, up to the first wrong one, which `bad` has."""
+    """Yield the records of a file in order, up to the first wrong one; `bad` notes it."""
     container = AvroContainer(content, reading.limits)
     try:
         records = _Records(record_fields(container.schema), reading)

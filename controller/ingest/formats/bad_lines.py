@@ -27,10 +27,10 @@ from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import BadLine, FileRejectedError
 
 PAIRS_MAX = 100
-"""So many pairs are kept of a file; on which lines its later records begin is not known then."""
+"""Largest number of pairs that are kept of a file; the lines of later records are unknown."""
 
 UNKNOWN = 0
-"""The line in a pair if nothing is known of the records from there on."""
+"""The line in a pair from which on the lines of records are unknown."""
 
 
 class LineMap:
@@ -66,7 +66,7 @@ class LineMap:
 
 
 REJECTED = "rejected"
-"""Name of the remark that has the records which were put aside."""
+"""Name of the remark with the records that were rejected."""
 
 _COLUMNS_MAX = 50
 
@@ -210,7 +210,7 @@ class BadLines:
                 self.lines.add(numbers)
                 return None if self.refuses else batch
             if len(self._rejected) == before:
-                message = "no batch was made, although no row is wrong"
+                message = "a reader made no batch of some rows, and noted no mistake in them"
                 raise InvariantError(message)
         return None
 
@@ -256,7 +256,7 @@ def _error_of(
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One file while it is read, in the form that each format gets."""
+    """One file while it is read; each format's reader gets it."""
 
     schema: Schema
     options: ReadOptions

@@ -30,6 +30,7 @@ import pyarrow.types as pt
 
 from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
 from cbp.engine.columnar.value_limits import why_not_held
+from cbp.errors.message_limits import listed
 from cbp.model.flow.schema import DataType, Field, Schema
 from cbp.model.source.options import LineOptions
 from controller.ingest.formats.bad_lines import LINES_MAX, BadLines, Reading
@@ -76,7 +77,7 @@ class ColumnBuilder:
         )
 
     def array(self, values: Sequence[Any], lines: Sequence[int], bad: BadLines) -> pa.Array | None:
-        """Return the values as one array; `None` if one is wrong, whose lines `bad` then has."""
+        """Return the values as one array; `None` if one is wrong; `bad` notes its line."""
         try:
             array = self._bulk(values)
         except MemoryError:
@@ -184,11 +185,11 @@ def _nothing(field: Field) -> str:
 def unknown_column(name: str, columns: Sequence[str]) -> str:
     """Return the message for a key or column that the schema lacks."""
     near = get_close_matches(name[:50].lower(), [column.lower() for column in columns[:200]], 1)
-    meant = next((f"; is it {c!r}?" for c in columns if near and c.lower() == near[0]), "")
+    meant = next((f" (did you mean {c!r}?)" for c in columns if near and c.lower() == near[0]), "")
     spelled = name if _COLUMN.fullmatch(name) else "NAME"
     return (
-        f"{excerpt(name)} is not a column of the schema, which has {_listed(columns)}{meant}. To "
-        f"take in this column, add `{spelled} TYPE` to the source's schema and register "
+        f"{excerpt(name)} is not a column of the schema, which has {listed([*columns])}{meant}. "
+        f"To take in this column, add `{spelled} TYPE` to the source's schema and register "
         "the new version (`cbp infer FILE` prints the type). To ignore columns that the schema "
         'lacks, declare options: {unknown: "ignore"} in the source; with {unknown: "add"} the '
         "service adds such columns to the schema"
@@ -205,11 +206,6 @@ def refuse_column(name: str, line: int, reading: Reading) -> None:
         bad.add("column_unknown", unknown_column(name, reading.schema.names), line=line)
 
 
-def _listed(names: Sequence[str]) -> str:
-    text = ", ".join(names[:20])
-    return f"{text[:200]}, ..." if len(names) > 20 or len(text) > 200 else text
-
-
 class BatchBuilder:
     """Builds record batches with a flow's schema."""
 
@@ -220,7 +216,7 @@ class BatchBuilder:
     def batch(
         self, values: Sequence[Sequence[Any]], lines: Sequence[int], bad: BadLines
     ) -> pa.RecordBatch | None:
-        """Return a batch of each column's values; `None` if a row is wrong, which `bad` has."""
+        """Return a batch of each column's values; `None` if a row is wrong; `bad` notes it."""
         arrays = [
             column.array(column_values, lines, bad)
             for column, column_values in zip(self.columns, values, strict=True)
@@ -386,7 +382,7 @@ def _is_all_text(values: pa.Array) -> bool:
 def _text_of(row: pa.RecordBatch) -> str:
     try:
         values = row.to_pylist()[0]
-    except (OverflowError, ValueError):  # a time that Python has not
+    except (OverflowError, ValueError):  # a time that Python cannot represent
         names = row.schema.names
         values = {name: _text_of_value(row.column(name)) for name in names}
     return json.dumps(values, ensure_ascii=False, default=str)
@@ -412,7 +408,7 @@ def _cast(actual: pa.Array, target: pa.DataType, rules: ValueRules) -> pa.Array:
     if actual.type == target:
         return actual
     if pt.is_timestamp(actual.type) and actual.type.tz is None and rules.zone is not UTC:
-        assert rules.zone is not None, "checked by _fits"
+        assert rules.zone is not None, "a time without a zone passed _fits, but no zone is declared"
         if isinstance(rules.zone, ZoneInfo):
             actual = pc.assume_timezone(actual, rules.zone.key)
         else:

@@ -10,9 +10,9 @@ A blank line is a record with an empty cell where files have one column, as any 
 otherwise it is skipped. So are blank lines before the header. An empty quoted field is an empty
 string.
 
-Arrow's parser takes a block of records several times as fast as Python's, with the same result
-(`CsvColumns`). It refuses a record of another width, as the strict way does. Such a block is read
-record by record, which names the line. So is a block of which Arrow cannot promise the same:
+Arrow parses a block of records several times as fast as Python, with the same result
+(`CsvColumns`). It refuses a record of another width, as the strict reader does. Such a block is
+then read record by record, which names the line. So is a block for which Arrow might differ:
 
     text after a closing quote,       Arrow takes both for a part of the cell
     a quote inside an unquoted cell
@@ -46,7 +46,7 @@ _LF, _CR = b"\n\r"
 
 
 class CsvColumns:
-    """Parses blocks of a file that has the declared columns at `places`; `None`: it lacks one."""
+    """Parses blocks of a file that has the declared columns at `places`; `None` if it lacks one."""
 
     def __init__(
         self, options: CsvOptions, builder: BatchBuilder, places: Sequence[int | None], width: int
@@ -144,7 +144,7 @@ _HEADER = re.compile(r"[\r\n]*+[^\n]++")
 
 
 def read_csv(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order, up to the first wrong one, which `bad` has."""
+    """Yield the records of a file in order, up to the first wrong one; `bad` notes it."""
     options, reader = reading.options, _Reader(reading)
     for block in _header_apart(blocks) if options.csv.header else blocks:
         yield from reader.batches(block)
@@ -329,19 +329,6 @@ class _Records:
     def read(self, lines: Iterable[str], first: int) -> tuple[list[int], list[Cells]]:
         """Return line number and cells of each record; an open record is kept for the next call."""
         numbers, rows = list[int](), list[Cells]()
-        for number, cells in self._records(lines, first):
-            numbers.append(number)
-            rows.append(cells)
-        return numbers, rows
-
-    def check_closed(self) -> None:
-        if self.is_open:
-            message = (
-                "a quoted field that begins in this record is not closed before the end of the file"
-            )
-            raise FileRejectedError("csv_quote", message, line=self._first)
-
-    def _records(self, lines: Iterable[str], first: int) -> Iterator[tuple[int, Cells]]:
         for number, line in enumerate(lines, first):
             if self._open is not None:
                 self._size += len(line) + 1
@@ -357,7 +344,16 @@ class _Records:
                 continue
             if not self.width:
                 self.width = len(whole)
-            yield self._first, whole
+            numbers.append(self._first)
+            rows.append(whole)
+        return numbers, rows
+
+    def check_closed(self) -> None:
+        if self.is_open:
+            message = (
+                "a quoted field that begins in this record is not closed before the end of the file"
+            )
+            raise FileRejectedError("csv_quote", message, line=self._first)
 
     def _begin(self, line: str) -> Cells | None:
         """Return the cells of a record; `None` if a quote is open at the end of the line."""
@@ -405,8 +401,8 @@ class _Records:
         """Take the text inside quotes; return the position of the delimiter or the line's end."""
         quote = self._options.quote
         match = self._inside.match(line, at)
-        assert match is not None, "the pattern matches the empty text"
-        assert self._open is not None, "called inside of quotes"
+        assert match is not None, "the pattern does not match the empty text"
+        assert self._open is not None, "no quoted field is open"
         self._open.append(match[0].replace(quote + quote, quote))
         end = match.end()
         if end == len(line):

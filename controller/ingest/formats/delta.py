@@ -5,8 +5,9 @@
     update_after    +1   Delta's update_postimage
     delete          -1
 
-The claimed file says which versions (`ChangeGroup`). It holds no records, so it is claimed, known
-again and moved like any dropped file. The folder of the table is the source's, never the file's.
+The claimed file says which versions (`ChangeGroup`). It holds no records, so it is claimed,
+recognised and moved like any dropped file. The folder of the table is the source's, never the
+file's.
 
     {"table": "39716b38-...", "first": 5, "last": 12, "partitions": ["day"]}
     {"table": "39716b38-...", "snapshot": 4, "partitions": []}
@@ -142,8 +143,7 @@ class ChangeGroup:
     def decoded(cls, data: bytes) -> ChangeGroup:
         """Read the bytes of a file; raises `ValueError` for another file."""
         try:
-            value = json.loads(data)
-            return cls.from_json(value)
+            return cls.from_json(json.loads(data))
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(str(error)) from error
 
@@ -177,9 +177,9 @@ def unsupported(metadata: Metadata, protocol: Protocol | None) -> str:
 
 @dataclass(slots=True)
 class ChangedRows:
-    """Rows of one file, of one type of `change`, or each of its own (`""`).
+    """Wanted rows of one file: all of one type of `change`, or each with its own (`""`).
 
-    The log says its `size` and `rows`, or they are `UNKNOWN`.
+    `size` and `rows` are those of the file in the log; `UNKNOWN` if the log lacks them.
     """
 
     path: str
@@ -269,7 +269,7 @@ def _rows(
     path = _inside(table, unquote(file.path))
     dead = None if only is not None or isinstance(file, ChangeFile) else _vector(table, file)
     rows = file.rows if isinstance(file, AddFile) else UNKNOWN
-    size = file.size or UNKNOWN  # that a removed file has one is optional
+    size = file.size or UNKNOWN  # optional for a removed file
     return ChangedRows(path, file.partition_values, size, rows, change, dead, only)
 
 
@@ -327,7 +327,7 @@ def gone(table: str, what: str) -> FileRejectedError:
 
 
 CHANGE, IS_CHANGE = "_change_type", "__is_cdc"
-"""Columns that say what a row of changes is. Spark leaves them in files of rows, too."""
+"""Columns with the type of each change. Spark leaves them in files of rows, too."""
 
 _NAMES = {
     "insert": INSERT,

@@ -267,7 +267,7 @@ def decompressed(
     # Otherwise each tiny member would become a block of lines of its own.
     for chunk in _joined(pieces):
         if total == 0 and chunk.startswith(tuple(magic for magic, _ in _MAGIC)):
-            message = "a compressed file inside a compressed file is not accepted"
+            message = "the file is compressed twice; compress it once"
             raise FileRejectedError(rule="compression_unsupported", message=message)
         total += len(chunk)
         check_expansion(total, content.bytes_read, limits)
@@ -319,7 +319,7 @@ class _Bzip2Member:
         return self._stream.unused_data + self.unconsumed_tail
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        # It buffers what it is given: more input before it needs some would pile up.
+        # The stream buffers its input, so it gets no more before it needs some.
         given = data if self._stream.needs_input else b""
         self.unconsumed_tail = data[len(given) :]
         return self._stream.decompress(given, max_length)
@@ -346,7 +346,10 @@ def _members(content: ClaimedContent, codec: Compression, limits: IngestLimits) 
             members += 1
             fed = _MEMBER_BYTES
             if members > limits.members_max:
-                message = f"the file has more than {limits.members_max} {codec} members"
+                message = (
+                    f"the file has more than {limits.members_max} {codec} members; compress it in "
+                    "fewer members"
+                )
                 raise FileRejectedError(rule="decompressed_too_large", message=message)
             if not pending.startswith(magic[: len(pending)]):
                 raise _trailing(codec, "")

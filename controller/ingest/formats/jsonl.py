@@ -5,10 +5,10 @@ Rejected: a line that is not an object, two values on a line, a repeated key, `N
 these). Blank lines are skipped. A column that an object lacks is null. No line affects how
 another is parsed.
 
-Arrow's parser takes a block of lines several times as fast as Python's, and makes no objects. It
-refuses what the strict way refuses: a key that is there twice or unknown, a value of another type
-or out of range, a bare control character, half a surrogate pair. Such a block is read line by
-line, which names the line. So is a block of which Arrow cannot promise the same:
+Arrow parses a block of lines several times as fast as Python, and makes no objects. It refuses what
+the strict reader refuses: a duplicate or unknown key, a value of another type or out of range, a
+bare control character, half a surrogate pair. Such a block is then read line by line, which names
+the line. So is a block for which Arrow might differ from the strict reader:
 
     a line that is not one object      Arrow reads objects over several lines, and two on one line.
                                        `}` LF `{` is in no JSON value: if there is one between each
@@ -51,7 +51,7 @@ _KINDS = {*_AS_THEY_ARE, *_AS_TEXT, "FLOAT", "DECIMAL"}
 
 
 def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order, up to the first wrong one, which `bad` has."""
+    """Yield the records of a file in order, up to the first wrong one; `bad` notes it."""
     bad, limits, names = reading.bad, reading.limits, reading.schema.names
     builder = BatchBuilder(reading.schema, reading.options.rules, text=False)
     columns, decoder = JsonColumns(reading, builder), _decoder(reading.schema)
@@ -104,7 +104,7 @@ def _objects(
         except RecursionError:
             _note(bad, line, number, "the value is nested too deeply")
         except (ValueError, DecimalException) as exc:
-            _note(bad, line, number, str(exc) or "it has a number that cannot be parsed")
+            _note(bad, line, number, str(exc) or "a number cannot be parsed")
         else:
             if type(value) is dict:
                 rows.append(value)
@@ -121,7 +121,7 @@ def _note(bad: BadLines, line: str, number: int, cause: str) -> None:
 
 
 def _decoder(schema: Schema) -> json.JSONDecoder:
-    """Return a decoder that refuses a duplicate key; a decimal needs a number's digits."""
+    """Return a decoder that refuses a duplicate key; it keeps all digits if a column needs them."""
     exact = any(_has_decimal(field.type) for field in schema.fields)
     return json.JSONDecoder(
         object_pairs_hook=_unique,

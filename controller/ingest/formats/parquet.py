@@ -13,8 +13,8 @@ around: in nanoseconds outside of 1677 to 2262, in microseconds outside of some 
 microseconds it also drops what is smaller. So these columns are read in two more units
 (`Int96Columns`). A time in microseconds is right if it is the same in nanoseconds, wrapped around
 alike, and if its milliseconds, which cannot wrap around, are near. pyarrow writes a time before
-1970 with negative nanoseconds of the day, and reads them as a number without sign: in microseconds,
-the time is too late by 2**64 nanoseconds. It is taken back where that is certain; a nested one is
+1970 with negative nanoseconds of the day, and reads them as an unsigned number: in microseconds,
+the time is too late by 2**64 nanoseconds. This is corrected where it is certain; a nested time is
 refused.
 """
 
@@ -109,14 +109,14 @@ def _shown(units: Sequence[pa.Array], at: int) -> str:
     if not pa.types.is_timestamp(units[0].type):
         return "a time"
     nanos, millis = units[1][at].value, units[2][at].value
-    if millis >= _MILLIS_END:  # Arrow takes the day for a number without sign
+    if millis >= _MILLIS_END:  # Arrow reads the day as an unsigned number
         millis -= (1 << 32) * _DAY_MILLIS
     fits = nanos // 1_000_000 == millis
     return str(np.datetime64(nanos, "ns") if fits else np.datetime64(millis, "ms"))
 
 
 def _taken_back(times: pa.Array, nanoseconds: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Return times without the 2**64 nanoseconds that they are too late, and which these are."""
+    """Return times, corrected where they are 2**64 nanoseconds too late, and where that is."""
     micros, nanos = _numbers(times), _numbers(nanoseconds)
     with np.errstate(over="ignore"):
         are_late = (nanos - micros * 1000 == _NANOS_LEFT) & (micros > _NANOS_END)
@@ -242,7 +242,7 @@ class _PageTotals:
             if page.encoding == DELTA_BYTE_ARRAY:
                 prefixed = max(prefixed, page.bytes)
             if self._uncounted and values >= chunk.num_values:
-                break  # as Arrow ends; what follows is another column's
+                break  # where Arrow stops; the rest belongs to another column
         if chunk.physical_type == "BYTE_ARRAY":
             self._bound(chunk, values, dictionary, prefixed)
         return values, rows

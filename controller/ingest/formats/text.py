@@ -54,7 +54,7 @@ def text_blocks(
 ) -> Iterator[TextBlock]:
     """Cut decompressed bytes into blocks of lines.
 
-    A blank line replaces each line that is not text, which `reading.bad` then has. If lines depend
+    A blank line replaces each line that is not text, and `reading.bad` notes it. If lines depend
     on each other (not `lines_alone`), single lines cannot be rejected. Raises `line_too_long`;
     `encoding` or `nul_byte` of the first line, or of any that cannot be rejected alone.
     """
@@ -164,12 +164,13 @@ def _text(data: bytes, first: int, encoding: str) -> str:
     nul = data.find(b"\0")
     if nul >= 0:
         line = first + data.count(b"\n", 0, nul)
-        raise FileRejectedError("nul_byte", "the text has a NUL byte", line=line)
+        raise FileRejectedError("nul_byte", "the line has a NUL byte", line=line)
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as exc:
         line = first + data.count(b"\n", 0, exc.start)
-        message = f"byte {exc.object[exc.start]:#04x} is not {encoding.upper()}"
+        byte = f"{exc.object[exc.start]:#04x}"
+        message = f"the line has the byte {byte}, which is not {encoding.upper()}"
         fragment = excerpt(data[max(0, exc.start - 20) : exc.end + 20])
         raise FileRejectedError(
             "encoding", message, line=line, cause=f"{exc.reason}: {fragment}"

@@ -33,7 +33,7 @@ Row = Mapping[str, str | None]
 
 
 def read_xml(chunks: Iterable[bytes], reading: Reading) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order, up to the first wrong one, which `bad` has."""
+    """Yield the records of a file in order, up to the first wrong one; `bad` notes it."""
     bad, rules, names = reading.bad, reading.options.rules, reading.schema.names
     builder, known = BatchBuilder(reading.schema, rules, text=True), set(names)
     records = _Records(reading.options.record, reading.limits, bad)
@@ -177,7 +177,7 @@ class _Records:
             self._close_text()
             self._finish()
         elif self._begun is not None and self._depth == self._begun + 1:
-            assert self._column is not None, "a child is open"
+            assert self._column is not None, "no child element is open"
             text = "".join(self._text)
             self._put(self._column, None if self._nil and not text else text)
             self._column, self._text = None, []

@@ -4,8 +4,8 @@
                  and parts only if every file is sound; so records are written as they come
     otherwise    many small files: a file's records are gathered in memory, and join the increment
                  only once the whole file was checked. A refused file is in no part, and the batch
-                 continues. Anything else (too large for memory, a failed device, an unexpected
-                 error) ends the batch before its file, which the caller reads by itself
+                 continues. Another failure (too large for memory, a failed device, an unexpected
+                 error) ends the batch before its file, which the caller then reads by itself
 
 Guaranteed: the outcomes are those of the first files, in order; none if the first file has to be
 read by itself. A reader that returns has written every part completely, under a temporary name. If
@@ -189,7 +189,7 @@ def read_files(
             if writer is None:
                 claim = file.claim
                 writer = request.writer(claim)
-            writer.gather(batches)
+            writer.write(batches)
             outcomes.append(sound)
         parts = () if writer is None else writer.finish()
     except BaseException:
@@ -213,7 +213,7 @@ def _read_whole(
         for position, file in enumerate(request.files):
             begun(position)
             # After a refused file the others are only checked, so that all mistakes are reported.
-            write: Write = list if refused else writer.gather
+            write: Write = list if refused else writer.write
             try:
                 outcomes.append(_read(write, request, file, stopping, worked))
                 continue
@@ -222,7 +222,7 @@ def _read_whole(
             except (CbpError, OSError, MemoryError):
                 raise
             except Exception as error:  # whatever failed, this file is refused; see `unforeseen`
-                _log.exception("a file of %s failed: %s", request.source.name, file.path)
+                _log.exception("reading %s of source %s failed", file.path, request.source.name)
                 outcomes.append(unforeseen(error))
             refused = True
         if refused:
@@ -241,7 +241,7 @@ def _refused(
     if error.rule == "column_unknown":
         columns = suggest_columns(Path(file.path), request.source)
         error = error.proposing([f"{one.name} {one.type}" for one in columns], request.source.name)
-    # Built anew: its traceback, and those of its causes, would keep the file's records in memory.
+    # A new error: the tracebacks of the old one and its causes would keep the records in memory.
     return FileRejectedError(**error.arguments())
 
 
@@ -273,7 +273,7 @@ def _read(
     stopping: Callable[[], bool],
     worked: Callable[[int], object],
 ) -> SoundFile:
-    """Read a file; its batches are written one by one, before the whole of it was checked."""
+    """Read a file; its batches are written one by one, before the whole file was checked."""
     notes, records = Notes(), 0
     with ClaimedContent(file.path, request.limits, stopping, worked) as content:
         if content.size != file.size:

@@ -38,7 +38,8 @@ from cbp.model.flow.schema import Schema
 from controller.ingest.limits import IngestLimits
 
 _SAMPLE, _SAMPLED_FROM = 2_000, 8_000
-"""How many values say whether those of a column repeat, and from how many rows on it is asked."""
+"""How many values of a column are sampled to find out whether they repeat, and from how many rows
+on they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +82,7 @@ class PartWriter:
         self._open: _Part | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write all batches; raises `OSError`."""
-        self.gather(batches)
-        self._write_row_group()
-
-    def gather(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write batches once they fill a row group, or at `finish`."""
+        """Write batches once they fill a row group, or at `finish`; raises `OSError`."""
         for batch in batches:
             self._gathered.append(batch)
             self._gathered_bytes += batch.nbytes
@@ -129,7 +125,7 @@ class PartWriter:
 
     def _close_part(self) -> None:
         part, self._open = self._open, None
-        assert part is not None, "there is an open part"
+        assert part is not None, "no part is open"
         try:
             self._parts.append(part.close())
         except OSError:
@@ -203,7 +199,8 @@ def _leaves(schema: pa.Schema) -> list[str]:
 def _repeating(table: pa.Table, indexes: int) -> list[str] | bool:
     """Return the columns that are written with a dictionary; `True`: all.
 
-    One of values that hardly repeat, such as most keys and all hashes, would be larger and slower.
+    A dictionary of values that hardly repeat, such as most keys and all hashes, would be larger and
+    slower.
     """
     own = table.select(table.column_names[: table.num_columns - indexes])
     once = {name for name in own.column_names if _hardly_repeats(own.column(name))}
@@ -215,8 +212,8 @@ def _repeating(table: pa.Table, indexes: int) -> list[str] | bool:
 def _hardly_repeats(column: pa.ChunkedArray) -> bool:
     """Return whether a value occurs less than twice on average, by two samples.
 
-    Among `_SAMPLE` values drawn from as many different ones as a half of all rows, some
-    `_SAMPLE ** 2 / rows` came before. Neighbours are counted, too: sorted values repeat there only.
+    If each value occurred twice, about `_SAMPLE ** 2 / rows` of `_SAMPLE` drawn values would repeat
+    an earlier one. The second sample has neighbours, since sorted values repeat only there.
     """
     type_, rows = column.type, len(column)
     if rows < _SAMPLED_FROM or pa.types.is_nested(type_) or pa.types.is_boolean(type_):

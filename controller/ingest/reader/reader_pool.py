@@ -1,13 +1,13 @@
 """Pool of reader processes: each reads one request at a time, within limits of time and memory.
 
     free process --request--> reads --answer--> free again, or ended after many files
-                      |         '--died--> once more in another --died--> rejected
+                      |         '--died--> read again in another --died--> rejected
                       '-- too slow, stopped, device hangs --> killed
 
 The time of a file is processor time: `seconds_max`, and one second more for each given number of
 bytes read; in a batch each file has its own time. So a machine under load, or a slow disk, is no
-reason to reject a file. If a process neither answers nor computes, it is
-shown (`stuck`), and later killed; its file is left to the next pass.
+reason to reject a file. If a process neither answers nor computes, it is shown (`stuck`) and later
+killed; its file is left to the next pass.
 
 Guaranteed: `__call__` returns, whatever the file holds, soon after `stopping` returned true or a
 limit was passed. A process that is gone leaves parts that `PartNames.discard` removes. A small file
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from errno import ETIMEDOUT
 from multiprocessing import Pipe
@@ -52,6 +52,9 @@ START_SECONDS = 120.0
 STOP_SECONDS = 5.0
 
 _OWN = {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+_NOT_PASSED = ("CBP_", "AWS_", "OTEL_", "PG", "PYTHONPATH", "PYTHONSTARTUP")
+"""Variables with settings and secrets: of the service, of S3, of telemetry, of PostgreSQL."""
+
 _CODE = "import sys; sys.path.append({path!r}); from {module} import main; main({fds})"
 _MODULE = "controller.ingest.reader.reader_process"
 _log = logging.getLogger(__name__)
@@ -69,26 +72,28 @@ class _Process:
     """One reader process and our end of its pipe; used by one thread at a time, killed by any."""
 
     def __init__(self, files_max: int) -> None:
-        self._link, theirs = Pipe()
-        # Nothing is ever sent here: when this end closes, the reader knows that we are gone.
-        watched, self._alive = os.pipe()
-        self._place = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
-        fds = (theirs.fileno(), watched, self._place.fileno())
-        code = _CODE.format(
-            path=str(Path(controller.__file__).parents[1]),
-            module=_MODULE,
-            fds=", ".join(map(str, fds)),
-        )
-        with theirs:
-            try:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", code],
-                    env={**_environment(), **_OWN},
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=fds,
-                )
-            finally:
-                os.close(watched)
+        with ExitStack() as theirs, ExitStack() as ours:
+            self._link, link = Pipe()
+            ours.callback(self._link.close)
+            theirs.callback(link.close)
+            # Nothing is ever sent here: when this end closes, the reader knows that we are gone.
+            alive, held_open = os.pipe()
+            ours.callback(os.close, held_open)
+            theirs.callback(os.close, alive)
+            self._place = ours.enter_context(tempfile.TemporaryFile())
+            fds = (link.fileno(), alive, self._place.fileno())
+            code = _CODE.format(
+                path=str(Path(controller.__file__).parents[1]),
+                module=_MODULE,
+                fds=", ".join(map(str, fds)),
+            )
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", code],
+                env={**_environment(), **_OWN},
+                stdin=subprocess.DEVNULL,
+                pass_fds=fds,
+            )
+            self._ours = ours.pop_all()
         self.files, self.files_max = 0, files_max
         self._first_bytes = 0
         self.watch: _Watch | None = None
@@ -106,7 +111,7 @@ class _Process:
 
     def ready(self) -> None:
         if not self._link.poll(START_SECONDS):
-            raise OSError(ETIMEDOUT, "a reader's process does not start")
+            raise OSError(ETIMEDOUT, "the reader process does not start")
         self._receive()
         self._first_bytes = memory_bytes(self.pid)[1]
 
@@ -143,11 +148,7 @@ class _Process:
     def end(self) -> None:
         """Kill the process and reap it, unless it hangs inside the kernel."""
         self._process.kill()
-        self._link.close()
-        self._place.close()
-        with suppress(OSError):
-            os.close(self._alive)
-        self._alive = -1
+        self._ours.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
 
@@ -208,8 +209,10 @@ class ReaderPool:
                 position = process.position()
                 if not request.whole:
                     if isinstance(failed, FileRejectedError) and failed.rule != "file_too_slow":
-                        position = min(position, len(request.files) // 2)  # it is not known which
-                    _log.warning("a batch ended before %s", request.files[position].path)
+                        # The file is not known, so fewer files are tried.
+                        position = min(position, len(request.files) // 2)
+                    path = request.files[position].path
+                    _log.warning("a batch ended before %s, which is then read by itself", path)
                     request = replace(request, files=request.files[:position])
                     continue
                 if isinstance(failed, FileRejectedError):
@@ -217,7 +220,8 @@ class ReaderPool:
                 ends += 1
                 if ends > 1:
                     return _refused_at(request, position, _lost(failed.status))
-                _log.warning("a reader ended (status %s) on %s", failed.status, request.path)
+                path = request.files[position].path
+                _log.warning("a reader ended with status %s while it read %s", failed.status, path)
             finally:
                 self._give_back(process)
         return ReadResult("", (), ())
@@ -271,7 +275,7 @@ class ReaderPool:
             self._give_back(started)
             if self._closed:
                 raise IntakeStoppedError(path) from exc
-            raise OSError(ETIMEDOUT, "a reader's process could not be started") from exc
+            raise OSError(ETIMEDOUT, "no process could be started to read the file") from exc
         return started
 
     def _give_back(self, process: _Process) -> None:
@@ -285,12 +289,8 @@ class ReaderPool:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment without the variables of the service."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("CBP_", "PYTHONPATH", "PYTHONSTARTUP"))
-    }
+    """Return this process's environment without the service's variables and secrets."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED)}
 
 
 def _answer(
@@ -314,7 +314,7 @@ def _answer(
             process.files = files + 1
             if isinstance(message, FileRejectedError | OSError):
                 raise message
-            assert isinstance(message, ReadResult), "a reader answers what it was asked"
+            assert isinstance(message, ReadResult), f"the reader sent {type(message).__name__}"
             return message
         if stopping():
             raise IntakeStoppedError(request.path)
@@ -356,7 +356,7 @@ class _Watch:
                 f"no byte could be read for {limits.silent_seconds_max:g} s; the disk of the file "
                 "does not answer"
             )
-            raise OSError(ETIMEDOUT, message, self._request.path)
+            raise OSError(ETIMEDOUT, message, self._request.files[self._position].path)
 
     def stuck(self, now: float) -> StuckReader | None:
         """Return the known facts about a stuck reader; called from any thread."""
@@ -364,7 +364,7 @@ class _Watch:
         if silent < limits.silent_seconds_shown:
             return None
         ends = max(0.0, limits.silent_seconds_max - silent)
-        file = self._request.files[0]
+        file = self._request.files[self._position]
         return StuckReader(file.path, file.file, self._request.source.name, silent, ends)
 
 

@@ -143,7 +143,7 @@ def _serve(link: Connection, place: int) -> None:
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Makes pandas absent, which Arrow imports to look whether a plain list is a Series.
+    """Hides pandas, which Arrow would import to check whether a plain list is a Series.
 
     The import takes 0.4 s at the first file, and some 40 MB in each reader.
     """

@@ -1,8 +1,8 @@
-"""Which declaration of a source a file suggests: format, options, columns; for the author to check.
+"""Suggests how to declare a source for a file: format, options and columns, for review.
 
-A sample from the file's begin is looked at, within limits. Nothing is decided for the author: each
-guess that could be another one is shown. The suggestion is tried: the service's own reader reads
-the sample by it, and what it refuses is shown. Nothing is registered.
+A sample from the beginning of the file is examined, within limits. Nothing is decided for the
+author: each doubtful guess is shown. The service's own reader then reads the sample as suggested,
+and what it refuses is shown, too. Nothing is registered.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from pathlib import Path
@@ -369,12 +370,10 @@ def _text(content: ClaimedContent, limits: IngestLimits, records: int) -> Sugges
 
 
 def _decoded(data: bytes) -> tuple[str, str]:
-    for encoding in ("utf-8", "windows-1252", "latin-1"):
-        try:
+    for encoding in ("utf-8", "windows-1252"):
+        with suppress(UnicodeDecodeError):
             return data.decode(encoding).removeprefix("\ufeff"), encoding
-        except UnicodeDecodeError:
-            continue
-    raise AssertionError
+    return data.decode("latin-1"), "latin-1"  # has every byte
 
 
 def _of_lines(lines: Sequence[str]) -> Suggestion:
@@ -405,9 +404,9 @@ def _misfits(lines: Sequence[str], fits: Sequence[bool]) -> list[int]:
 
 
 def _mostly(misfits: Sequence[int], records: int) -> bool:
-    """Return whether so few lines do not fit that they are broken, rather than of another format.
+    """Return whether most lines fit, so that the others are broken lines, not another format.
 
-    Of a short sample, one line may be broken as long as most are not.
+    In a short sample, one line may be broken if there are at least two others.
     """
     count = len(misfits)
     return count * 20 <= records or (count == 1 and records > 2)

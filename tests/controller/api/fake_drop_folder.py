@@ -76,11 +76,19 @@ class FakeReplacements:
         return Compared(came=2, gone=1, groups={"count": 3})
 
 
+class FakeQuarantine:
+    """Has no file."""
+
+    def restore(self, place: SourcePlace, claim: str) -> Decided:
+        raise NotFoundError(kind="quarantined file", name=f"{place.dataflow}/{place.name}/{claim}")
+
+
 class FakeDropFolder:
     """Keeps what was uploaded, if it arrived as a whole."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self.quarantine = FakeQuarantine()
         self.replacements = FakeReplacements(self)
         self.judged = Judged("accepted")
         self.cleaned: list[bool] = []
@@ -120,9 +128,6 @@ class FakeDropFolder:
 
     def open_quarantined(self, place: SourcePlace, claim: ClaimRecord) -> BinaryIO:
         return io.BytesIO(b"\x00content of " + claim.id.encode())
-
-    def restore(self, place: SourcePlace, claim: str) -> Decided:
-        raise NotFoundError(kind="quarantined file", name=f"{place.dataflow}/{place.name}/{claim}")
 
     def foresee(self, place: SourcePlace, name: str, sha256: str) -> Judged:
         return self.judged

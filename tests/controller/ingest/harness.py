@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pyarrow as pa
@@ -85,12 +86,19 @@ class DictStore:
         return sorted(actual, key=lambda c: c.sequence)
 
     def claims(
-        self, dataflow: str, source: str, *, limit: int, status: str | None = None
+        self,
+        dataflow: str,
+        source: str,
+        *,
+        limit: int,
+        status: str | None = None,
+        cursor: str | None = None,
     ) -> Page[ClaimRecord]:
         actual = [
             c for c in self.claim_rows.values() if c.source == source and status in (None, c.status)
         ]
-        return Page(actual[::-1][:limit], None)
+        end = int(cursor or 0) + limit
+        return Page(actual[::-1][int(cursor or 0) : end], str(end) if end < len(actual) else None)
 
     def same_claim(
         self,
@@ -258,6 +266,16 @@ class Drop:
             faults=faults,
             **self._arguments | ({} if reader is None else {"reader": reader}),
         )
+
+    def make_again(self) -> None:
+        """Delete the dataflow with its folders, and register it again, in the same process."""
+        self.store.claim_rows.clear()
+        self.store.increment_rows.clear()
+        rmtree(self.record.folder)
+        rmtree(self.root / "drop" / NAME)
+        self.pass_seconds(60)
+        self.record = replace(self.record, created_at=self.now)
+        self.folder.prepare(self.record, self.dataflow)
 
     def limit(self, limits: IngestLimits) -> None:
         """Have other limits from the next start on."""

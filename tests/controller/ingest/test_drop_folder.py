@@ -342,6 +342,18 @@ def test_failing_source_does_not_stop_another(tmp_path: Path):
     assert [error.code for error in report.failures] == ["drop_folder_unusable"]
 
 
+def test_a_source_that_a_new_version_lacks_has_no_trouble(tmp_path: Path):
+    """The failure of a source ends with it, and degrades the service no more."""
+    drop = Drop(tmp_path, SCHEMA, sources=("orders", "returns"))
+    shutil.rmtree(drop.place("incoming", "orders").parent)
+    drop.scan()
+    assert len(drop.folder.troubled(drop.dataflow.name)) == 1
+    sources = {"returns": drop.dataflow.sources["returns"]}
+    drop.dataflow = replace(drop.dataflow, sources=sources)
+    drop.scan()
+    assert drop.folder.troubled(drop.dataflow.name) == []
+
+
 def test_backlog_is_taken_in_shares(tmp_path: Path):
     """One scan takes a bounded number of files of each source; the others are waiting."""
     drop = Drop(tmp_path, SCHEMA, limits=IngestLimits(claims_per_scan=2))

@@ -105,10 +105,10 @@ class Shop:
         return drop.folder.readmit(drop.source(), claim, mended, ME)
 
     def discard(self, claim: str) -> Decided:
-        return self.drop.folder.discard(self.drop.source(), claim, ME)
+        return self.drop.folder.quarantine.discard(self.drop.source(), claim, ME)
 
     def restore(self, claim: str) -> Decided:
-        return self.drop.folder.restore(self.drop.source(), claim)
+        return self.drop.folder.quarantine.restore(self.drop.source(), claim)
 
     def ids(self) -> list[Any]:
         return [row["id"] for row in self.drop.rows()]
@@ -290,11 +290,24 @@ def test_a_crash_leaves_a_decision_or_takes_it_back(
         assert shop.in_quarantine(claim) == [], "a decision after that holds"
 
 
+def test_a_file_that_was_never_refused_is_not_put_into_quarantine(shop: Shop) -> None:
+    """Its records are applied: admitted from there, they would count twice."""
+    shop.drop.put("fine", MENDED)
+    shop.drop.scan()
+    (claim,) = shop.claims()
+    assert claim.status == "accepted"
+    with pytest.raises(FileDecidedError):
+        shop.restore(claim.id)
+    assert shop.status(claim.id) == "accepted"
+    assert shop.drop.names("quarantine") == []
+
+
 def test_a_note_that_a_person_wrote_decides_nothing(shop: Shop) -> None:
     """It is no decision, whatever it holds; the file stays in quarantine."""
     claim = shop.quarantined()
     (file,) = [n for n in shop.drop.names("quarantine") if not n.endswith(".json")]
-    for text in ("{", "[]", '{"action": "drop"}', "null"):
+    whole = json.dumps({"action": [], "claim": claim, "by": "", "why": "", "at": ""})
+    for text in ("{", "[]", '{"action": "drop"}', "null", whole):
         (shop.drop.place("quarantine") / f"{file}.decision.json").write_text(text)
         shop.restart()
         assert shop.status(claim) == "quarantined"

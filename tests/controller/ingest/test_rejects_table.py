@@ -292,3 +292,15 @@ def test_mended_records_come_in_as_a_file_of_their_own(tmp_path: Path):
     drop.put("mended", f"{mended}\n".encode())
     assert drop.scan().accepted == 1
     assert sorted(row["id"] for row in drop.rows()) == [1, 2, 7, 8]
+
+
+def test_a_dataflow_that_was_deleted_and_made_again_has_its_own_table(tmp_path: Path):
+    """The process remembers how far the former table was, and publishes from the start."""
+    drop = drop_of(tmp_path)
+    for name, data in FILES.items():
+        drop.put(name, data)
+    drop.scan()
+    drop.make_again()
+    drop.put("a", FILES["a"])
+    assert drop.scan().accepted == 1
+    assert places(drop) == PLACES[:2]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from cbp.errors import NotFoundError
-from controller.ingest.errors import UploadTooLargeError
+from controller.ingest.errors import DropFolderError, UploadTooLargeError
 from controller.ingest.limits import IngestLimits
 from controller.store.base import ClaimRecord
 from tests.controller.ingest.harness import Drop, lines
@@ -79,3 +83,20 @@ def test_crash_in_an_upload_leaves_all_or_nothing(point: str, count: int, tmp_pa
     assert len(drop.increments()) == count
     assert drop.names("incoming") == drop.names("claimed") == []
     assert all(c.status == "accepted" for c in drop.store.claim_rows.values())
+
+
+def test_a_comparison_on_a_disk_that_is_read_only_has_a_coded_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The part cannot be removed either, and that error does not take the place of the first."""
+    drop = Drop(tmp_path, SCHEMA)
+    drop.put("a", lines(1))
+    assert drop.scan().accepted == 1
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    stream: Any = SimpleNamespace(read=fails)
+    monkeypatch.setattr(Path, "unlink", fails)
+    with pytest.raises(DropFolderError):
+        drop.folder.replacements.compare(drop.source(), "a", stream)

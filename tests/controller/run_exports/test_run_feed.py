@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,6 +101,26 @@ def test_a_dataflow_that_is_gone_is_passed_over(service: Service):
     service.controller.delete("urls", purge=True)
     feed.look()
     assert not exporter.runs
+
+
+def test_a_run_that_cannot_be_described_makes_no_other_run_come_again(service: Service):
+    """An unexpected error ends a look; the next one goes on behind the run."""
+    exporter, failing = Recorder("one"), list[int]()
+
+    def describe(dataflow: str, stage: str) -> Any:
+        failing.append(len(failing))
+        if failing[-1] == 1:
+            raise RuntimeError
+        return service.run_feed._describe(dataflow, stage)
+
+    feed = RunFeed(service.store, describe=describe, leads=lambda: True, exporters=[exporter])
+    feed.look()
+    for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
+        run_once(service, name)
+    with pytest.raises(RuntimeError):
+        feed.look()
+    feed.look()
+    assert [one.run.epoch for one in exporter.runs] == [0, 2]
 
 
 def test_without_a_receiver_there_is_no_exporter(service: Service):

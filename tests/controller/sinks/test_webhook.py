@@ -151,6 +151,26 @@ def test_what_is_refused_for_good_waits_for_an_operator(tmp_path: Path, receiver
     world.close()
 
 
+def test_a_choice_skips_what_was_refused_behind_an_empty_increment(
+    tmp_path: Path, receiver: HttpSink
+) -> None:
+    """An increment without records is not announced, so it cannot be what the choice is about."""
+    world = sunk.sink_world(tmp_path)
+    world.controller.register(sunk.document(hook(receiver)))
+    receiver.status = 410
+    bring(world)
+    bring(world, ("a", 1))
+    sunk.publish(world)
+    assert sunk.code(world, "told") == "sink_delivery_refused"
+    receiver.status = 200
+    world.store.want_sink("one", "told", choice="keep")
+    sunk.publish(world)
+    assert sunk.state(world, "told") == "current"
+    assert told(receiver) == [(1, 1)]
+    assert sunk.row(world, "told").standing["dead"] == 1
+    world.close()
+
+
 def test_a_roll_back_is_told_by_the_generation(tmp_path: Path, receiver: HttpSink) -> None:
     """What was sent cannot be taken back: it is sent anew, under another id."""
     world = sunk.sink_world(tmp_path)

@@ -215,7 +215,7 @@ def discard(
 ) -> DecidedOut:
     """Discard a refused file; it is kept like finished files, and can be restored."""
     author = Author(query.by or caller.actor, query.reason)
-    return _decided(at.folder.discard(at.place(name, source), claim, author))
+    return _decided(at.folder.quarantine.discard(at.place(name, source), claim, author))
 
 
 @routes.post("/{claim}/restore", responses=problems(404, 409))
@@ -225,7 +225,7 @@ def restore(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> Decide
 
     This is refused while the file that was admitted in its place is applied; roll back first.
     """
-    return _decided(at.folder.restore(at.place(name, source), claim))
+    return _decided(at.folder.quarantine.restore(at.place(name, source), claim))
 
 
 def _decided(decided: Decided) -> DecidedOut:

@@ -231,3 +231,22 @@ def test_a_full_claimed_folder_holds_back_the_fetch(server: BucketServer, tmp_pa
         drop.scan()
     assert located.ids() == [0, 1, 2, 3, 4]
     assert server.lists == 1
+
+
+def test_a_dataflow_that_was_made_again_lists_its_location_anew(
+    server: BucketServer, tmp_path: Path
+):
+    """Objects that waited for a deleted dataflow of its name come, and so do all others."""
+    located = Located(tmp_path, server, reach={"limits": FetchLimits(waiting_files=2)})
+    drop = located.drop
+    for number in range(5):
+        server.put(f"orders/{number}", lines(1, start=number))
+    drop.fetch()
+    drop.scan()
+    drop.make_again()
+    for _ in range(3):
+        drop.fetch()
+        drop.scan()
+    assert located.ids() == [0, 1, 2, 3, 4]
+    assert located.take_in() == (0, 0, 0)
+    assert located.failure() == ""

@@ -323,9 +323,12 @@ def test_a_removed_data_file_puts_its_version_aside_and_the_later_ones_wait(foll
     (reason,) = followed.drop.reasons()
     assert reason["code"] == "delta_version_gone"
     assert len(followed.drop.increments()) == 1
+    drop = followed.drop
+    for number in range(1_001):  # dropped by people, and refused since
+        stray: Any = (f"x{number}", f"stray{number}", 1, "quarantined", drop.now)
+        drop.store.add_claim(drop.source().new_claim(*stray, reason={"code": "format_mismatch"}))
     assert followed.failure() == "delta_changes_refused"
     kept.rename(file)
-    drop = followed.drop
     drop.pass_seconds(60)
     drop.folder.readmit(drop.source(), reason["claim"], None, AUTHOR)
     assert drop.scan().accepted == 2

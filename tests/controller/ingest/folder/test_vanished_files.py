@@ -110,3 +110,12 @@ def test_of_many_the_newest_are_reported(tmp_path: Path) -> None:
     (why,) = drop.folder.troubled(drop.dataflow.name)
     assert f"{GONE_SHOWN_MAX} files or more" in why
     assert len(why) < 500
+
+
+def test_a_dataflow_that_was_made_again_has_lost_no_file(tmp_path: Path) -> None:
+    """What is remembered of a deleted dataflow is not shown for another one of its name."""
+    drop = lose(tmp_path, "a")
+    drop.scan()
+    drop.make_again()
+    assert gone(drop) == []
+    assert drop.folder.troubled(drop.dataflow.name) == []

@@ -63,7 +63,7 @@ def test_all_wrong_json_lines_are_reported(tmp_path: Path) -> None:
         (8, "name", "value_missing"),
     ]
     assert reason["lines_more"] is False
-    assert "is it 'name'?" in reason["lines"][7]["message"]
+    assert "did you mean 'name'?" in reason["lines"][7]["message"]
 
 
 def test_all_wrong_csv_lines_are_reported(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from controller.ingest.reader.file_reader import (
     ReadResult,
     read_files,
 )
-from controller.ingest.reader.reader_pool import ReaderPool
+from controller.ingest.reader.reader_pool import ReaderPool, _Watch
 from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop, lines
 from tests.controller.world import until
@@ -231,6 +231,38 @@ def test_a_reader_that_is_stopped_is_shown_long_before_it_is_ended(
     assert "has made no progress" in shown["warning"]
     assert drop.folder.troubled("another") == drop.folder.troubled("shop") == []
     assert len(drop.rows()) == 12
+
+
+def test_a_stuck_reader_is_shown_with_the_file_of_its_batch_that_it_reads(tmp_path: Path) -> None:
+    """The files before it were read."""
+    request = request_of(tmp_path, lines(1))
+    request = replace(request, files=(*request.files, replace(request.files[0], file="second")))
+    process: Any = SimpleNamespace(processor_seconds=lambda: 0.0, position=lambda: 1)
+    clock = ManualClock()
+    watch = _Watch(process, request, clock.seconds)
+    watch.check()
+    clock.move(seconds=60)
+    stuck = watch.stuck(clock.seconds())
+    assert stuck is not None
+    assert stuck.file == "second"
+
+
+def test_a_process_that_cannot_be_started_leaves_no_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again at each pass, so the service would run out of descriptors."""
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    pool, request = ReaderPool(), request_of(tmp_path, lines(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", fails)
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            with pytest.raises(BlockingIOError):
+                pool(request)
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.part(every=2, first=1)
@@ -432,7 +464,8 @@ def test_a_reader_knows_no_secret_and_imports_from_nowhere_else(
     (tmp_path / "pyarrow.py").write_text("raise SystemExit(1)")
     (tmp_path / "controller.py").write_text("raise SystemExit(1)")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CBP_TOKEN", "hush-hush")
+    for name in ("CBP_TOKEN", "AWS_SECRET_ACCESS_KEY", "OTEL_EXPORTER_OTLP_HEADERS", "PGPASSWORD"):
+        monkeypatch.setenv(name, "hush-hush")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     pool = ReaderPool()
     try:

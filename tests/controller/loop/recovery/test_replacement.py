@@ -313,7 +313,7 @@ def test_a_lost_database_takes_no_correction_for_data(tmp_path: Path) -> None:
     mended = io.BytesIO(b'{"word": "x", "n": 2}\n')
     with pytest.raises(ReadmitRefusedError, match="discard it, and send the correction again"):
         shelf.drop_folder.readmit(shelf.place("a"), claim.id, mended, me)
-    shelf.drop_folder.discard(shelf.place("a"), claim.id, me)
+    shelf.drop_folder.quarantine.discard(shelf.place("a"), claim.id, me)
     shelf.replace(LONG, ("x", 2))
     shelf.counts[LONG] = [("x", 2)]
     shelf.take_in()
