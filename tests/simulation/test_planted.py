@@ -44,7 +44,7 @@ def is_found(bench: Bench, plant: Plant, *, power: bool = False) -> bool:
     return finding_seed(bench, plant, power=power) is not None
 
 
-class _Fitting(pytest.MonkeyPatch):
+class _Fitting:
     """Plants nothing: checks that what a fault replaces is there, and is called in the same way."""
 
     def setattr(self, target: Any, name: Any, value: Any = None, raising: bool = True) -> None:
@@ -60,7 +60,8 @@ class _Fitting(pytest.MonkeyPatch):
 @pytest.mark.parametrize("plant", EVERY, ids=lambda p: p.__name__)
 def test_a_fault_fits_the_code_that_it_replaces(plant: Plant) -> None:
     """Else it proves nothing: each is played rarely, and names what is internal."""
-    plant(_Fitting())
+    patch: Any = _Fitting()
+    plant(patch)
 
 
 @pytest.mark.parametrize("plant", sampled(CRASHES, every=6, first=2), ids=lambda p: p.__name__)
