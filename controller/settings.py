@@ -2,7 +2,7 @@
 
 Order of precedence: arguments, then environment variables `CBP_<NAME>`, then the file that
 `CBP_CONFIG` or `load_settings(file=...)` names (YAML or TOML), then the defaults below, which suit
-one machine. Paths that are not given lie in `root`.
+one machine. Paths that are not set are in `root`.
 
     CBP_ROOT=/srv/cbp CBP_PORT=8421 cbp serve
 

@@ -64,8 +64,8 @@ def settings_of(
 ) -> Settings:
     """Return the settings of a service that keeps all its files below `root`.
 
-    By default files count as complete at once, since the command that starts the service only
-    links complete files into the folder.
+    By default files count as complete when they appear, since the command that starts the service
+    only links complete files into the folder.
     """
     return load_settings(
         root=root,
@@ -88,7 +88,7 @@ def settings_of(
 
 
 class ServiceProcess:
-    """One service process, which may outlive this one: started, waited for, and stopped."""
+    """One service process: starts, waits until it is ready, and stops; it may outlive this one."""
 
     def __init__(
         self,
