@@ -28,7 +28,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 from pydantic_settings.sources import InitSettingsSource, PydanticBaseSettingsSource
 
 from cbp.client.address import file_values, read_token_file, url_of
@@ -554,6 +554,13 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
         lines = [f"{_name(line['loc'])}: {line['msg']}" for line in error.errors()]
         where = _name(error.errors()[0]["loc"])
         message = "; ".join(lines).removeprefix(f"{where}: ")
+        raise DefinitionError(Mistake("settings_invalid", where, message)) from None
+    except SettingsError as error:
+        where = next(name for name in Settings.model_fields if f'"{name}"' in str(error))
+        message = (
+            f"CBP_{where.upper()} is not valid JSON; expected an object, such as "
+            '{"name": "value"}'
+        )
         raise DefinitionError(Mistake("settings_invalid", where, message)) from None
 
 

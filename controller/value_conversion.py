@@ -57,7 +57,7 @@ _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def excerpt(value: object) -> str:
-    """Return a value as text of bounded length, for messages; reads only some hundred parts of it."""
+    """Return a value as text of bounded length, for messages; reads a few hundred parts at most."""
     text = value[: _EXCERPT + 1] if isinstance(value, str | bytes) else value
     shown = repr(text) if isinstance(text, str | bytes | float) else _SHORT.repr(text)
     return shown if len(shown) <= _EXCERPT else shown[: _EXCERPT - 3] + "..."

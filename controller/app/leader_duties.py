@@ -205,7 +205,7 @@ class LeaderDuties:
         self.publications.ask(f"{name}/{sink}" for name, sink in pairs if name not in held)
 
     def fetch(self) -> None:
-        """Fetch objects for every source that is due, in this thread; for tests that step by hand."""
+        """Fetch objects for every due source, in this thread; for tests that step by hand."""
         for name in self._scanned():
             for source in self._due_fetches(name):
                 self._fetch(f"{name}/{source}")

@@ -388,7 +388,7 @@ def members_of(controller: Controller, name: str) -> Mapping[str, tuple[str, ...
 
 
 def leader_of(controller: Controller, name: str, stage: str) -> str:
-    """Return the stage that leads the runs of this stage; itself if the dataflow does not compile."""
+    """Return the stage that leads this one's runs; itself if the dataflow does not compile."""
     members = members_of(controller, name)
     return next((leader for leader, names in members.items() if stage in names), stage)
 

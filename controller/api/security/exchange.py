@@ -1,4 +1,4 @@
-"""Facts about a request beside its contents: its id, its caller, its subject."""
+"""Facts about a request, for the audit log: its id, its caller, its subject."""
 
 from __future__ import annotations
 

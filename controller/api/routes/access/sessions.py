@@ -41,7 +41,9 @@ class SignIn(Model):
 class CallerOut(Model):
     """The caller of this request."""
 
-    actor: str = Field(description="Name in the audit log: `token-file` or `token:NAME`.")
+    actor: str = Field(
+        description="Name in the audit log: `token-file`, `token:NAME` or `oidc:SUBJECT`."
+    )
     scope: Scope
     session: str | None = Field(description="Id of the session; `null` if a token was sent.")
     dataflows: list[str] | None = Field(

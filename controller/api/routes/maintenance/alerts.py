@@ -1,4 +1,4 @@
-"""Alerts: what is wrong now, which channels are notified, what became of it, and a test."""
+"""Alerts: the current ones, the channels, the last deliveries, and a test notice."""
 
 from __future__ import annotations
 
@@ -77,5 +77,5 @@ def show(alerts: AlertsDep) -> AlertsOut:
 @routes.post("/alerts/test")
 @needs(Scope.OPERATOR)
 def test(alerts: AlertsDep) -> AlertTestOut:
-    """Send a test notice by every channel, now; takes up to 10 s for each."""
+    """Send a test notice to every channel; takes up to 10 s for each."""
     return AlertTestOut.of(deliveries=alerts.test())

@@ -2,12 +2,12 @@
 
 The stream is fed by `controller.events`.
 
-The stream says that something changed, never what it is now: a client reads that again. Each event
-has an id; a client that comes again with the last one it got (`Last-Event-ID`, or `after`) gets
-those behind it. If they are no longer kept, the stream begins with `reset`.
+The stream reports that something changed, but not the new value, which clients read again. Each
+event has an id. A client that reconnects with the last id that it received (`Last-Event-ID`, or
+`after`) gets all later events. If they are no longer kept, the stream begins with `reset`.
 
 Guaranteed: a stream ends within a heartbeat after its token was revoked or its session has ended
-(tests/controller/events/test_events.py). That costs one look-up for each stream and heartbeat, so
+(tests/controller/events/test_events.py). This costs one look-up for each stream and heartbeat, so
 at most `CBP_EVENT_STREAMS_MAX` in 15 seconds.
 """
 
@@ -24,6 +24,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
+from starlette.concurrency import run_in_threadpool
 
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import page_size
@@ -76,9 +77,9 @@ async def _stream(
     store: StoreDep,
     dataflow: Annotated[str | None, Query(max_length=200, description=_DATAFLOW)] = None,
 ) -> AsyncIterator[EventFeed]:
-    # A dependency: an error in the route itself would come after the status was sent.
+    # A dependency, since an error in the route itself would be raised after the status was sent.
     if dataflow is not None:
-        store.dataflow(dataflow)
+        await run_in_threadpool(store.dataflow, dataflow)
     with feed.stream():
         yield feed
 
@@ -148,7 +149,7 @@ async def _changes(
     ends: float,
     may_go_on: Callable[[], Awaitable[bool]],
 ) -> AsyncGenerator[ServerSentEvent]:
-    """Yield the events of a dataflow, and in between how far the stream has come."""
+    """Yield the events of a dataflow and, during silences, the position of the stream."""
     clock = asyncio.get_running_loop().time
     spoke, asked = clock(), -math.inf
     async with aclosing(feed.follow(place)) as events:

@@ -1,4 +1,4 @@
-"""What a stage has set aside, and how it is given back."""
+"""Records that a stage has set aside, and their give-back."""
 
 from __future__ import annotations
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -74,5 +77,32 @@ def test_readers_start_when_clients_ask_often(tmp_path: Path) -> None:
             assert needed.places == [0, 1]
         for one in (asked, needed):
             await one.stop()
+
+    asyncio.run(go())
+
+
+def test_a_reader_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+    """Without descriptors no process starts: the failure counts, and all that was opened is closed."""
+
+    async def go() -> None:
+        supervisor = ReaderSupervisor(
+            Settings(root=tmp_path, readers=1),
+            count=1,
+            changes=-1,
+            counts=RequestCounts(),
+            describe=lambda part: part,
+        )
+        before = os.listdir("/proc/self/fd")
+        free = (number for number in range(10_000) if str(number) not in before)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # Enough for the channel, but not for the pipe after it.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (list(islice(free, 4))[-1], limits[1]))
+        try:
+            supervisor.start(_unused)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert supervisor._failures == [1]
+        assert os.listdir("/proc/self/fd") == before
+        await supervisor.stop()
 
     asyncio.run(go())
