@@ -82,7 +82,7 @@ def test_readers_start_when_clients_ask_often(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
-    """Without descriptors no process starts: the failure counts, and all that was opened is closed."""
+    """Without descriptors no process starts: it counts as a failure, and nothing stays open."""
 
     async def go() -> None:
         supervisor = ReaderSupervisor(
