@@ -109,8 +109,8 @@ class TlsFiles:
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         client.check_hostname = False
         client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        client.load_verify_locations(cafile=self._certificate)
         try:
+            client.load_verify_locations(cafile=self._certificate)
             return server, _handshake(client, server)
         except ssl.SSLCertVerificationError as error:
             rules = {_EXPIRED: "tls_expired", _NOT_YET_VALID: "tls_not_yet_valid"}
@@ -120,6 +120,8 @@ class TlsFiles:
                 "renew it"
             )
             _refuse(rule, "tls_cert", message)
+        except OSError as error:  # the file may be in the middle of a renewal
+            _refuse("tls_file_invalid", "tls_cert", f"{self._certificate} cannot be used: {error}")
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

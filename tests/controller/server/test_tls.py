@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import ssl
@@ -305,3 +306,25 @@ def test_a_file_that_is_missing_is_reported_once(pair: Pair) -> None:
             key.write_bytes(content)
             files.reload()
             logs[:] = logs[:number]
+
+
+class Vanishing(TlsFiles):
+    """Loses the certificate as soon as it has been loaded, as a renewal may do for a moment."""
+
+    vanishes = False
+
+    def _load(self) -> ssl.SSLContext:
+        context = super()._load()
+        if self.vanishes:
+            self._certificate.unlink()
+        return context
+
+
+def test_a_file_that_vanishes_during_a_renewal_is_an_invalid_pair(pair: Pair) -> None:
+    """Whatever the moment; the thread that looks for renewals goes on."""
+    files = Vanishing(*pair)
+    files.vanishes = True
+    os.utime(pair[0])
+    with capture_logs() as logs:
+        assert not files.reload()
+    assert logs[0]["error"]["details"]["rule"] == "tls_file_invalid"
