@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from functools import partial
 from typing import Annotated
@@ -26,6 +26,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
+from cbp.errors import OperatingError
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import page_size
 from controller.api.routing.dependencies import AccessDep, EventFeedDep, SettingsDep, StoreDep
@@ -76,12 +77,18 @@ async def _stream(
     feed: EventFeedDep,
     store: StoreDep,
     dataflow: Annotated[str | None, Query(max_length=200, description=_DATAFLOW)] = None,
-) -> AsyncIterator[EventFeed]:
+    after: Annotated[str | None, Query(max_length=100, description=_AFTER)] = None,
+    last_event_id: Annotated[str | None, Header(max_length=100)] = None,
+) -> AsyncIterator[tuple[EventFeed, EventCursor, str]]:
+    """Yield the feed, the place at which a stream begins, and its first event, if any."""
     # A dependency, since an error in the route itself would be raised after the status was sent.
     if dataflow is not None:
         await run_in_threadpool(store.dataflow, dataflow)
+    given = last_event_id or after
+    place = EventCursor.parse(given) if given else None
+    mark = "" if place is not None else "reset" if given else "begin"
     with feed.stream():
-        yield feed
+        yield feed, place or await feed.newest(), mark
 
 
 @routes.get("/events", response_class=EventSourceResponse, responses=problems(404))
@@ -89,10 +96,8 @@ async def _stream(
 async def follow(
     request: Request,
     access: AccessDep,
-    feed: Annotated[EventFeed, Depends(_stream)],
+    stream: Annotated[tuple[EventFeed, EventCursor, str], Depends(_stream)],
     dataflow: Annotated[str | None, Query(max_length=200, description=_DATAFLOW)] = None,
-    after: Annotated[str | None, Query(max_length=100, description=_AFTER)] = None,
-    last_event_id: Annotated[str | None, Header(max_length=100)] = None,
 ) -> AsyncIterable[ServerSentEvent]:
     """Follow changes as server-sent events.
 
@@ -101,23 +106,22 @@ async def follow(
     15 seconds to keep the connection alive. The stream ends after some minutes, when the service
     stops, and when the token or the session ends; reconnect with the last id.
     """
-    given = last_event_id or after
-    place = EventCursor.parse(given) if given else None
-    if place is None:
-        place = await feed.newest()
-        yield _mark("reset" if given else "begin", place)
+    feed, place, mark = stream
+    if mark:
+        yield _mark(mark, place)
     ends = asyncio.get_running_loop().time() + STREAM_SECONDS
     may_go_on = partial(is_still_valid, request.scope, access.authentication)
-    while True:
-        try:
-            async with aclosing(_changes(feed, place, dataflow, ends, may_go_on)) as changes:
-                async for change in changes:
-                    yield change
-        except EventsGoneError:
-            place = await feed.newest()
-            yield _mark("reset", place)
-        else:
-            return
+    with suppress(OperatingError):  # the store does not answer: a client that reconnects gets 503
+        while True:
+            try:
+                async with aclosing(_changes(feed, place, dataflow, ends, may_go_on)) as changes:
+                    async for change in changes:
+                        yield change
+            except EventsGoneError:
+                place = await feed.newest()
+                yield _mark("reset", place)
+            else:
+                return
 
 
 @routes.get("/events/recent", responses=problems(404, 410))
