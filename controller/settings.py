@@ -60,7 +60,7 @@ _T = TypeVar("_T")
 
 
 def _split(value: Any) -> Any:
-    """Accept a list as `a,b`, as environment variables hold it."""
+    """Accept a list in the form `a,b`, as in environment variables."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value

@@ -80,7 +80,7 @@ class HeldSignIns:
         return bool(held)
 
     def move(self, store: Callable[[SessionRecord], None], end: Callable[[str], object]) -> None:
-        """Store the held sessions, oldest first, and hold them no longer.
+        """Store the held sessions, oldest first, and stop holding them.
 
         If `store` raises, the others stay held. `end` ends a stored session that was ended here
         while it was being stored.

@@ -1,7 +1,7 @@
-"""A count that several processes see at once: how often a token or a session was ended.
+"""A count in shared memory: how often a token or a session was ended.
 
 The service's own process ends them, and counts. Processes that only read remember callers, too, and
-forget them when the count has changed; a message would come too late for the next request.
+forget them when the count has changed. A message could arrive too late for the next request.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def configure_logging(settings: Settings) -> None:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    # No local variables in tracebacks: they hold records, and may hold secrets.
+    # No local variables in tracebacks: they contain records, and may contain secrets.
     tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
     secrets = settings.secret_values()
     keep_secret(secrets, length_min=SECRET_PART_LENGTH_MIN)

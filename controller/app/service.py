@@ -356,7 +356,7 @@ class Service:
                 self.access.do_due_work()
                 if self._attend():
                     self.controller.tick()
-            except Exception:  # last resort of the loop: the store may come back
+            except Exception:  # last resort of the loop: the store may recover
                 _log.exception("tick.failed")
                 self._stop.wait(self.settings.tick_seconds)
 

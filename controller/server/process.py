@@ -66,7 +66,7 @@ def run_server(
         host=settings.host,
         port=settings.port,
         log_config=None,  # the service configures the logs
-        access_log=False,  # a query may hold the key of a record
+        access_log=False,  # a query may contain the key of a record
         server_header=False,
         date_header=True,
         # A client that reads slowly, or never ends its body, does not delay the stop.

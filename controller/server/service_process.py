@@ -155,7 +155,7 @@ class ServiceProcess:
             self._child.wait()
 
     def kill(self) -> None:
-        """Kill its whole group (SIGKILL), as a loss of power would end it."""
+        """Kill its process group (SIGKILL), as suddenly as a power failure would."""
         os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
 

@@ -57,7 +57,7 @@ async def receive_file(
 
 
 async def read_body(request: Request) -> bytes:
-    """Return a whole body; raises `RequestError` if the client disconnects."""
+    """Return a complete body; raises `RequestError` if the client disconnects."""
     return b"".join([chunk async for chunk in _chunks(request)])
 
 

@@ -95,7 +95,7 @@ class AnswersOnly:
 
 
 class _Server(uvicorn.Server):
-    """A server without a port: its connections come by a channel."""
+    """A server without a port: its connections arrive on a channel."""
 
     def __init__(
         self, config: uvicorn.Config, *, channel: Channel, take_counts: Callable[[], bytes]

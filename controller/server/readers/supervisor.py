@@ -261,7 +261,7 @@ class ReaderSupervisor:
 
 
 def _answer(questions: Connection, describe: Callable[[bytes], bytes]) -> None:
-    """Answer a reader's questions until it is gone."""
+    """Answer a reader's questions until the reader ends."""
     with questions, suppress(OSError, EOFError):
         while True:
             asked = questions.recv_bytes()

@@ -156,8 +156,8 @@ async def change(
     """Replace a dataflow by a new version; with `dry_run`, show what that would do.
 
     Kept stages keep their state and their queues. Sending the current version again changes
-    nothing. With `beside`, the answer comes at once and names a rebuild; the version is applied
-    when the rebuild is swapped in.
+    nothing. With `beside`, the answer is immediate and names a rebuild; the version is applied when
+    the rebuild is swapped in.
     """
     body = await read_document_body(request)
     if if_match is not None:

@@ -114,7 +114,7 @@ def cancel_many(
 def retry_many(
     body: BulkRuns, store: StoreDep, exchange: ExchangeDep, controller: ControllerDep
 ) -> BulkOut:
-    """Retry failed runs at once: each of their stages gets one more attempt.
+    """Retry failed runs now: each of their stages gets one more attempt.
 
     Only a failed run whose epoch is still the next one of its stage can be tried again.
     """

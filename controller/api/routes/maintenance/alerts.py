@@ -20,7 +20,9 @@ class AlertOut(Model):
         description="`stopped`, `broken`, `retrying`, `late`, `quarantine`, `set_aside`, `rebuild` "
         "or `disk`."
     )
-    severity: str = Field(description="`critical` is sent at once, `warning` after a while.")
+    severity: str = Field(
+        description="`critical` is sent immediately, `warning` once the alert has lasted a minute."
+    )
     dataflow: str = Field(
         description="The dataflow; empty if the alert is about the service itself."
     )

@@ -63,7 +63,9 @@ class DataflowRecoveredOut(Model):
     generation: int | None = Field(
         description="Roll-back that was finished; `null` if there is none."
     )
-    problem: str = Field(description="Why it could not be recovered at once; empty if it could.")
+    problem: str = Field(
+        description="Why it could not be recovered immediately; empty if it could."
+    )
 
 
 class RecoveryOut(Model):
