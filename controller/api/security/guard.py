@@ -54,18 +54,17 @@ USER_HEADER = "X-CBP-User"
 
 _REFUSED = frozenset({401, 403, 429})
 _USER_LENGTH, _REASON_LENGTH = 100, 1_000
-_YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 
 async def audit_answer(audit: Audit, scope: Scope, exchange: Exchange, status: int) -> None:
     """Add a request to the audit log before its answer leaves.
 
     A refused request is counted. Another request becomes an entry if its action changes something,
-    even if it failed. Reads and dry runs are left out.
+    even if it failed. Reads and dry runs are left out, as the route declares them.
     """
     if status in _REFUSED:
         audit.count_refusal(_entry(audit, scope, exchange, status))
-    elif exchange.changes and _parameter(scope, "dry_run").lower() not in _YES:
+    elif exchange.changes:
         await run_in_threadpool(audit.record, _entry(audit, scope, exchange, status))
 
 

@@ -148,6 +148,7 @@ async def change(
     controller: ControllerDep,
     store: StoreDep,
     caller: CallerDep,
+    exchange: ExchangeDep,
     query: ChangeQuery = Query(),
     if_match: Annotated[
         str | None, Header(max_length=200, description="The ETag of the version to replace.")
@@ -159,6 +160,7 @@ async def change(
     nothing. With `beside`, the answer is immediate and names a rebuild; the version is applied when
     the rebuild is swapped in.
     """
+    exchange.changes = not query.dry_run
     body = await read_document_body(request)
     if if_match is not None:
         query = await run_in_threadpool(_matched, store, name, if_match, query)
