@@ -150,13 +150,12 @@ class ServiceProcess:
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             pass
         finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._child.pid, signal.SIGKILL)
-            self._child.wait()
+            self.kill()
 
     def kill(self) -> None:
-        """Kill its process group (SIGKILL), as suddenly as a power failure would."""
-        os.killpg(self._child.pid, signal.SIGKILL)
+        """Kill its process group (SIGKILL), as suddenly as a power failure would; idempotent."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
 
     def last_lines(self) -> list[str]:
