@@ -556,7 +556,8 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
         message = "; ".join(lines).removeprefix(f"{where}: ")
         raise DefinitionError(Mistake("settings_invalid", where, message)) from None
     except SettingsError as error:
-        where = next(name for name in Settings.model_fields if f'"{name}"' in str(error))
+        names = (name for name in Settings.model_fields if f'"{name}"' in str(error))
+        where = next(names, "settings")
         message = (
             f"CBP_{where.upper()} is not valid JSON; expected an object, such as "
             '{"name": "value"}'

@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 
 class DrainedInputs:
-    """Reads the drop folders of drained dataflows; safe to use from several threads.
+    """Reads the drop folders of drained dataflows; used by one thread, which makes the rounds.
 
     A round waits `seconds` at most, although `waits_since` may hang.
     """
@@ -45,6 +45,7 @@ class DrainedInputs:
         self._seconds, self._monotonic = seconds, monotonic
         self._last: dict[str, datetime | None] = {}
         self._drained: dict[str, tuple[DataflowRecord, Dataflow]] = {}
+        self._asked = set[str]()
         self._looks: TimedLooks[str, datetime | None] = TimedLooks(
             lambda name: waits_since(*self._drained[name])
         )
@@ -53,14 +54,20 @@ class DrainedInputs:
         """Return a function for one round of alerts.
 
         It returns since when a file waits; `None` if none does. If the folder does not answer in
-        time or cannot be read, the last answer counts, so that an outage ends no alert.
+        time or cannot be read, the last answer counts, so that an outage ends no alert. An answer
+        is forgotten if the next round does not ask for it: the dataflow was resumed or deleted.
         """
         left = self._seconds
+        for name in self._drained.keys() - self._asked:
+            del self._drained[name]
+            self._last.pop(name, None)
+        self._asked.clear()
 
         def waits_since(record: DataflowRecord, dataflow: Dataflow) -> datetime | None:
             nonlocal left
             begun = self._monotonic()
             try:
+                self._asked.add(record.name)
                 self._drained[record.name] = record, dataflow
                 self._last[record.name] = self._looks(record.name, max(left, _LEAST_SECONDS))
             except TimeoutError:
