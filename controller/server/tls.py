@@ -63,6 +63,7 @@ class TlsFiles:
         try:
             state = self._look()
             if state == self._state:
+                self._complaint = ""
                 return False
             self._state = state
             self._newest, self.ends = self._check()
