@@ -556,8 +556,7 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
         message = "; ".join(lines).removeprefix(f"{where}: ")
         raise DefinitionError(Mistake("settings_invalid", where, message)) from None
     except SettingsError as error:
-        names = (name for name in Settings.model_fields if f'"{name}"' in str(error))
-        where = next(names, "settings")
+        where = next((n for n in Settings.model_fields if f'"{n}"' in str(error)), "settings")
         message = (
             f"CBP_{where.upper()} is not valid JSON; expected an object, such as "
             '{"name": "value"}'
