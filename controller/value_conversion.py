@@ -234,8 +234,8 @@ def _in_zone(moment: datetime, zone: tzinfo | None, value: str) -> datetime:
     first, second = moment.replace(tzinfo=zone, fold=0), moment.replace(tzinfo=zone, fold=1)
     if first.utcoffset() != second.utcoffset():
         message = (
-            f"{value} is ambiguous, or does not exist, in {zone}, where clocks change at that "
-            "time; write the offset"
+            f"{value} exists twice, or not at all, in {zone}, since clocks change then; write the "
+            "time with its offset, such as +01:00"
         )
         raise _NoZoneError(message)
     return first

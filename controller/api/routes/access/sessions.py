@@ -33,7 +33,7 @@ class SignIn(Model):
     @model_validator(mode="after")
     def _one(self) -> SignIn:
         if (self.code is None) is (self.token is None):
-            message = "send either `code` or `token`, not both"
+            message = "send exactly one of `code` and `token`"
             raise ValueError(message)
         return self
 
