@@ -31,7 +31,7 @@ from typing import Any
 import structlog
 
 import controller
-from cbp.errors import CbpError, DefinitionError, Mistake
+from cbp.errors import DefinitionError, Mistake
 from cbp.model.schedule.backoff import Backoff
 from controller.api.requests.request_counts import RequestCounts
 from controller.server.readers.channel import Channel, Message
@@ -267,8 +267,8 @@ def _answer(questions: Connection, describe: Callable[[bytes], bytes]) -> None:
             asked = questions.recv_bytes()
             try:
                 answer = describe(asked)
-            except CbpError as error:  # the reader then passes the request back
-                _log.warning("reader.not_told", error=error.as_dict())
+            except Exception as error:  # whatever it is, the reader passes the request back
+                _log.warning("reader.not_told", exc_info=error)
                 answer = b""
             questions.send_bytes(answer)
 

@@ -6,7 +6,9 @@ import asyncio
 import os
 import resource
 import socket
+import threading
 from itertools import islice
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,12 @@ import pytest
 
 from cbp.errors import DefinitionError
 from controller.api.requests.request_counts import RequestCounts
-from controller.server.readers.supervisor import ASKED_MIN, ReaderSupervisor, readers_count
+from controller.server.readers.supervisor import (
+    ASKED_MIN,
+    ReaderSupervisor,
+    _answer,
+    readers_count,
+)
 from controller.settings import Settings
 
 
@@ -106,3 +113,19 @@ def test_a_reader_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
         await supervisor.stop()
 
     asyncio.run(go())
+
+
+def test_a_question_that_fails_ends_no_answers() -> None:
+    """A fault of ours in one answer is an empty answer, and the next question is answered."""
+
+    def describe(part: bytes) -> bytes:
+        return bytes([100 // len(part)])
+
+    ours, theirs = Pipe()
+    thread = threading.Thread(target=_answer, args=(ours, describe), daemon=True)
+    thread.start()
+    with theirs:
+        for part, answer in ((b"", b""), (b"ab", b"2")):
+            theirs.send_bytes(part)
+            assert theirs.recv_bytes() == answer
+    thread.join(60)
