@@ -5,8 +5,8 @@
                            is set back          this clock runs at half speed until they meet
                            back by over a day   this clock follows: it was wrong before
 
-So a comparison of two moments of this clock (a pause, a time limit, an idle time) takes at most
-twice its time. Times that outlive the process are compared as `cbp.model.schedule.backoff.Rest`.
+So a pause, a time limit or an idle time that this clock measures takes at most twice as long as
+set. Times that outlive the process are compared as `cbp.model.schedule.backoff.Rest`.
 
 Guaranteed (tests/controller/loop/runs/test_clock.py): no moment is before an earlier one, except
 after a correction by over a day; safe to use from several threads.
@@ -48,10 +48,10 @@ class SteadyClock:
             lead = held - wall
             self._last = held if timedelta(0) < lead <= LEAD_MAX else wall
             self._at = at
-            self._tell(lead)
+            self._log_lead(lead)
             return self._last
 
-    def _tell(self, lead: timedelta) -> None:
+    def _log_lead(self, lead: timedelta) -> None:
         ahead = lead > timedelta(seconds=_LOGGED_SECONDS if not self._ahead else 0)
         if ahead and not self._ahead:
             _log.warning("clock.set_back", seconds=round(lead.total_seconds(), 1))
@@ -61,7 +61,7 @@ class SteadyClock:
 def bring_forward(jobs: Iterable[Any], now: datetime) -> None:
     """After the clock was set back, start jobs that are due later than two intervals from now.
 
-    Jobs of APScheduler use the machine's clock, as does `now`; one without an interval stays.
+    APScheduler's jobs use the machine's clock, as does `now`. Jobs without an interval stay as is.
     """
     for job in jobs:
         interval = getattr(job.trigger, "interval", None)

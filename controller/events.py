@@ -3,10 +3,10 @@
     store <--(every `poll_seconds`, while a client follows)-- feed --> ring of the newest events
                                                                 '--> wakes the clients
 
-A client is a place in the stream and no queue: it takes events from the ring, or, if it has fallen
-behind the ring, from the store. So a client that reads slowly takes no memory.
+A client has a position in the stream instead of a queue. It reads events from the ring, or from the
+store if it has fallen behind the ring. So a slow client uses no memory.
 
-Guaranteed: each client gets every event once, in order, or learns that some are gone
+Guaranteed: each client gets every event once, in order, or an error if some are gone
 (tests/controller/events/test_feed.py).
 Absent on purpose: threads; the feed lives in the event loop of the server.
 """
@@ -53,10 +53,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FeedLimits:
-    """Bounds of a feed: of its clients, and of the time in which one hears nothing.
+    """Limits of a feed: its number of clients, and the longest time without a message to one.
 
-    `ring` is how many of the newest events are kept in memory, `page` how many are read from the
-    store at once.
+    `ring` is how many of the newest events are kept in memory, `page` how many one read of the
+    store returns.
     """
 
     streams_max: int = 100
@@ -141,7 +141,7 @@ class EventFeed:
         return events
 
     async def _heard(self, changed: asyncio.Event) -> bool:
-        """Wait for news; return whether there are some before the next heartbeat."""
+        """Wait for new events; return whether there were any before the next heartbeat."""
         try:
             await asyncio.wait_for(changed.wait(), self._limits.heartbeat_seconds)
         except TimeoutError:
@@ -168,7 +168,7 @@ class EventFeed:
             try:
                 more = await self._read()
                 silent = False
-            except Exception as error:  # the store may come back; its clients hear heartbeats
+            except Exception as error:  # the store may recover; meanwhile clients get heartbeats
                 more = False
                 if not silent:
                     _log.warning("events.unreadable", exc_info=error)
@@ -183,7 +183,7 @@ class EventFeed:
             events = await run_in_threadpool(
                 self._store.events_after, self._newest, limit=self._limits.page
             )
-        if events is None:  # the first look, or the database was replaced
+        if events is None:  # the first read, or the database was replaced
             self._ring.clear()
             self._ring_begin = self._newest = await self.newest()
             self._wake()

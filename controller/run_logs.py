@@ -32,7 +32,7 @@ _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class RunLogLimits:
-    """Bounds of the files: of one run's, beyond which lines are left out, and of all together."""
+    """Limits of one run's file, beyond which lines are left out, and of all files together."""
 
     run_bytes_max: int = 1 << 20
     runs_max: int = 10_000
@@ -195,8 +195,10 @@ class RunLogCapture(logging.Handler):
         """Report a lost line without its text, which could contain secrets."""
         with suppress(OSError, ValueError):
             kind = type(sys.exc_info()[1]).__name__
-            said = f"a line of a run's log, written by {record.name}, was lost ({kind})\n"
-            sys.stderr.write(said)
+            sys.stderr.write(
+                f"the log of a run could not store a line from {record.name} ({kind}); "
+                "the line is lost\n"
+            )
 
     def _keep(self, _logger: Any, _method: str, entry: Entry) -> str:
         if entry.get("dataflow") and entry.get("run"):

@@ -1,12 +1,12 @@
-"""Secrets beside the settings that hold them: checked, created, and found so that they are masked.
+"""Secrets of the service: checks of addresses, the token file, and secrets that logs must mask.
 
-The path of a secret address is one, since messages quote paths alone. And botocore reads the
-environment and a file of credentials where no setting names a key:
+The path of a secret address is masked too, since messages can quote a path alone. If no setting
+names a key, botocore finds one in the environment or in a file of credentials:
 
     AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN         the secrets themselves
     AWS_SHARED_CREDENTIALS_FILE (~/.aws/credentials) a file that has them, by profile
 
-Absent on purpose: secrets that a role of a machine gets over the network; they are never in a file.
+Absent on purpose: secrets that a machine's role gets over the network; they are never in a file.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import configparser
 import os
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,7 +28,7 @@ _FILE, _DEFAULT_FILE = "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"
 
 
 def address_paths(address: str) -> Iterator[str]:
-    """Yield the path of an address: with and without its slash, and with its query."""
+    """Yield the path of an address with and without its leading slash, and its query."""
     _, separator, rest = address.partition("://")
     _, slash, path = rest.partition("/")
     if separator and slash:
@@ -36,7 +37,7 @@ def address_paths(address: str) -> Iterator[str]:
 
 
 def cloud_secrets(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the secrets in an environment, or in the file of credentials that it names."""
+    """Yield the secrets in an environment, and in the file of credentials that it names."""
     for name in _NAMES:
         if secret := environment.get(name.upper()):
             yield secret
@@ -77,13 +78,12 @@ def create_token_file(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
     try:
-        os.link(draft, path)
-    except FileExistsError:
-        pass
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(draft, path)
     finally:
         draft.unlink()

@@ -2,7 +2,7 @@
 
 Order of precedence: arguments, then environment variables `CBP_<NAME>`, then the file that
 `CBP_CONFIG` or `load_settings(file=...)` names (YAML or TOML), then the defaults below, which suit
-one machine. Paths that are not given lie in `root`.
+one machine. Paths that are not set are in `root`.
 
     CBP_ROOT=/srv/cbp CBP_PORT=8421 cbp serve
 
@@ -28,7 +28,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 from pydantic_settings.sources import InitSettingsSource, PydanticBaseSettingsSource
 
 from cbp.client.address import file_values, read_token_file, url_of
@@ -60,7 +60,7 @@ _T = TypeVar("_T")
 
 
 def _split(value: Any) -> Any:
-    """Accept a list as `a,b`, as environment variables hold it."""
+    """Accept a list in the form `a,b`, as in environment variables."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
@@ -554,6 +554,13 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
         lines = [f"{_name(line['loc'])}: {line['msg']}" for line in error.errors()]
         where = _name(error.errors()[0]["loc"])
         message = "; ".join(lines).removeprefix(f"{where}: ")
+        raise DefinitionError(Mistake("settings_invalid", where, message)) from None
+    except SettingsError as error:
+        where = next((n for n in Settings.model_fields if f'"{n}"' in str(error)), "settings")
+        message = (
+            f"CBP_{where.upper()} is not valid JSON; expected an object, such as "
+            '{"name": "value"}'
+        )
         raise DefinitionError(Mistake("settings_invalid", where, message)) from None
 
 

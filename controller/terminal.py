@@ -50,8 +50,8 @@ def print_json(value: Any, *, is_whole: bool = False) -> None:
     """Print a value as JSON, pure ASCII, so that any pipe can carry it.
 
     If more pages follow and stdout is not a terminal, a note on stderr says so, since the page
-    may be mistaken for the whole list. `is_whole`: the cursor marks the end of the list, not a rest
-    that was left out.
+    may be mistaken for the whole list. `is_whole`: the list is complete, and its cursor only marks
+    where it ended.
     """
     console = Console(soft_wrap=True, highlight=False)
     console.out(json.dumps(value, indent=2))
@@ -135,7 +135,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]], shown: Sequenc
 
 
 def _prose_width(cells: Sequence[Any]) -> int:
-    """Return how narrow a column of sentences may be: its words are whole, except for long ones."""
+    """Return the least width of a column of sentences in which only very long words are broken."""
     words = (cell_len(word) for cell in cells for word in _cell(cell).split())
     return max(_PROSE_MIN, *(size for size in words if size <= _WHOLE_MAX), 0)
 
@@ -161,7 +161,7 @@ def _shown(cell: Any) -> Text:
 
 
 Cell = str | tuple[Callable[[Any], Any], str] | Callable[[Any], Any]
-"""A column of a list: a field of its items, a field and how it is shown, or what makes its cell."""
+"""How a column gets its cell from an item: a field, a function of a field, or one of the item."""
 
 
 def print_items(

@@ -57,14 +57,14 @@ _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def excerpt(value: object) -> str:
-    """Return a value as text of bounded length, for messages; examines only some hundred parts."""
+    """Return a value as text of bounded length, for messages; reads a few hundred parts at most."""
     text = value[: _EXCERPT + 1] if isinstance(value, str | bytes) else value
     shown = repr(text) if isinstance(text, str | bytes | float) else _SHORT.repr(text)
     return shown if len(shown) <= _EXCERPT else shown[: _EXCERPT - 3] + "..."
 
 
 def _short() -> reprlib.Repr:
-    """Return a text that shows nested values, except their depths."""
+    """Return a `Repr` that shortens long and deeply nested values."""
     short = reprlib.Repr()
     short.maxlevel, short.maxdict, short.maxlist = 3, 8, 8
     short.maxstring = short.maxlong = short.maxother = _EXCERPT
@@ -234,8 +234,8 @@ def _in_zone(moment: datetime, zone: tzinfo | None, value: str) -> datetime:
     first, second = moment.replace(tzinfo=zone, fold=0), moment.replace(tzinfo=zone, fold=1)
     if first.utcoffset() != second.utcoffset():
         message = (
-            f"{value} is ambiguous, or does not exist, in {zone}, where clocks change at that "
-            "time; write the offset"
+            f"{value} exists twice, or not at all, in {zone}, since clocks change then; write the "
+            "time with its offset, such as +01:00"
         )
         raise _NoZoneError(message)
     return first

@@ -24,13 +24,13 @@ from controller.store.base import Store
 from controller.store.records import Page
 
 KINDS_MAX = 100
-"""Kinds of refused requests that are counted apart between two flushes."""
+"""Kinds of refused requests that are counted separately between two flushes."""
 
 OTHERS = "(others)"
-"""The address of refused requests beyond these."""
+"""The address under which all further kinds are counted."""
 
 _SAME = ("actor", "session", "scope", "action", "dataflow", "error_code", "status", "address")
-"""What refused requests have in common that are counted as one kind."""
+"""Refused requests are of one kind if these fields are equal."""
 
 _BEFORE = ("actor", "session", "scope", "user", "action", "dataflow")
 _AFTER = ("reason", "outcome", "status", "error_code", "request", "address")
@@ -84,7 +84,7 @@ class Audit:
             self._refused[kind] += 1
 
     def flush(self) -> None:
-        """Write how often requests were refused since the last flush; keeps them on a failure."""
+        """Store the counts of refused requests since the last flush; a failure keeps the counts."""
         with self._lock:
             counts, self._refused = self._refused, Counter()
         if not counts:
@@ -102,7 +102,7 @@ class Audit:
                 self._refused.update(counts)
             raise
         for entry in entries:
-            # Without the names of the request that happens to flush.
+            # In an empty context: the fields bound to the request that flushes do not belong here.
             contextvars.Context().run(_write_line, entry)
 
     def list(self, chosen: AuditFilter, *, cursor: str | None, limit: int) -> Page[AuditRecord]:

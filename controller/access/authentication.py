@@ -180,7 +180,7 @@ class Authentication:
 
     def _remember(self, sha256: str, caller: Identity, changes: int) -> Identity:
         with self._lock:
-            if self._changes != changes:  # ended while it was looked up, perhaps
+            if self._changes != changes:  # it may have been ended during the look-up
                 return caller
             self._remembered[sha256] = self._monotonic() + REMEMBERED_SECONDS, caller
             self._remembered.move_to_end(sha256)

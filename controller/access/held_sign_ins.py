@@ -1,4 +1,4 @@
-"""Codes and sessions that the database could not take, since its disk is full (see the README).
+"""Codes and sessions that the database could not store, since its disk is full (see the README).
 
 They are held in the memory of this process: other instances do not know them, and they end with it.
 
@@ -80,9 +80,10 @@ class HeldSignIns:
         return bool(held)
 
     def move(self, store: Callable[[SessionRecord], None], end: Callable[[str], object]) -> None:
-        """Store the held sessions, oldest first, and hold them no longer.
+        """Store the held sessions, oldest first, and stop holding them.
 
-        If `store` raises, the rest stays held; `end` ends one that was ended here meanwhile.
+        If `store` raises, the others stay held. `end` ends a stored session that was ended here
+        while it was being stored.
         """
         for session in reversed(self.sessions()):
             store(session)

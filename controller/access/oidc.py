@@ -1,19 +1,18 @@
 """Tokens of an identity provider (OpenID Connect): their subject and their rights.
 
-A token counts if the provider signed it for this service (`aud`), by a key that it publishes, and
-its time has come and not passed, give or take a minute. The algorithm is that of the key, never one
-that the token chooses: no `none`, and no secret shared with everybody (a public key used for HMAC).
+A token is accepted if the provider signed it for this service (`aud`) with a key that it publishes,
+and if it is valid now, give or take a minute. The algorithm is that of the key, never one that the
+token chooses: no `none`, and no secret shared with everybody (a public key used for HMAC).
 
-What its sender may do is in a claim, such as `roles` or `realm_access.roles`; `oidc_scopes`
-maps its values to scopes, and the highest counts. Where `oidc_dataflows_claim` is set, that claim
-lists the dataflows that it may touch, `*` for all; without the claim none.
+A claim, such as `roles` or `realm_access.roles`, has the roles of the token's subject.
+`oidc_scopes` maps them to scopes, and the highest scope counts. If `oidc_dataflows_claim` is set,
+that claim lists the dataflows that the token may touch. `*` means all; without the claim, none.
 
-The signing keys of an identity provider: found by discovery, kept, and renewed on rotation.
-
-A token names the key that signed it. Keys are fetched again each hour, and when a token names one
-that is not known: the provider may have begun to use a new one. Anybody can send tokens with
-unknown names, so that happens at most every `REFETCH_SECONDS`, by one thread, while tokens with
-known keys continue. A provider that does not answer changes nothing for `KEPT_SECONDS`.
+The provider's signing keys are found by discovery and kept. A token names the key that signed it.
+Keys are fetched again each hour, and when a token names an unknown key, since the provider may have
+begun to use a new one. Anybody can send tokens that name unknown keys, so this happens at most
+every `REFETCH_SECONDS`, in one thread, while tokens with known keys are still checked. If the
+provider does not answer, the known keys stay valid for `KEPT_SECONDS`.
 """
 
 from __future__ import annotations
@@ -230,7 +229,7 @@ _log = structlog.get_logger(__name__)
 
 
 class SigningKeys(Generic[K]):
-    """The provider's signing keys, by name; `load` makes one, unless it cannot sign tokens."""
+    """The provider's signing keys, by name; `load` makes one, or `None` if it signs no tokens."""
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ class Attempts:
 
 
 BURST_SECONDS = 2.0
-"""A caller that was silent may send the requests of this time at once."""
+"""After a silence, a caller may send as many requests as this time allows in one burst."""
 
 _CALLERS_MAX = 1_000
 

@@ -1,14 +1,13 @@
-"""A count that several processes see at once: how often a token or a session was ended.
+"""A count in shared memory: how often a token or a session was ended.
 
 The service's own process ends them, and counts. Processes that only read remember callers, too, and
-forget them when the count has changed; a message would come too late for the next request.
+forget them when the count has changed. A message could arrive too late for the next request.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 from typing import Self
 
 _BYTES = 8
@@ -26,9 +25,10 @@ class SharedChanges:
     @classmethod
     def make(cls) -> tuple[Self, int]:
         """Return a new count, and a descriptor by which other processes share it."""
-        with tempfile.TemporaryFile() as file:
-            file.truncate(mmap.PAGESIZE)
-            return cls(os.dup(file.fileno())), os.dup(file.fileno())
+        # In memory: to write to a mapped file of a full disk would end the process.
+        descriptor = os.memfd_create("cbp-changes", os.MFD_CLOEXEC)
+        os.ftruncate(descriptor, mmap.PAGESIZE)
+        return cls(os.dup(descriptor)), descriptor
 
     @property
     def count(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -34,6 +35,8 @@ class Tokens:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._store, self.now, self._on_change = store, now, on_change
+        # A rotation must not write back a token that was revoked after the rotation read it.
+        self._changing = threading.Lock()
 
     def create(
         self,
@@ -77,33 +80,35 @@ class Tokens:
         For the time `overlap` the old secret is accepted, too, but no longer than it was before.
         Raises `NotFoundError`, `TokenEndedError`.
         """
-        old, now = self._store.token(name), self.now()
-        if old.revoked_at is not None:
-            raise TokenEndedError(name)
-        made, ends_old = NewToken.make(), now + overlap
-        end: datetime | None = None
-        if old.expires_at is not None:
-            end = now + (old.expires_at - (old.rotated_at or old.created_at))
-            ends_old = min(ends_old, old.expires_at)
-        new = replace(
-            old,
-            prefix=made.prefix,
-            sha256=made.sha256,
-            rotated_at=now,
-            expires_at=end,
-            old_sha256=old.sha256 if overlap else "",
-            old_until=ends_old if overlap else None,
-        )
-        self._store.replace_token(new)
+        with self._changing:
+            old, now = self._store.token(name), self.now()
+            if old.revoked_at is not None:
+                raise TokenEndedError(name)
+            made, ends_old = NewToken.make(), now + overlap
+            end: datetime | None = None
+            if old.expires_at is not None:
+                end = now + (old.expires_at - (old.rotated_at or old.created_at))
+                ends_old = min(ends_old, old.expires_at)
+            new = replace(
+                old,
+                prefix=made.prefix,
+                sha256=made.sha256,
+                rotated_at=now,
+                expires_at=end,
+                old_sha256=old.sha256 if overlap else "",
+                old_until=ends_old if overlap else None,
+            )
+            self._store.replace_token(new)
         self._on_change()
         return new, made
 
     def revoke(self, name: str) -> TokenRecord:
         """End a token, and the sessions made from it, at once (idempotent)."""
-        old = self._store.token(name)
-        if old.revoked_at is not None:
-            return old
-        new = replace(old, revoked_at=self.now())
-        self._store.replace_token(new)
+        with self._changing:
+            old = self._store.token(name)
+            if old.revoked_at is not None:
+                return old
+            new = replace(old, revoked_at=self.now())
+            self._store.replace_token(new)
         self._on_change()
         return new

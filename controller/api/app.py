@@ -1,8 +1,8 @@
 """Builds the FastAPI application; all its parts are passed in.
 
-All routes are under `/api/v1`; the page is under `/ui/`. `/` sends a browser there, and returns
-links to others. FastAPI's documentation pages are off, since they load scripts from other sites;
-the OpenAPI document is served (`openapi_document.py`).
+All routes are under `/api/v1`; the page is under `/ui/`. `/` redirects browsers to the page, and
+returns links to other clients. FastAPI's documentation pages are off, since they load scripts from
+other sites; the OpenAPI document is served (`openapi_document.py`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def create_api(
     """Return the API.
 
     Args:
-        standing: Returns which instance leads; answers at once.
+        standing: Returns which instance leads; does not block.
         present: Returns the present state; by default from the controller and the drop folder.
     """
     app = _application(lifespan)

@@ -1,4 +1,4 @@
-"""The OpenAPI document: made from the routes of the application, and served as one text.
+"""The OpenAPI document: built from the routes of the application, and served as one text.
 
 `python -m controller.api.write_openapi` writes it into the sources of the page.
 """
@@ -31,10 +31,10 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
 
 
 def _share_models(document: dict[str, Any], schemas: dict[str, Any]) -> None:
-    """Put the models that hand-written bodies hold among the document's schemas.
+    """Move the models that hand-written bodies contain to the document's schemas.
 
-    Pydantic leaves a model that another one holds in `$defs` beside it, and refers to it from the
-    top; in a document it is deeper, and the reference would lead nowhere.
+    Pydantic puts nested models into `$defs` of the outer model, and refers to them from the root.
+    In this document the outer model is not at the root, so these references would be broken.
     """
     for part in list(_objects(document)):
         schemas.update(part.pop("$defs", {}))
@@ -43,7 +43,7 @@ def _share_models(document: dict[str, Any], schemas: dict[str, Any]) -> None:
 
 
 def _objects(part: Any) -> Iterator[dict[str, Any]]:
-    """Return every object of a document, the outer ones first."""
+    """Yield every object of a document, the outer ones first."""
     if isinstance(part, dict):
         yield part
     for inner in part.values() if isinstance(part, dict) else part:
@@ -52,10 +52,10 @@ def _objects(part: Any) -> Iterator[dict[str, Any]]:
 
 
 def serve_document(app: FastAPI) -> None:
-    """Serve the OpenAPI document as a text that is made once.
+    """Serve the OpenAPI document as a text that is built once.
 
-    FastAPI's own route writes its 400 kB as JSON for each request, in the thread of the event loop:
-    for some 20 ms nothing else is answered.
+    FastAPI's own route encodes the 400 kB as JSON for each request, in the event loop's thread,
+    which answers nothing else for some 20 ms.
     """
 
     @functools.cache

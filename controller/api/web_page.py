@@ -1,14 +1,15 @@
 """The page of the service: the files that `controller/ui` was built into, under `/ui/`.
 
-The files hold no data, so they need no token; what the page shows it asks for over REST. Every
-address without a file gets `index.html`, where the page itself finds its screen. A file's name
-holds a digest of its content and is cached for good; `index.html` is never cached, and has a new
-nonce in each response, the only way for a style element to pass the policy.
+The files contain no data, so they need no token; the page gets its data over REST. An address
+without a file gets `index.html`, and the page chooses the screen. The name of a file contains a
+digest of its content, so it is cached forever. `index.html` is never cached, and has a new nonce in
+each response, without which the policy would block style elements.
 """
 
 from __future__ import annotations
 
 import mimetypes
+import os
 import re
 import secrets
 from html import escape
@@ -60,12 +61,12 @@ or install the package again without <code>CBP_UI=off</code>. Then load this pag
 
 
 def prefers_page(headers: Headers) -> bool:
-    """Return whether a client is a browser that shows a page, and not a program."""
+    """Return whether a client is a browser, and not a program."""
     return "text/html" in headers.get("accept", "")
 
 
 def is_open(scope: Scope) -> bool:
-    """Return whether a request is for the page, which holds no data and so needs no token."""
+    """Return whether a request is for a file of the page, which needs no token."""
     if scope["method"] not in ("GET", "HEAD"):
         return False
     path = str(scope["path"])
@@ -84,10 +85,10 @@ def page_router(bundle: Path = BUNDLE) -> APIRouter:
         """Return a file of the page, or the page itself."""
         path = bundle / name if _NAME.fullmatch(name) else None
         if path is not None and name.startswith("assets/"):
-            if not path.is_file():
+            if not os.path.isfile(path):  # also false for a name that is too long
                 raise NotFoundError(kind="file of the page", name=name)
             return _asset(path, request.headers, "public, max-age=31536000, immutable")
-        if path is not None and path.suffix == ".svg" and path.is_file():
+        if path is not None and path.suffix == ".svg" and os.path.isfile(path):
             return _asset(path, request.headers, "no-cache")
         return _index(bundle)
 
@@ -95,7 +96,7 @@ def page_router(bundle: Path = BUNDLE) -> APIRouter:
 
 
 def _asset(path: Path, headers: Headers, caching: str) -> Response:
-    """Return a file, compressed if the client takes that and the build made it."""
+    """Return a file; compressed if the client accepts that and the build made such a file."""
     kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     answer = {"Cache-Control": caching, "Vary": "Accept-Encoding"}
     codings = headers.get("accept-encoding", "").lower().split(",")
@@ -109,7 +110,7 @@ def _asset(path: Path, headers: Headers, caching: str) -> Response:
 
 
 def _index(bundle: Path) -> HTMLResponse:
-    """Return the page with a nonce of its own; how to build it, if it was not built."""
+    """Return the page with a new nonce; if it was not built, a page that says how to build it."""
     nonce = secrets.token_urlsafe(16)
     policy = {"Content-Security-Policy": _POLICY.format(nonce=nonce)}
     try:
@@ -120,7 +121,7 @@ def _index(bundle: Path) -> HTMLResponse:
 
 
 def _reason(bundle: Path) -> str:
-    """Return why the build did not make the page, in its own words."""
+    """Return why the build did not make the page; `""` if it did not say so."""
     try:
         return escape((bundle / _REASON).read_text(encoding="utf-8"))
     except FileNotFoundError:

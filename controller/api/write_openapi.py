@@ -1,4 +1,4 @@
-"""Writes the OpenAPI document (`openapi_document.py`) that the page's types are made from.
+"""Writes the OpenAPI document (`openapi_document.py`), from which the page's types are made.
 
     python -m controller.api.write_openapi
 

@@ -4,7 +4,7 @@
 
 - `asgi`: the service as an ASGI application
 - `service`: connects the parts, starts and stops them, and follows the lease
-- `leader_duties`: what only a leader does by the clock: it lists and cleans drop folders
+- `leader_duties`: the periodic work of the leader, such as listing and cleaning drop folders
 - `construction`: the engine, the drop folder and the controller's environment, from settings
 - `logs`: where the logs of the process go, and in which form
 """

@@ -1,4 +1,4 @@
-"""The service as an ASGI application, which a server of HTTP runs."""
+"""The service as an ASGI application, which an HTTP server runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def create_app(settings: Settings | None = None, sign_in_code: str = "") -> Fast
     and `OperatingError` if the database cannot be opened, or is in use.
     """
     settings = settings or load_settings()
-    settings.ensure_token()  # so that no entry shows it
+    settings.ensure_token()  # before logging starts, so that the logs mask it
     configure_logging(settings)
     service = Service(settings)
     if sign_in_code:
@@ -30,7 +30,7 @@ def create_app(settings: Settings | None = None, sign_in_code: str = "") -> Fast
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with service.lifespan(app):
-            service.warm()  # before the first file comes
+            service.warm()  # before the first file arrives
             yield
 
     return api_of(service, lifespan=lifespan)
@@ -55,7 +55,7 @@ def api_of(
     )
 
     def begin_stop() -> None:
-        # A stream has no end of its own: the server would wait for it.
+        # A stream of events does not end by itself, so the server would wait for it.
         api.state.parts.events.stop()
         service.begin_stop()
 

@@ -127,7 +127,7 @@ def _own_folders(settings: Settings) -> tuple[Path, ...]:
 
 
 def refused_places(settings: Settings) -> Callable[[Dataflow], Iterator[Mistake]]:
-    """Return a function that finds paths in a document that the settings do not allow."""
+    """Return a function that finds the paths in a document that the settings do not allow."""
     sinks, tables = sink_places_for(settings), tables_for(settings)
     locations = AllowedLocations(settings.source_locations)
 
@@ -218,14 +218,15 @@ def engine_for(
         from cbp.engine.direct import LocalEngine
         from cbp.engine.workers.worker_executor import WorkerExecutor
 
-        most = settings.parallel_runs_max + 2  # two for the express places
-        workers = WorkerExecutor(
-            free_max=most,
-            ready=most,
-            memory_bytes_max=settings.worker_memory_bytes_max,
-            loop_tasks_max=settings.loop_tasks_max,
-        )
-        executor = workers if settings.worker_processes else None
+        executor = None
+        if settings.worker_processes:
+            most = settings.parallel_runs_max + 2  # two for the express places
+            executor = WorkerExecutor(
+                free_max=most,
+                ready=most,
+                memory_bytes_max=settings.worker_memory_bytes_max,
+                loop_tasks_max=settings.loop_tasks_max,
+            )
         return LocalEngine(cache=cache, executor=executor, faults=faults, limits=limits)
     from cbp.engine.spark import SparkEngine, SparkSettings
 
@@ -245,7 +246,7 @@ def engine_for(
 def run_feed_for(
     settings: Settings, *, controller: Controller, store: Store, leads: Callable[[], bool]
 ) -> RunFeed:
-    """Return the feed; without a receiver in the settings it has no exporter."""
+    """Return the feed of ended runs; without a receiver in the settings it has no exporter."""
 
     def describe(dataflow: str, stage: str) -> tuple[Dataflow, tuple[str, ...]]:
         members = controller.members(dataflow)
@@ -276,7 +277,7 @@ def alert_watch_for(
     leads: Callable[[], bool],
     clock: Callable[[], datetime],
 ) -> AlertWatch:
-    """Return the watch; without a configured channel it only lists alerts."""
+    """Return the part that raises alerts; without a configured channel it only lists them."""
     drained = DrainedInputs(drop_folder.waits_since)
 
     def waits_since() -> WaitsSince | None:
@@ -321,16 +322,19 @@ def _healths(
     Args:
         waits_since: Returns since when a file waits for a drained dataflow; `None` if there are no
             alerts about that.
-        known: What the last round found; updated. What cannot be found out now is taken from it, so
+        known: The results of the last round; updated. They replace what cannot be found out now, so
             that a fault ends no alert.
     """
+    records = store.dataflows()
+    for deleted in known.keys() - {record.name for record in records}:
+        del known[deleted]
     degraded = {one.dataflow: one for one in degraded_now(controller, store, drop_folder)}
     gauges, revisions = store.gauges(), store.revisions()
     oldest, paused = gauges.oldest_waiting(), _paused_stages(gauges)
     quarantined: dict[str, dict[str, int]] = {}
     for (dataflow, source), count in store.quarantined().items():
         quarantined.setdefault(dataflow, {})[source] = count
-    for record in store.dataflows():
+    for record in records:
         name, one = record.name, degraded.get(record.name)
         state: HealthState = "ok" if one is None else one.state
         reason = "" if one is None else one.reason
@@ -355,7 +359,7 @@ def _healths(
                 drain=_drain_health(record, controller, waits_since, now),
                 set_aside=controller.set_aside_counts.of(record, revisions),
             )
-        except Exception:  # of any kind: the alerts of other dataflows do not depend on it
+        except Exception:  # whatever it is: the alerts of other dataflows do not depend on it
             _log.exception("alerts.health_incomplete", dataflow=name)
             if (old := known.get(name)) is not None:
                 health = replace(
@@ -366,7 +370,7 @@ def _healths(
 
 
 def _rebuild_health(job: RebuildJob | None, now: datetime) -> RebuildHealth | None:
-    """Return what alerts need to know of a rebuild; `None` if it needs nobody."""
+    """Return what alerts need to know about a rebuild; `None` if no operator needs to act."""
     if job is None:
         return None
     if job.status == "failed":
@@ -378,7 +382,7 @@ def _rebuild_health(job: RebuildJob | None, now: datetime) -> RebuildHealth | No
 def _drain_health(
     record: DataflowRecord, controller: Controller, waits_since: WaitsSince | None, now: datetime
 ) -> DrainHealth | None:
-    """Return how long files have waited for a dataflow that takes in none; `None` if none wait."""
+    """Return how long files have waited for a drained dataflow; `None` if none wait."""
     if record.takes_in or waits_since is None:
         return None
     try:

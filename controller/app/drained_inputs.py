@@ -1,10 +1,10 @@
 """How long files have waited in the drop folders of drained dataflows, for alerts.
 
-A drop folder can be on a file server that is gone, and then a look at it never returns. So each
-look has a thread of its own, and all looks of one round of alerts together wait a limited time.
+A drop folder can be on a file server that is gone; reading it then never returns. So each read has
+a thread of its own, and all reads in one round of alerts together are waited for a limited time.
 
 Guaranteed: a drop folder that hangs delays the alerts of other dataflows by `ROUND_SECONDS` at most
-once, and has one thread (tests/controller/app/test_drained_inputs.py).
+once, and blocks one thread (tests/controller/app/test_drained_inputs.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROUND_SECONDS = INSPECTION_SECONDS
 """All looks of a round together wait no longer than this for folders that do not answer."""
 
 _LEAST_SECONDS = 0.01
-"""A look may take so long even if the time of its round is over."""
+"""How long it waits for a folder even if this time is over."""
 
 WaitsSince = Callable[[DataflowRecord, Dataflow], datetime | None]
 
@@ -31,9 +31,9 @@ _log = structlog.get_logger(__name__)
 
 
 class DrainedInputs:
-    """Looks at the drop folders of drained dataflows; safe to use from several threads.
+    """Reads the drop folders of drained dataflows; used by one thread, which makes the rounds.
 
-    All looks of a round together take `seconds` at most, although `waits_since` may hang.
+    A round waits `seconds` at most, although `waits_since` may hang.
     """
 
     def __init__(
@@ -53,19 +53,25 @@ class DrainedInputs:
         """Return a function for one round of alerts.
 
         It returns since when a file waits; `None` if none does. If the folder does not answer in
-        time or cannot be read, the last answer counts, so that an outage ends no alert.
+        time or cannot be read, the last answer counts, so that an outage ends no alert. An answer
+        is forgotten if the next round does not ask for it: the dataflow was resumed or deleted.
         """
         left = self._seconds
+        for name in self._drained.keys() - self._asked:
+            del self._drained[name]
+            self._last.pop(name, None)
+        self._asked.clear()
 
         def waits_since(record: DataflowRecord, dataflow: Dataflow) -> datetime | None:
             nonlocal left
             begun = self._monotonic()
             try:
+                self._asked.add(record.name)
                 self._drained[record.name] = record, dataflow
                 self._last[record.name] = self._inspections(record.name, max(left, _LEAST_SECONDS))
             except TimeoutError:
                 _log.warning("alerts.drop_folder_is_late", dataflow=record.name)
-            except Exception:  # of any kind: other alerts do not depend on this one
+            except Exception:  # whatever it is: other alerts do not depend on this one
                 _log.exception("alerts.drop_folder_not_read", dataflow=record.name)
             finally:
                 left -= self._monotonic() - begun

@@ -1,29 +1,29 @@
-"""Duties of the leader by the clock: it lists and cleans drop folders, and wakes the loop.
+"""Periodic work of the leader: it lists and cleans drop folders, and publishes to sinks.
 
-A drop folder is listed when an event of the file system says so, or a time that the last listing
-gave has come; the scheduler asks for those that events do not tell (`due_listings`). It asks for
-the passes over sinks with something to do, too. Each listing of a dataflow (with the files that it
-reads), each fetch of objects for a source and each pass over a sink has a thread of its own while
-it lasts. A fetch is asked for when its dataflow is listed. The scheduler exists only while this
-instance leads.
+A drop folder is listed at an event of the file system, or at the time that its last listing named.
+The scheduler asks for the listings that no event announces (`DueListings`), and for passes over
+sinks that have something to publish. Each listing of a dataflow (with the files that it reads),
+each fetch of objects for a source and each pass over a sink has a thread of its own while it lasts.
+A fetch is asked for when its dataflow is listed. The scheduler exists only while this instance
+leads.
 
 Guaranteed: a listing that fails or hangs keeps no other dataflow waiting, and its failure is logged
 once (tests/controller/app/test_service.py). A watch that fails begins again after a pause
-(tests/controller/app/test_leader_duties.py). What is idle is not listed, and an event that was
-lost, or came while its dataflow was held, is made up for (tests/controller/app/test_idle.py).
+(tests/controller/app/test_leader_duties.py). Idle folders are not listed. If an event was lost, or
+came while its dataflow was held, a later listing replaces it (tests/controller/app/test_idle.py).
 
 `DueListings` chooses the drop folders that are listed at an interval, without an event or a timer:
 
     another revision   a file was taken in, a resume lets files in, a version has other sources
     missed             it was held when an event or a timer came, or its last listing failed
     without events     only listings find the files of a source, as on a network file system
-    its turn           an event can be lost: each dataflow has its turn in 300 intervals
+    its turn           an event can be lost, so each dataflow is listed once in 300 intervals
 
 So a service with few dataflows lists one of them each interval, and one with a thousand lists four.
 
-`Rounds` runs one kind of this work for every dataflow, in parallel: asked for, waits for a place,
-under way. The work of one dataflow never runs twice at a time, the one that waits longest is next,
-and `ask` never blocks (tests/controller/app/test_background_rounds.py).
+`Rounds` runs one kind of this work for all dataflows, in parallel, within a limit of places. The
+work of one dataflow never runs twice at a time, the one that has waited longest is next, and `ask`
+never blocks (tests/controller/app/test_background_rounds.py).
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ FORGET_SECONDS = 30.0
 LOGS_SECONDS = 60.0
 
 SCANS = Places(4, slow_seconds=10.0, slow_most=12)
-"""Dataflows whose drop folders are worked on at a time. A large file, or a device that hangs,
-occupies a place for ten seconds."""
+"""How many dataflows have their drop folders listed, or cleaned, at a time. A large file, or a
+device that hangs, occupies a place for ten seconds."""
 
 FETCHES = Places(4, slow_seconds=12.0, slow_most=12)
 """Sources whose objects are fetched at a time; one that hangs occupies a place for some seconds
@@ -78,7 +78,7 @@ _log = structlog.get_logger(__name__)
 
 
 class LeaderDuties:
-    """Begins with `begin`, and ends with `end` and `wait`; may begin again.
+    """Starts with `begin`, and ends with `end` and `wait`; can then be started again.
 
     Args:
         on_columns: Called with a dataflow, the added columns of a file, and the version, after
@@ -152,15 +152,15 @@ class LeaderDuties:
         """Bring forward work that the scheduler would do too late after the clock was set back."""
         now = self._now()
         if now < self._seen_at:
-            self._listings.begin()  # instead of the timers of files
+            self._listings.begin()  # lists all folders, since timers of files may be late
         self._seen_at = now
         if (scheduler := self.scheduler) is not None:
             bring_forward(scheduler.get_jobs(), now)
 
     def watch(self) -> None:
-        """Bring the next listing forward at each hint of the file system, until a stop.
+        """List a drop folder at each event of the file system, until a stop.
 
-        Hints are lost while a watch that failed is restarted, so a listing follows.
+        Events are lost while a failed watch is restarted, so all folders are listed after that.
         """
         failures, logged = 0, ""
         while not self._stopped.is_set():
@@ -205,7 +205,7 @@ class LeaderDuties:
         self.publications.ask(f"{name}/{sink}" for name, sink in pairs if name not in held)
 
     def fetch(self) -> None:
-        """Fetch objects for every source that is due, in this thread; for tests."""
+        """Fetch objects for every due source, in this thread; for tests that step by hand."""
         for name in self._scanned():
             for source in self._due_fetches(name):
                 self._fetch(f"{name}/{source}")
@@ -307,7 +307,7 @@ class LeaderDuties:
                 self._scan_at(name, report.next_at)
 
     def _add_columns(self, record: DataflowRecord, wanted: NewColumnsError) -> None:
-        """Let new columns of a file join the schema of its source; then the file is read again."""
+        """Add new columns of a file to the schema of its source; then the file is read again."""
         try:
             version = add_columns(self._controller.change, record, wanted.source, wanted.columns)
         except LogConflictError as error:
@@ -321,7 +321,7 @@ class LeaderDuties:
         self._scan_soon([record.name])
 
     def _scan_one(self, name: str) -> tuple[DataflowRecord, ScanReport]:
-        # Not during a deletion: a scan would create its folders again.
+        # Not while the dataflow is deleted: a scan would create its folders again.
         with self._controller.exclusive(name, "takes in files"):
             record, dataflow = self._store.dataflow(name), self._controller.dataflow(name)
             report = self._drop_folder.scan(record, dataflow, stopping=self.scans.stopping)
@@ -360,12 +360,12 @@ class LeaderDuties:
             args=[[dataflow]],
             id=f"settle:{dataflow}",
             replace_existing=True,
-            max_instances=100,  # one that is left out would not come again
+            max_instances=100,  # a skipped job would not be repeated
         )
 
 
 def _scheduler() -> BackgroundScheduler:
-    """Return a scheduler that neither skips jobs nor piles them up."""
+    """Return a scheduler that runs each due job once, even if it is late."""
     return BackgroundScheduler(
         timezone=UTC,
         executors={"default": _OneOfEach(2)},
@@ -374,7 +374,7 @@ def _scheduler() -> BackgroundScheduler:
 
 
 class _OneOfEach(JobThreads):  # type: ignore[misc]  # it has no types
-    """Leaves out a job that still waits or runs when it is due again: that one does its work."""
+    """Leaves out a job that is due while its last instance waits or runs, which does its work."""
 
     def submit_job(self, job: Any, run_times: list[datetime]) -> None:
         """Submit a job, unless it still waits or runs: APScheduler would then log a warning."""
@@ -393,7 +393,7 @@ class DueListings:
         self._turn = ""
 
     def begin(self) -> None:
-        """Begin a term: nothing was listed."""
+        """Begin a term, in which nothing has been listed yet."""
         with self._lock:
             self._revisions, self._missed, self._polled = {}, set(), set()
 
@@ -445,7 +445,7 @@ class Rounds:
     def ask(self, dataflows: Iterable[str]) -> None:
         """Queue work for these dataflows, after waiting ones; returns at once.
 
-        One whose work is running is queued, too: something may have arrived meanwhile.
+        A dataflow whose work is running is queued, too: something may have arrived since it began.
         """
         with self._changed:
             if self._stopping:
@@ -483,7 +483,7 @@ class Rounds:
             now = self._clock()
             first = next((name for name in self._waiting if name not in self._under_way), None)
             works = [ActiveRun(name, "", since) for name, since in self._under_way.items()]
-            # Each has one piece of work, so the first is as good as any.
+            # Places depend only on what is under way, so only the first one is checked.
             if first is None or self._places.next(works, [first], now) is None:
                 return None
             del self._waiting[first]

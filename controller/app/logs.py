@@ -1,4 +1,4 @@
-"""Where the logs of this process go, and in which form."""
+"""Configures the logs of this process: their destinations, format and masks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from cbp.errors.author import AuthorCodeError
 from cbp.errors.masks import Masker, keep_secret
 from controller.access.secret_text import mask_tokens
 from controller.run_logs import RunLogCapture, run_logs_of
-from controller.settings import Settings
+from controller.settings import SECRET_PART_LENGTH_MIN, Settings
 
 Entry = MutableMapping[str, Any]
-SECRET_LENGTH_MIN = 6
-"""A shorter secret would be found in ordinary words."""
 
 _INTERNAL_FIELDS = frozenset({"_record", "_from_structlog", "exc_info"})
 
@@ -38,11 +36,11 @@ def configure_logging(settings: Settings) -> None:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    # No local variables in tracebacks: they hold records, and may hold secrets.
+    # No local variables in tracebacks: they contain records, and may contain secrets.
     tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
     secrets = settings.secret_values()
-    keep_secret(secrets, length_min=SECRET_LENGTH_MIN)
-    masker = Masker(secrets, length_min=SECRET_LENGTH_MIN)
+    keep_secret(secrets, length_min=SECRET_PART_LENGTH_MIN)
+    masker = Masker(secrets, length_min=SECRET_PART_LENGTH_MIN)
     mask = partial(_mask_entry, masker)
     as_values: list[Any] = [structlog.processors.ExceptionRenderer(tracebacks), mask]
     renderer: list[Any] = [*as_values, structlog.processors.JSONRenderer()]
@@ -61,8 +59,8 @@ def configure_logging(settings: Settings) -> None:
     )
     run_log_handler = RunLogCapture(run_logs_of(settings), shared, as_values)
     logging.basicConfig(handlers=[handler, run_log_handler], level=settings.log_level, force=True)
-    # These log every listing, every statement, every connection that ends, and every request that
-    # this process sends, with its address, which is a secret if it is that of a webhook.
+    # These log each listing, statement, closed connection, and request that this process sends. A
+    # request's address is a secret if it is that of a webhook.
     quiet = ("aiobotocore", "apscheduler", "alembic", "botocore", "fsspec", "httpcore", "httpx")
     for noisy in (*quiet, "py4j", "s3fs"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -77,7 +75,7 @@ def configure_logging(settings: Settings) -> None:
 class _ErrorOutput(logging.StreamHandler[TextIO]):
     """Writes to stderr; a line that cannot be written is lost.
 
-    By default logging would print it as it came, with its secrets.
+    By default, logging would print it unmasked.
     """
 
     def handleError(self, record: logging.LogRecord) -> None:
@@ -93,14 +91,15 @@ def _mask_entry(masker: Masker, _logger: Any, _method: str, entry: Entry) -> Ent
 
 
 def _mask_line(masker: Masker, _logger: Any, _method: str, line: str) -> str:
-    """Mask a finished line: the text of an exception is in no field."""
+    """Mask a finished line, since the text of an exception is not in a field."""
     return str(mask_tokens(masker.text(line)))
 
 
 def _without_our_frames(_logger: Any, _name: str, entry: Entry) -> Entry:
-    """Say an author's mistake in one line: its traceback is our frames, and the line has its place.
+    """Replace the traceback of an author's mistake, which shows our frames, by one line.
 
-    The log of the run has it all (`cbp logs RUN`).
+    The line names the place in the author's code. The log of the run has the complete traceback
+    (`cbp logs RUN`).
     """
     given = entry.get("exc_info")
     error = given[1] if isinstance(given, tuple) else given

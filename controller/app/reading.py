@@ -1,8 +1,8 @@
-"""The parts of a service that a process needs which only answers reads.
+"""The parts of a service for a process that only answers reads.
 
-It has the store, the tables and the translators as the service has them, but no thread of its own,
-no engine that runs, no lease. Whatever would be durable is refused, except that the use of a token
-or a session is noted.
+Such a process reads the same store, tables and translators as the service, but has no thread of its
+own, no engine that executes runs, and no lease. It refuses all durable effects, except that it
+notes the use of a token or a session.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 Threads: one loop thread ticks whenever something happened, or once per `tick_seconds`. The
 listings of drop folders have threads of their own (`leader_duties`). Each run and each piece of
 framing has a thread of its own while it lasts; `parallel_runs_max` limits the runs. On a shared
-database one more thread keeps the lease. Every durable effect passes the fence first. An instance
-that follows answers reads, with its engine warm.
+database one more thread renews the lease. Every durable effect passes the fence first. An instance
+that follows answers reads, and has its engine ready.
 
 Guaranteed: the API answers only after recovery, or once another instance is known to lead. A stop
-waits `drain_seconds` for the runs under way, cancels the rest and leaves it to the next start,
-together with the files that are being read (tests/controller/app/test_service.py).
+waits `drain_seconds` for the runs under way, then cancels them. The next start repeats them, and
+reads files again that were being read (tests/controller/app/test_service.py).
 Not needed for correctness: an orderly stop.
 """
 
@@ -53,7 +53,7 @@ from controller.store.access import AuditRecord
 from controller.store.base import open_store
 
 WARM_SECONDS = 10.0
-"""How often it is checked that readers and workers are ready; at most one of each starts then."""
+"""Time between two checks that readers and workers are ready; each starts at most one of both."""
 
 ITSELF, ADDED = "service", "columns_add"
 """Actor and action in the audit log of changes that the service makes without a request."""
@@ -83,8 +83,9 @@ class Service:
         for folder in (settings.root, settings.drop_root, settings.cache):
             folder.mkdir(parents=True, exist_ok=True)
         if settings.sink_roots == (settings.root / "sinks",):
-            settings.sink_roots[0].mkdir(exist_ok=True)  # others may be mounts that are missing
-        # Followers write here too: what operators want. The store has its own fence.
+            # Other folders may be mounts, which could be missing now.
+            settings.sink_roots[0].mkdir(exist_ok=True)
+        # The store has its own fence, since followers also write to it, such as operators' choices.
         self.store = open_store(settings.database_url, faults=faults)
         self.leadership = LeaseKeeper(
             store=self.store,
@@ -231,7 +232,7 @@ class Service:
         self.begin_stop()
         self._stop.set()
         drained = ended = False
-        # Whatever fails or hangs, the next steps are done: the next start finds what was left.
+        # A step that fails or hangs does not prevent the next ones; the next start does the rest.
         with _going_on("duties"):
             self._end_duties_in_time()
             self.controller.wake()
@@ -241,13 +242,13 @@ class Service:
         with _going_on("runs"):
             drained = self.controller.drain(self._seconds_left())
         with _going_on("files"):
-            # A device that hangs is left alone: the next start finds its claim again.
+            # Do not wait for a device that hangs: the next start finds the claim again.
             ended = self._duties.wait(self._seconds_left())
         # The lease is kept until here, so that work under way can finish.
         self._released.set()
         if self._keeper.is_alive():
             self._keeper.join(timeout=self.settings.lease_seconds)
-        # Do not wait for threads: one that was given up may never end.
+        # Do not wait for threads: one that hangs may never end.
         self._threads.shutdown(wait=False, cancel_futures=True)
         for name, release in (
             ("readers", self._readers.close if self._readers is not None else lambda: None),
@@ -263,7 +264,7 @@ class Service:
         return max(0.0, self._stop_by - self._seconds())
 
     def _end_duties_in_time(self) -> None:
-        # A recovery may hold the lock: it ends by itself, and starts nothing after a stop.
+        # A recovery may hold the lock. It ends by itself, and starts nothing after a stop.
         if self._duties_lock.acquire(timeout=max(1.0, self._seconds_left())):
             try:
                 self._duties.end()
@@ -304,7 +305,7 @@ class Service:
             _log.warning("lease.not_released", error=error.as_dict())
 
     def _attend(self) -> bool:
-        """Begin or end the duties of a leader; return whether a tick may come."""
+        """Begin or end the duties of a leader; return whether the loop may tick."""
         with self._duties_lock:
             if self._stop.is_set():
                 return False
@@ -322,11 +323,11 @@ class Service:
                     self.leadership.follow()
             elif role is Role.FOLLOWS:
                 self.controller.follow(self.leadership.reason(role))
-            # A tick of a follower starts nothing, and says why.
+            # A follower's tick starts no run, and records why.
             return role is not Role.UNSURE
 
     def _note_columns(self, dataflow: str, added: NewColumnsError, version: int) -> None:
-        """Log columns that were added to a schema automatically in the audit log."""
+        """Record in the audit log that columns were added to a schema automatically."""
         columns = ", ".join(added.columns)
         entry = AuditRecord(
             at=self.access.audit.now(),
@@ -355,7 +356,7 @@ class Service:
                 self.access.do_due_work()
                 if self._attend():
                     self.controller.tick()
-            except Exception:  # last resort of the loop: the store may come back
+            except Exception:  # last resort of the loop: the store may recover
                 _log.exception("tick.failed")
                 self._stop.wait(self.settings.tick_seconds)
 

@@ -2,8 +2,8 @@
 
 Clients that send half of a request head and then nothing would use up all file descriptors of this
 process, without any token, and it could no longer open a file. So a head has a time limit. If there
-are too many connections, the one that has waited longest for a head is closed; only if all are
-being served, a new one is answered with 503.
+are too many connections, the one that has waited longest for a head is closed. If all of them are
+being served, the new one gets a 503.
 """
 
 from __future__ import annotations
@@ -24,25 +24,31 @@ from controller.api.security.guard import SECURITY_HEADERS
 CONNECTIONS_MAX = 500
 _SHARE_OF_FILES = 4
 
-_FULL = {
-    "type": "urn:cbp:error:connections_exhausted",
-    "title": "All connections are in use",
-    "status": 503,
-    "detail": "too many concurrent requests; try again",
-    "error_code": "connections_exhausted",
-    "message": "too many concurrent requests; try again",
-    "details": {},
-}
 
-_INVALID = {
-    "type": "urn:cbp:error:request_refused",
-    "title": "The request is not HTTP",
-    "status": 400,
-    "detail": "the bytes are not an HTTP/1.1 request, or its head is too large",
-    "error_code": "request_refused",
-    "message": "the bytes are not an HTTP/1.1 request, or its head is too large",
-    "details": {},
-}
+def _problem(code: str, status: int, title: str, message: str) -> dict[str, Any]:
+    return {
+        "type": f"urn:cbp:error:{code}",
+        "title": title,
+        "status": status,
+        "detail": message,
+        "error_code": code,
+        "message": message,
+        "details": {},
+    }
+
+
+_FULL = _problem(
+    "connections_exhausted",
+    503,
+    "All connections are in use",
+    "too many concurrent requests; try again",
+)
+_INVALID = _problem(
+    "request_refused",
+    400,
+    "The request is not HTTP",
+    "the bytes are not an HTTP/1.1 request, or its head is too large",
+)
 
 
 def connections_max() -> int:
@@ -68,8 +74,8 @@ class ConnectionLimits:
 class _Bounded(asyncio.Protocol):
     """Closes a connection whose next request is late, or to make room for another connection.
 
-    The base before a protocol of uvicorn, by whichever parser of HTTP.
-    uvicorn constructs the class, so a subclass sets other limits.
+    A mixin for uvicorn's protocols, whichever parser of HTTP they use. uvicorn constructs the
+    class, so a subclass sets other limits.
     """
 
     limits = ConnectionLimits()
@@ -117,7 +123,7 @@ class _Bounded(asyncio.Protocol):
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of a request; they do not restart the time limit."""
+        """Receive bytes of a request; they do not restart the time limit."""
         super().data_received(data)
         if self._is_serving():
             self._forget()

@@ -33,8 +33,9 @@ FORCED_AFTER_SECONDS = 10.0
 """How long a stop may take beyond `drain_seconds` before it is forced."""
 
 SWITCH_SECONDS = 0.001
-"""After this time a thread gives the interpreter to another one, as in readers, which ask this
-process: an answer takes it several times, and each time would wait for 5 ms beside busy threads."""
+"""Time after which a thread releases the interpreter, here and in readers. To answer a reader, this
+process needs the interpreter several times, and with Python's 5 ms each time would take that long
+while other threads are busy."""
 
 FORCED_STATUS = 4
 """Exit status of a service whose stop was forced."""
@@ -65,7 +66,7 @@ def run_server(
         host=settings.host,
         port=settings.port,
         log_config=None,  # the service configures the logs
-        access_log=False,  # a query may hold the key of a record
+        access_log=False,  # a query may contain the key of a record
         server_header=False,
         date_header=True,
         # A client that reads slowly, or never ends its body, does not delay the stop.
@@ -82,7 +83,7 @@ def run_server(
         if len(signals) > 1:  # a second signal: do not wait
             os._exit(128 + number)
         watchdog(settings.drain_seconds + FORCED_AFTER_SECONDS)
-        # At once: the server would tell the service only after its last client has gone.
+        # Now: the server would notify the service only after its last client has gone.
         app.state.begin_stop()
         end(number, frame)
 
@@ -108,8 +109,8 @@ class _Server(uvicorn.Server):
         if self._readers is not None:
             members = {"pass_on": staticmethod(self._readers.pass_on)}
             self.config.http_protocol_class = type("_Protocol", (ServiceProtocol,), members)
-        # Else each full collection of garbage goes through all that was imported, which stops all
-        # threads for a tenth of a second; with many waiting files there are many collections.
+        # Otherwise each full garbage collection visits all imported objects, which stops all
+        # threads for a tenth of a second; many waiting files cause many collections.
         gc.freeze()
         await super().startup(sockets)
         if self._readers is not None and self.started:

@@ -64,8 +64,8 @@ def settings_of(
 ) -> Settings:
     """Return the settings of a service that keeps all its files below `root`.
 
-    By default files count as complete at once, since the command that starts the service only
-    links complete files into the folder.
+    By default files count as complete when they appear, since the command that starts the service
+    only links complete files into the folder.
     """
     return load_settings(
         root=root,
@@ -88,7 +88,7 @@ def settings_of(
 
 
 class ServiceProcess:
-    """One service process, which may outlive this one: started, waited for, and stopped."""
+    """One service process: starts, waits until it is ready, and stops; it may outlive this one."""
 
     def __init__(
         self,
@@ -150,13 +150,12 @@ class ServiceProcess:
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             pass
         finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._child.pid, signal.SIGKILL)
-            self._child.wait()
+            self.kill()
 
     def kill(self) -> None:
-        """Kill its whole group (SIGKILL), as a loss of power would end it."""
-        os.killpg(self._child.pid, signal.SIGKILL)
+        """Kill its process group (SIGKILL), as suddenly as a power failure would; idempotent."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
 
     def last_lines(self) -> list[str]:

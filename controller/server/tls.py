@@ -1,8 +1,8 @@
 """TLS of `cbp serve`: the certificate and its key, checked before anything starts, and renewed.
 
-A renewal is two files that are replaced. `TlsFiles.reload` makes a context of them, which each new
-connection gets when it says hello; open ones continue. Files that are
-wrong, or half renewed, change nothing: the old pair serves until they are right.
+A renewal replaces both files. `TlsFiles.reload` loads them for new connections; open connections
+continue. Files that are invalid, or half renewed, change nothing: the old pair stays in use until
+both are valid.
 
 Guaranteed: a key that other users may read is refused, as is a pair that no client would accept
 (tests/controller/server/test_tls.py).
@@ -22,7 +22,7 @@ import structlog
 from cbp.errors import DefinitionError, Mistake
 
 RELOAD_SECONDS = 10.0
-"""Time between two looks whether the files were replaced."""
+"""Time between two checks whether the files were replaced."""
 
 _EXPIRED, _NOT_YET_VALID = 10, 9
 """OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED and X509_V_ERR_CERT_NOT_YET_VALID."""
@@ -46,9 +46,9 @@ class TlsFiles:
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._certificate, self._key = certificate, key
-        self._state = self._look()
-        self.ends = self._check()
-        self.context = self._newest = self._load()
+        self._state, self._complaint = self._look(), ""
+        self.context, self.ends = self._check()
+        self._newest = self.context
         self.context.sni_callback = self._choose
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
@@ -58,18 +58,21 @@ class TlsFiles:
     def reload(self) -> bool:
         """Use replaced files for new connections; return whether there were any.
 
-        An invalid pair is logged once, and the previous pair stays in use.
+        An invalid pair, or a missing file, is logged once; the previous pair stays in use.
         """
         try:
             state = self._look()
             if state == self._state:
+                self._complaint = ""
                 return False
             self._state = state
-            self.ends = self._check()
-            self._newest = self._load()
+            self._newest, self.ends = self._check()
         except DefinitionError as error:
-            _log.error("tls.not_reloaded", error=error.as_dict())
+            if error.message != self._complaint:
+                self._complaint = error.message
+                _log.error("tls.not_reloaded", error=error.as_dict())
             return False
+        self._complaint = ""
         _log.info("tls.reloaded", certificate=str(self._certificate), ends=self.ends)
         return True
 
@@ -85,7 +88,7 @@ class TlsFiles:
         return thread
 
     def _look(self) -> _State:
-        """Return a value that changes when the files do."""
+        """Return the state of the files: a value that changes when they do."""
         state = []
         for where, path in (("tls_cert", self._certificate), ("tls_key", self._key)):
             try:
@@ -98,8 +101,8 @@ class TlsFiles:
                 _require_closed(path, status)
         return tuple(state)
 
-    def _check(self) -> str:
-        """Refuse a pair that clients would not accept; return when the certificate expires.
+    def _check(self) -> tuple[ssl.SSLContext, str]:
+        """Refuse a pair that clients would not accept; return its context, and when it expires.
 
         The check is a handshake in memory, with a client that trusts just this certificate.
         """
@@ -107,9 +110,9 @@ class TlsFiles:
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         client.check_hostname = False
         client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        client.load_verify_locations(cafile=self._certificate)
         try:
-            return _handshake(client, server)
+            client.load_verify_locations(cafile=self._certificate)
+            return server, _handshake(client, server)
         except ssl.SSLCertVerificationError as error:
             rules = {_EXPIRED: "tls_expired", _NOT_YET_VALID: "tls_not_yet_valid"}
             rule = rules.get(error.verify_code, "tls_file_invalid")
@@ -118,6 +121,8 @@ class TlsFiles:
                 "renew it"
             )
             _refuse(rule, "tls_cert", message)
+        except OSError as error:  # the file may be in the middle of a renewal
+            _refuse("tls_file_invalid", "tls_cert", f"{self._certificate} cannot be used: {error}")
 
     def _load(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -143,7 +148,7 @@ class TlsFiles:
 
 
 def _no_password() -> NoReturn:
-    """Answer OpenSSL, which would ask on the terminal otherwise."""
+    """Refuse to give OpenSSL a password; without this callback it would ask on the terminal."""
     message = (
         "the key is protected by a password; store it without a password, readable only by the "
         "service"
@@ -159,7 +164,7 @@ def _require_closed(path: Path, status: os.stat_result) -> None:
 
 
 def _handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
-    """Let both talk in memory; return the end of the server's certificate."""
+    """Do a handshake in memory; return when the server's certificate expires."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     asks = client.wrap_bio(to_client, to_server)
     answers = server.wrap_bio(to_server, to_client, server_side=True)

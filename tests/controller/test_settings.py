@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import stat
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from pydantic import SecretStr
 
 from cbp.engine.storage.files import files_for
 from cbp.errors import DefinitionError, FileSystemUnsafeError
+from controller.secret_values import create_token_file
 from controller.settings import MASK, Settings, load_settings
 
 
@@ -305,3 +307,28 @@ def test_half_of_a_provider_or_one_without_tls_is_refused(values: dict[str, Any]
 def test_a_provider_on_this_machine_needs_no_tls() -> None:
     """Nobody is on the way."""
     load_settings(oidc_issuer="http://127.0.0.1:8080/realm", oidc_audience="cbp")
+
+
+@pytest.mark.parametrize("name", ["spark_conf", "oidc_scopes"])
+def test_a_setting_that_is_no_json_is_named_without_its_value(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As any other wrong setting."""
+    monkeypatch.setenv(f"CBP_{name.upper()}", "hunter2")
+    with pytest.raises(DefinitionError) as refused:
+        load_settings()
+    mistake = refused.value.mistake
+    assert (mistake.code, mistake.where) == ("settings_invalid", name)
+    assert "hunter2" not in str(refused.value.as_dict())
+
+
+def test_a_token_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    """A disk that is full in the middle leaves no draft beside the token file."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            create_token_file(tmp_path / "token")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []

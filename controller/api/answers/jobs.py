@@ -11,7 +11,7 @@ from controller.api.answers.problems import problem
 from controller.api.answers.schemas import Model, Problem
 
 JobStatus = Literal["running", "done", "failed"]
-"""How an amendment's job is."""
+"""The status of a job that changes a dataflow's tables."""
 
 
 class JobOut(Model):

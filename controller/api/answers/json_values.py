@@ -1,8 +1,8 @@
-"""Converts values of records and errors to values that JSON can hold.
+"""Converts values of records and errors to JSON values.
 
 Dates and times become ISO 8601, decimals become text, binary becomes base64. A float that JSON
-cannot hold becomes the string `NaN`, `Infinity` or `-Infinity`. Half of a surrogate pair, which
-occurs in file names that are not UTF-8, becomes U+FFFD.
+lacks becomes the string `NaN`, `Infinity` or `-Infinity`. Half of a surrogate pair, which occurs in
+file names that are not UTF-8, becomes U+FFFD.
 """
 
 from __future__ import annotations

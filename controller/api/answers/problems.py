@@ -31,7 +31,7 @@ from controller.api.answers.request_errors import RequestError, RequestInvalidEr
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
 ERROR_CODE = "cbp.error_code"
-"""Where the scope of a request has the code of the problem that it got."""
+"""The key in a request's scope of the error code with which it was answered."""
 
 _CODES: Mapping[int, str] = {
     400: "host_refused request_refused",
@@ -92,7 +92,7 @@ STATUS: Mapping[str, int] = {
 }
 
 _REFUSALS = frozenset({"event_streams_exhausted", "file_unread", "intake_stopped", "not_leading"})
-"""Codes of status 503 by which this instance refuses what it could do: nothing has failed in it."""
+"""Codes of status 503 with which this instance refuses a request although nothing has failed."""
 
 _log = structlog.get_logger(__name__)
 
@@ -104,7 +104,7 @@ class _RouteError(RequestError):
 
 
 class _MethodError(RequestError):
-    """The resource does not take this method."""
+    """The resource does not support this method."""
 
     code = "method_not_allowed"
 
@@ -145,7 +145,7 @@ def answer(error: CbpError, *, method: str, path: str) -> JSONResponse:
     path = mask_tokens(path)
     status, document, headers = problem(error, path)
     fields = {"error_code": error.code, "status": status, "method": method, "path": path}
-    if error.code == EngineStartingError.code:  # a client that waits for it asks every second
+    if error.code == EngineStartingError.code:  # clients that wait for the engine poll each second
         _log.debug("request refused", **fields)
     elif error.code in _REFUSALS:
         _log.warning("request refused", **fields)
@@ -167,7 +167,7 @@ async def _on_cbp_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, CbpError)
     request.scope[ERROR_CODE] = error.code
     response = answer(error, method=request.method, path=request.url.path)
-    if isinstance(error, FileDamagedError):  # known to nobody else, perhaps
+    if isinstance(error, FileDamagedError):  # this request may be the first to find the damage
         response.background = BackgroundTask(request.app.state.parts.controller.scrubs.note, error)
     return response
 

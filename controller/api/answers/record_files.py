@@ -1,8 +1,8 @@
 """Records as a file: CSV by RFC 4180, or a JSON array; a page of a list as an attachment.
 
-Guaranteed: in CSV a null and an empty string stay apart, since only a string is quoted. A nested
-value, such as an array, is JSON in one cell. A value is written as it is: a text that a spreadsheet
-would take for a formula is not changed.
+Guaranteed: CSV distinguishes a null from an empty string, since only strings are quoted. A nested
+value, such as an array, is JSON in one cell. Values are written unchanged, also a text that a
+spreadsheet would interpret as a formula.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from fastapi import Response
 
 CURSOR_HEADER = "X-CBP-Cursor"
-"""Header of a page as a file: the cursor of the next page; left out with the last one."""
+"""Header of a page as a file: the cursor of the next page; the last page has no such header."""
 
 TRUNCATED_HEADER = "X-CBP-Truncated"
 """Header of the rows of a query as a file: `true` if there were more."""

@@ -42,7 +42,7 @@ class RequestInvalidError(RequestError):
 
 
 class VersionDiffersError(RequestError):
-    """The header If-Match names another version than the current one."""
+    """The header If-Match does not name the current version."""
 
     code = "version_differs"
 
@@ -144,7 +144,7 @@ class MediaTypeError(RequestError):
 
 
 class ContentEncodingError(RequestError):
-    """A body is compressed, which no route takes."""
+    """A body is compressed, which no route accepts."""
 
     code = "content_encoding_unsupported"
 
@@ -187,7 +187,7 @@ class RunEndedError(RequestError):
 
     def __init__(self, run: str, status: str) -> None:
         super().__init__(
-            f"run {run} had already finished, with status {status}", run=run, status=status
+            f"run {run} has already ended with status {status}", run=run, status=status
         )
 
 

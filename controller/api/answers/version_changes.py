@@ -135,7 +135,7 @@ def change_out(
     beside: bool = False,
     rebuild: str = "",
 ) -> ChangeOut:
-    """Return a change as the API shows it; `places` are those in the new document's text."""
+    """Return a change as the API shows it; `places` finds mistakes in the new document's text."""
     refused = (*changed.plan.refused, *changed.succession.refused)
     if beside:
         stages = {n: replace(one, emptied=()) for n, one in changed.plan.stages.items()}
@@ -161,7 +161,7 @@ def change_out(
 
 
 def _meanwhile(changed: Changed) -> Iterator[str]:
-    """Yield what readers see of each stage that is made again, or keeps what other code wrote."""
+    """Yield what readers see of each stage that is rebuilt, or keeps results of earlier code."""
     for name, node in changed.plan.stages.items():
         if node.behind:
             made = "keeps what it" if len(node.behind) == 1 else "keep what they"

@@ -1,4 +1,4 @@
-"""Figures of dataflows that several routes show: state, queues, waits, degraded parts.
+"""Figures of dataflows that several routes show: state, queues, waits, degraded dataflows.
 
-They are for people: no decision depends on them.
+They are for people: no decision of the service depends on them.
 """

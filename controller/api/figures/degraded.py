@@ -1,7 +1,7 @@
 """Lists dataflows that make no progress although the service works; cheap enough for every probe.
 
-It takes three statements, however many dataflows there are; only while the row of a stage cannot be
-read, each dataflow takes one more.
+It needs three statements, however many dataflows there are. While the row of a stage cannot be
+read, it needs one more for each dataflow.
 
 Absent on purpose: queues and tables. `overview` has the figures of one dataflow.
 """
@@ -48,7 +48,7 @@ def degraded_now(
 
 
 def sink_troubles(store: Store, record: DataflowRecord) -> list[str]:
-    """Return the errors of a dataflow's sinks; asks the store only if it has some."""
+    """Return the errors of a dataflow's sinks; reads the store only if it has sinks."""
     if not record.document.get("sinks"):
         return []
     return [trouble for row in store.sinks(record.name) if (trouble := trouble_of(row))]
@@ -64,13 +64,13 @@ def _stages_by_dataflow(
         for stage in store.all_stages():
             together.setdefault(stage.dataflow, []).append(stage)
         stages |= together
-    except Exception as failure:  # a probe must be answered whatever one dataflow does
+    except Exception as failure:  # a probe must be answered even if one dataflow is unreadable
         if isinstance(failure, CbpError) and failure.retryable:
-            raise  # not because of one dataflow
+            raise  # the cause is not one dataflow
         for record in records:
             try:
                 stages[record.name] = store.stages(record.name)
-            except Exception as error:  # the others are listed, and this one as broken
+            except Exception as error:  # only this dataflow is listed as broken
                 stages[record.name] = error
     return stages
 
@@ -106,7 +106,7 @@ def stage_state(
     is_paused: bool = False,
     set_aside: int = 0,
 ) -> StageState:
-    """Return the state of a stage, as every answer shows it; `wait`: why it did not start."""
+    """Return the state of a stage, for every answer; `wait` has the reason why it did not start."""
     if wait is not None and wait.kind == "retry":
         return "retrying"  # also while a run's result is being completed
     if is_running:
@@ -121,7 +121,7 @@ def stage_state(
 
 
 def stage_error(stage: StageRecord, wait: Wait | None) -> Mapping[str, Any] | None:
-    """Return the error that stopped a stage, or for which it waits."""
+    """Return the error that stopped a stage, or that makes it wait."""
     if wait is not None and wait.error is not None:
         return wait.error.as_dict()
     return stage.error

@@ -1,8 +1,8 @@
-"""Metrics for Prometheus, from a fixed number of statements for a scrape.
+"""Metrics for Prometheus; a scrape needs a fixed number of statements.
 
-Labels are names from dataflow documents, and words of ours; never keys, files, runs or increments,
-since their number has no bound. Each help text says what to do with the figure. Counters count
-since this instance started, so a restart begins at 0, as Prometheus expects.
+Labels are names from dataflow documents, or fixed words; never keys, files, runs or increments,
+since their number has no bound. Each help text says what to do with the figure. Counters start at 0
+with this instance, as Prometheus expects.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from controller.sinks.sink_standing import standing_of
 from controller.store.base import DataflowRecord, GaugeRows, Store
 
 SLOW_SECONDS = 60.0
-"""How old figures may be that cost more than others: files in quarantine, and of the cache."""
+"""How old the expensive figures may be: files in quarantine, and bytes of the cache."""
 
 _Samples = Iterable[tuple[Sequence[str], float]]
-"""Values, each after those of the labels."""
+"""Values of the labels, and the figure."""
 
 _FLOW, _STAGE = ["dataflow"], ["dataflow", "stage"]
 _TOTALS = {
@@ -260,7 +260,7 @@ class MetricsScrape(Collector):
         histogram = HistogramMetricFamily(name, _HELP[name], labels=["phase"])
         for phase, buckets in sorted(counts.buckets.items()):
             total = sum(s for (_, name), s in counts.phase_seconds.items() if name == phase)
-            # As Prometheus has them, each bucket holds all that are not longer.
+            # A bucket of Prometheus counts all values up to its bound.
             cumulated = zip(bounds, map(float, accumulate(buckets)), strict=True)
             histogram.add_metric([phase], list(cumulated), total)
         yield histogram
@@ -301,7 +301,7 @@ class MetricsScrape(Collector):
 
 
 def _degraded(parts: Parts, gauges: GaugeRows, records: Iterable[DataflowRecord]) -> set[str]:
-    """Return degraded dataflows and unreadable parts, except those that are paused by hand."""
+    """Return degraded and unreadable dataflows, except those that an operator paused."""
     listed = degraded_now(parts.controller, parts.store, parts.drop_folder)
     degraded = {one.dataflow for one in listed} | set(gauges.unreadable)
     return degraded - {record.name for record in records if record.is_paused}

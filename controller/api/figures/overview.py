@@ -61,7 +61,7 @@ _WORST_FIRST: tuple[tuple[StageState, DataflowState], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What several figures of a dataflow are made of, read once; the newest run is first."""
+    """What several figures of a dataflow are computed from; the newest run is first."""
 
     stages: Sequence[StageRecord]
     runs: Sequence[RunRecord]
@@ -90,7 +90,7 @@ class Overview:
         self, records: Iterable[DataflowRecord], now: datetime
     ) -> list[DataflowSummary]:
         """Return the figures of dataflows for the list; broken ones are listed too."""
-        # Taken before everything else in a summary except the record, which is compared too.
+        # Read before everything else in a summary except the record, which is also compared.
         revisions = self.store.revisions()
         return [self._summarise_again(one, revisions, now) for one in records]
 
@@ -108,7 +108,7 @@ class Overview:
                 self.kept.keep(name, KeptSummary(made_from, summary, oldest_at))
             return summary
         fresh: dict[str, Any] = {
-            # The tables of what was put or set aside are written after the increment was stored.
+            # Tables of rejected and set-aside records are written after the increment was stored.
             "rejected": rejected_by_source(record, _object(record.document.get("sources"))),
             "set_aside": self.controller.set_aside_counts.of(record, revisions),
         }
@@ -123,7 +123,7 @@ class Overview:
             return self._summary(record, self._stages(record, None, now, read), read)
         except NotFoundError:
             raise
-        except Exception as error:  # the others are shown, and this one as broken
+        except Exception as error:  # only this dataflow is shown as broken
             return _broken(record, error)
 
     def detail(self, record: DataflowRecord, now: datetime) -> DataflowDetail:
@@ -132,7 +132,7 @@ class Overview:
             return self._detail(record, now)
         except NotFoundError:
             raise
-        except Exception as error:  # the others are shown, and this one as broken
+        except Exception as error:  # only this dataflow is shown as broken
             summary = _broken(record, error)
             return DataflowDetail(
                 summary=summary,
@@ -157,7 +157,7 @@ class Overview:
         )
 
     def _compiled(self, name: str) -> tuple[Dataflow | None, str | None]:
-        """Compile a dataflow; return a message instead if a package is missing."""
+        """Compile a dataflow; if that fails, return the reason instead."""
         try:
             return self.controller.dataflow(name), None
         except NotFoundError:
@@ -201,8 +201,8 @@ class Overview:
     def _stages(
         self, record: DataflowRecord, dataflow: Dataflow | None, now: datetime, read: _Read
     ) -> list[StageOut]:
-        """Return every stage. A stage that runs with others follows its leader and names it."""
-        # Once: it goes through the whole graph.
+        """Return every stage; stages that run together follow the one that leads their runs."""
+        # Computed once, since it visits the whole graph.
         cycles = {} if dataflow is None else dataflow.cycles()
         waits = self.present.waits(record.name)
         connectors = self.store.connectors(record.name)
@@ -244,7 +244,7 @@ class Overview:
                 queues=queues,
             )
             others = members.get(stage.stage, (stage.stage,))[1:]
-            # One that runs with another has no queue of its own to wait for.
+            # A stage that runs with its leader has no queue of its own.
             its_own: dict[str, Any] = {"queues": [], "lag_seconds": None, "memo": None}
             stages_out.append(leader)
             stages_out += [leader.model_copy(update=declared(n) | its_own) for n in others]
@@ -257,7 +257,7 @@ class Overview:
             rebuilds = self.controller.rebuilding(name, connectors)
         except NotFoundError:
             raise
-        except CbpError:  # it does not compile, which is shown beside
+        except CbpError:  # it does not compile, which the answer says elsewhere
             return {}
         return {
             stage: RebuildOut.of(
@@ -354,13 +354,13 @@ def _object(value: object) -> dict[str, Any]:
 def _problem(
     state: DataflowState, stages: Iterable[StageOut], troubles: Iterable[str], *, is_paused: bool
 ) -> dict[str, str | None]:
-    """Return why a dataflow that runs, or a part of it, makes no progress; with a code."""
+    """Return why an active dataflow, or some of its stages, makes no progress, and a code."""
     if state == "ok" or is_paused:
         return {"problem": None, "problem_code": None}
     reasons = []
     for stage in stages:
-        stands = stage.state in ("retrying", "stopped", "paused") or stage.failures
-        if stands and stage.runs_with == stage.name:
+        is_stuck = stage.state in ("retrying", "stopped", "paused") or stage.failures
+        if is_stuck and stage.runs_with == stage.name:
             failed = f" (failed {format_times(stage.failures, 'in a row')})"
             tries = failed if stage.failures else ""
             reasons.append(f"{stage.name}: {stage.waiting or 'is retried now'}{tries}")
@@ -373,7 +373,7 @@ def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> Dataf
         return "paused"
     states: set[StageState] = {stage.state for stage in stages}
     if any(stage.failures and stage.state != "paused" for stage in stages):
-        states.add("retrying")  # also while the next try runs
+        states.add("retrying")  # also while the next attempt runs
     return next((worst for state, worst in _WORST_FIRST if state in states), "ok")
 
 
@@ -388,7 +388,7 @@ def members_of(controller: Controller, name: str) -> Mapping[str, tuple[str, ...
 
 
 def leader_of(controller: Controller, name: str, stage: str) -> str:
-    """Return the stage that leads the runs of this stage, as far as the dataflow compiles."""
+    """Return the stage that leads this one's runs; itself if the dataflow does not compile."""
     members = members_of(controller, name)
     return next((leader for leader, names in members.items() if stage in names), stage)
 
@@ -469,7 +469,7 @@ def _sources(dataflow: Dataflow, service: FlowRetention) -> list[SourceOut]:
 
 
 def _uncorrectable(source: SourceNode, dataflow: Dataflow) -> str:
-    """Return why stages cannot apply a correction, although one of them promises to."""
+    """Return why stages cannot apply a correction, although one of them declares `any_order`."""
     if not any(
         node.any_order and source.name in node.wiring.values() for node in dataflow.stages.values()
     ):

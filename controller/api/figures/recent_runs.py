@@ -11,11 +11,11 @@ from controller.store.base import RunRecord, StageRecord, Store
 
 RUNS_SHOWN = 24
 ROW_READ_MAX = 50
-"""Attempts of a row of failures that are read; a longer row is as old as the last of these."""
+"""Most attempts of a series of failures that are read; older ones do not count for its age."""
 
 
 def recent_runs(runs: Sequence[RunRecord]) -> list[RecentRunOut]:
-    """Return those of the last runs that ended, oldest first; `runs` has the newest first."""
+    """Return the ended ones of these runs, oldest first; `runs` has the newest first."""
     return [
         RecentRunOut.of(
             run, status=run.status.value, seconds=(run.finished_at - run.started_at).total_seconds()

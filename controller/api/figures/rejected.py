@@ -1,11 +1,11 @@
 """How many records were rejected: by increment, file, source and dataflow.
 
-A file's increment has the number of its own (`rejected_rows` of its origin), from the moment it is
-accepted. A file of an increment of many, and one whose increment the store no longer has,
-is looked up in the source's log. A source's total is that of its table of rejected records, which
-a retention never shortens; it lacks an increment until the pass ends that took it in.
+An increment has its number (`rejected_rows` of its origin) as soon as it is accepted. If an
+increment was made from many files, or if the store no longer has it, the number of a file is looked
+up in the source's log. A source's total is the size of its table of rejected records, which no
+retention shortens; an increment is missing there until the pass that accepted it ends.
 
-All of it is on disk, so a restart, or a rebuilt store, changes no figure.
+All of this is on disk, so a restart, or a rebuilt store, changes no figure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, 
 
 _log = structlog.get_logger(__name__)
 _OUTCOMES = ("accepted", "withdrawn")
-"""States of claims whose file was read to its end, into an increment."""
+"""States of claims whose file was read completely, into an increment."""
 
 
 def rejected_of_increment(record: IncrementRecord) -> int:
@@ -41,7 +41,7 @@ def rejected_by_source(record: DataflowRecord, sources: Iterable[str]) -> dict[s
     counts = {}
     for source in sources:
         path = f"{local_path(record.folder)}/{rejects_table(source)}"
-        if not os.path.lexists(path):  # none was rejected: a look instead of a search for its log
+        if not os.path.lexists(path):  # nothing was rejected; cheaper than opening the table
             continue
         try:
             live = open_table(path, files_for(path)).snapshot.live.values()
@@ -74,7 +74,7 @@ def _in_files(
     record: DataflowRecord, key: tuple[str, int], origin: Mapping[str, object] | None
 ) -> Mapping[str, int]:
     (source, index), folder = key, local_path(record.folder)
-    if origin is None:  # the store has forgotten it, so its table has it long since
+    if origin is None:  # the store has removed the increment, so the table has its records by now
         some = Path(folder, rejects_table(source), f"{index:020d}.parquet").exists()
     else:
         some = _count_of(origin) > 0

@@ -1,6 +1,6 @@
-"""Figures of runs: how long their input had waited, and the phases they went through.
+"""Figures of runs: how long their input had waited, and the phases of each run.
 
-What a page of runs needs of the store is read for the whole page at once.
+The store is read once for a whole page of runs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RunFigures:
     def _nodes(self, dataflow: str) -> Mapping[str, StageNode]:
         try:
             return self.controller.dataflow(dataflow).stages
-        except CbpError:  # a package is missing: which flows it read is not known
+        except CbpError:  # it does not compile, so the flows that its runs read are unknown
             return {}
 
     def _shown(self, run: RunRecord, members: Sequence[str], arrived_at: datetime | None) -> RunOut:
@@ -87,9 +87,9 @@ class RunFigures:
 
 
 def _oldest(run: RunRecord, node: StageNode | None) -> Iterator[_Key]:
-    """Yield the oldest increment that a run read of each input.
+    """Yield the oldest increment that a run read from each input.
 
-    A framed input has none: a frame's number names no increment.
+    Framed inputs are left out: the number of a frame is not the index of an increment.
     """
     if node is None:
         return

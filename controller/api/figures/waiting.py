@@ -66,7 +66,7 @@ class WaitOut(Model):
     )
     turns: int = Field(description="Epochs in a row without input from outside its cycle.")
     error: dict[str, Any] | None = Field(
-        description="The error that stopped the stage, or one that says that its cycle does not "
+        description="The error that stopped the stage, or the error that its cycle does not "
         "drain; with code and details."
     )
     inputs: list[InputWaitOut]

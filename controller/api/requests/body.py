@@ -1,12 +1,11 @@
 """Request bodies: their bounds in size and time, and the functions that read them.
 
-No other part of the API reads a body. `Bounds` apply before any route, so a new route has them. An
-upload is a stream: it is never held in memory, and the client is slowed down to the speed of the
+No other part of the API reads a body. `Bounds` apply before any route, so every new route has them.
+An upload is a stream: it is never held in memory, and the client is slowed down to the speed of the
 disk.
 
-A dataflow document is the body of some of them: its media types, its text, its mistakes. Every
-mistake that is raised inside `DocumentBody.parsed` gets the line and the column of the text
-(tests/controller/api/routes/test_dataflows.py).
+Some bodies are dataflow documents. Every mistake that is raised inside `DocumentBody.parsed` gets
+its line and column in the text (tests/controller/api/routes/test_dataflows.py).
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ READ_BYTES = 1 << 20
 async def receive_file(
     request: Request, limiter: anyio.CapacityLimiter, take: Callable[[BinaryIO], T]
 ) -> T:
-    """Return the result of a function for an upload's body; raises the errors of both.
+    """Return what `take` returns for an upload's body; raises the errors of both.
 
-    It is called in a thread for uploads, since slow clients would otherwise block every route.
+    `take` is called in a thread for uploads, since slow clients would otherwise block all routes.
     """
     stream = BodyStream(request)
 
@@ -58,7 +57,7 @@ async def receive_file(
 
 
 async def read_body(request: Request) -> bytes:
-    """Return a whole body; raises `RequestError` if the client disconnects."""
+    """Return a complete body; raises `RequestError` if the client disconnects."""
     return b"".join([chunk async for chunk in _chunks(request)])
 
 
@@ -74,7 +73,7 @@ class BodyStream(io.RawIOBase):
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
-        """Return True: the stream is readable."""
+        """Return `True`."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -110,7 +109,7 @@ class Document:
 
     Attributes:
         duplicates: Paths of names that occur twice in the text.
-        text: The text in which lines and columns of mistakes are counted.
+        text: The document's text, to which the lines and columns of mistakes refer.
     """
 
     values: Mapping[str, Any]
@@ -148,7 +147,7 @@ async def read_document_body(request: Request) -> DocumentBody:
 
 
 def require_name(document: Document, name: str, what: str) -> None:
-    """Refuse a document that names another dataflow than the one that is `what`."""
+    """Refuse a document whose name is not that of the dataflow that is `what`, such as changed."""
     if (given := document.values.get("name")) != name:
         message = f"expected {name!r}, the dataflow that is {what}; got {given!r}"
         raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
@@ -166,7 +165,7 @@ def _text(body: bytes) -> str:
 
 
 BYTES_PER_SECOND_MIN = 1024
-"""A client that is slower than this is treated like one that sends nothing."""
+"""A client that sends less is treated like one that sends nothing."""
 
 _UPLOADS = re.compile(
     r"/api/v1/dataflows/[^/]+/sources/[^/]+/"
@@ -176,12 +175,12 @@ _UPLOADS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits of request bodies: their size, and how long a client may send nothing or only trickle.
+    """Limits of request bodies: their size, and how long a client may send nothing, or very little.
 
     A route for uploads is recognised by its path and has its own bound. A body of exactly the limit
-    is accepted; one byte more is refused, whether or not the client announced its length. A client
-    that sends nothing for a while, or only trickles, holds no thread forever: its request is ended.
-    The time that the route takes between two pieces does not count.
+    is accepted; one byte more is refused, whether or not the client announced its length. The
+    request of a client that sends nothing for a while, or very little, is ended, so that it does
+    not hold a thread forever. The time that the route takes between two pieces does not count.
 
     Guaranteed: tests/controller/api/requests/test_body.py, in simulated seconds.
     """

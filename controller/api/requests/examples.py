@@ -1,7 +1,7 @@
 """Examples of requests for the OpenAPI document: one story about the dataflow `clicks`.
 
-The dataflow of `dataflows_register` counts URLs; the file of `sources_upload` is what it reads; all
-other examples speak of the two. A test sends each in this order, and then asks every route that
+The dataflow of `dataflows_register` counts URLs, and reads the file of `sources_upload`. All other
+examples refer to these two. A test sends the bodies in this order, and then calls every route that
 reads with the examples of its parameters (tests/controller/api/test_examples.py).
 """
 
@@ -40,7 +40,7 @@ BODIES: Mapping[str, Any] = {
     "tokens_create": {"name": "shop-producer", "scope": "operator", "dataflows": ["clicks"]},
     "sessions_sign_in": {"token": "the content of the token file, or a token of yours"},
 }
-"""A body for each operation that takes one."""
+"""A body for each operation that has one."""
 
 PARAMETERS: Mapping[str, str] = {
     "name": "clicks",
@@ -55,7 +55,7 @@ PARAMETERS: Mapping[str, str] = {
     "table": "count.counts",
     "version": "1",
 }
-"""A value for each parameter of a path that is not an id, which nobody knows beforehand."""
+"""A value for each path parameter that is not an id; ids cannot be known in advance."""
 
 _BODY_PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "sources_upload": {"name": "monday.jsonl"},
@@ -69,7 +69,7 @@ _BODY_PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "quarantine_readmit": {"reason": "a number for a text"},
     "stages_give_back": {"reason": "null hours count as 0"},
 }
-"""Values of a query that an operation needs beside its body."""
+"""Query parameters that an operation needs in addition to its body."""
 
 
 def add_examples(document: dict[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """Idempotency-Key: a repeated request gets the first one's answer.
 
 The protection itself is durable: the registered document, the claim of an upload, the note of an
-operation. The memory of this process adds two checks: a key that is used for another request
-(422), or whose first request is still being served (409).
+operation. The memory of this process adds two refusals: of a key that was used for a different
+request (422), and of a key whose first request is still being served (409).
 
 Source: draft-ietf-httpapi-idempotency-key-header-06.
 """
@@ -32,7 +32,10 @@ class IdempotencyKeys:
 
     @contextmanager
     def use(self, key: str | None, body: bytes) -> Iterator[None]:
-        """Serve one request under its key, which no other body had before; `None` does nothing."""
+        """Serve one request under its key, which must be new or have had the same body before.
+
+        `None` does nothing. Raises `IdempotencyKeyReusedError`, `IdempotencyKeyBusyError`.
+        """
         if key is None:
             yield
             return

@@ -1,7 +1,7 @@
 """Parses keys in query parameters by the declared types of the columns.
 
-A text is read as in a CSV file (`controller.value_conversion`), a time without a zone in UTC;
-BINARY is base64, and `_null=column` is a null column.
+A text is parsed as in a CSV file (`controller.value_conversion`), and a time without a zone is in
+UTC. BINARY is base64, and `_null=column` makes a column null.
 
 Invariant: a value of a key column that the API returns (`controller.api.answers.json_values`) is
 parsed to the same value (tests/controller/api/requests/test_keys.py).
@@ -61,7 +61,7 @@ def second_key_of(dataflow: Dataflow, stage: str, state: str) -> Schema:
 def parse_key(
     schema: Schema, parameters: Sequence[tuple[str, str]], *, optional: Schema | None = None
 ) -> dict[str, Any]:
-    """Parse the columns of a key, and optional ones, from query parameters: names and texts."""
+    """Parse the columns of a key, and optional columns, from the names and texts of a query."""
     mistakes: list[dict[str, str]] = []
     more = () if optional is None else optional.fields
     columns = Schema((*schema.fields, *more))
@@ -105,7 +105,7 @@ def _mistake(code: str, column: str, message: str) -> dict[str, str]:
 
 
 def _parse(column: Field, text: str) -> Any:
-    """Return the value of a text; raises `ValueError` with the expected form."""
+    """Return the value of a text; raises `ValueError`, which says what was expected."""
     kind = column.type.kind
     if kind == "BINARY":
         return from_json(column.type)(text)
@@ -117,5 +117,5 @@ def _parse(column: Field, text: str) -> Any:
     if kind in ("DOUBLE", "FLOAT"):
         text = _REALS.get(text.lower(), text)
     value = from_text(column.type, _IN_UTC)(text)
-    # The table holds the nearest number of 32 bits.
+    # The table contains the nearest number of 32 bits.
     return ctypes.c_float(value).value if kind == "FLOAT" else value

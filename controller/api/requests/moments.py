@@ -1,7 +1,7 @@
 """The snapshot that a request asks for: as of an epoch or a time; the same for all tables.
 
-The answer's records are those of the versions that `GET /dataflows/{name}/snapshot` returns for
-the same parameters, so that requests for several tables agree.
+The answer has the records of the versions that `GET /dataflows/{name}/snapshot` returns for the
+same parameters, so requests for several tables agree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _utc(value: datetime) -> datetime:
 
 
 def _no_number(value: Any) -> Any:
-    """Refuse a number, which would be taken for seconds, or for milliseconds if it is large."""
+    """Refuse a number, which pydantic would read as seconds, or as milliseconds if it is large."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         message = "expected a time, such as 2026-11-21T10:00:00Z, not a number"
         raise ValueError(message)

@@ -1,8 +1,8 @@
-"""What only the memory of the service's own process knows: waits, troubles, phases of runs.
+"""What only the service's own process has in memory: waits, troubles, phases of runs.
 
-Figures of dataflows and runs ask for it by `PresentState`. In the service's own process they get
-`OwnState`. A process that only reads gets `ToldState`, which asks the service when a request needs
-it: the answer is never older than the request.
+Figures of dataflows and runs read it from `PresentState`. This is `OwnState` in the service's own
+process. In a process that only reads it is `ToldState`, which asks the service when a request needs
+it, so an answer is never older than its request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OwnState:
         return self._controller.phases(run)
 
     def describe(self, part: bytes, dataflows: Callable[[], Sequence[str]]) -> bytes:
-        """Return a part of the state for another process; `dataflows` returns the names of all."""
+        """Return a part of the state for another process; `dataflows` returns all names."""
         if part == b"runs":
             return json.dumps(self._controller.every_phase()).encode()
         waits: dict[str, dict[str, Any]] = {}
@@ -54,7 +54,7 @@ class OwnState:
 
 
 class Answers:
-    """Fetches state by `ask`, one thread at a time; equal requests of threads are sent once."""
+    """Fetches parts of the state, one at a time; threads that wait for a part share its answer."""
 
     def __init__(self, ask: Callable[[Part], bytes]) -> None:
         self._ask, self._turn = ask, threading.Lock()
@@ -62,7 +62,7 @@ class Answers:
         self._known: dict[Part, tuple[int, Any]] = {}
 
     def get(self, part: Part) -> Any:
-        """Return a part as of this moment, or of a later one."""
+        """Return a part as of now or later."""
         came = next(self._moments)
         with self._turn:
             asked, answer = self._known.get(part, (-1, None))

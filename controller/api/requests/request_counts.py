@@ -1,7 +1,7 @@
 """Counts of requests by route and status, for metrics.
 
-A route is its template below `/api/v1` (`/runs/{run}`), so that the number of labels has a bound;
-requests that met no route are counted together.
+A route is its template below `/api/v1` (`/runs/{run}`), so that the number of labels has a bound.
+Requests that match no route are counted together.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RequestCounts:
 
 
 class RequestCounter:
-    """ASGI middleware that counts; comes before every other. Labels leave out the prefix."""
+    """ASGI middleware that counts requests; the outermost one. Labels leave out the prefix."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class RequestCounter:
         self._app, self._counts, self._prefix, self._seconds = app, counts, prefix, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, and count it until the head of its answer."""
+        """Serve a request; count it, and the time until the head of its answer."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

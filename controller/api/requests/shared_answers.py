@@ -1,17 +1,17 @@
-"""Answers that several requests share: those that ask at a time, and those between two changes.
+"""Answers that concurrent requests share, or all requests between two changes of the store.
 
-An answer is shared by requests that came before its making began: one that comes later waits for
-the next. The text of a `lasting` answer (`controller.api.routing.scope_check`) is used until the
-store says that somebody has changed it; the README says what that saves. Only an answer that is all
-in its text is shared: status 200, JSON, no headers of its own. An error is each request's own.
+An answer is shared by requests that arrived before its computation began; a later request waits for
+the next answer. The text of a `lasting` answer (`controller.api.routing.scope_check`) is reused
+until the store reports a change; the README says what that saves. Only answers with status 200, in
+JSON and without headers of their own are shared. Errors are not shared.
 
 Invariant: no answer is older than its request
 (tests/controller/api/requests/test_shared_answers.py).
 
-`KeptSummaries` keeps the summaries of dataflows that answers were made of, for the next answer. A
-summary is used again while everything that it was made from is the same: the revision of the
-dataflow, and what only the memory of the service knows. What changes by itself, such as an age, is
-not kept (tests/controller/api/figures/test_overview.py).
+`KeptSummaries` keeps summaries of dataflows for later answers. A summary is reused while its inputs
+are the same: the revision of the dataflow, and what only the service has in memory. Values that
+change by themselves, such as an age, are computed again
+(tests/controller/api/figures/test_overview.py).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _Place = tuple[asyncio.AbstractEventLoop, Hashable]
 
 @dataclass(slots=True, eq=False)
 class _Making:
-    """One answer that is being made, or will be next.
+    """An answer that is being computed, or is the next one.
 
     Attributes:
-        over: Set once it is made, or has failed.
-        body: What it became; `None` if there is nothing to share.
-        next: What is made after it, for those who have come since it began.
+        over: Set once the answer is complete, or has failed.
+        body: The text of the answer; `None` if it cannot be shared.
+        next: The next answer, for requests that arrived after this one began.
     """
 
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -53,9 +53,9 @@ class _Making:
 
 
 class SharedAnswers:
-    """Answers by a key of the caller, which names everything that an answer depends on except time.
+    """Answers by a key of the caller, which contains all that an answer depends on, except time.
 
-    Used by the loop of one server; several loops share only lasting answers.
+    Used in the event loop of one server; several loops share only lasting answers.
 
     Args:
         stamp: Returns a stamp of this moment, as `Store.stamp`.
@@ -74,7 +74,7 @@ class SharedAnswers:
         """Return the answer to a request; raises what `make` raises.
 
         Args:
-            make: Makes the answer; may be called for other requests with the same key, too.
+            make: Computes the answer, also for other requests with the same key.
             lasts: Whether an answer may last until the store changes.
         """
         if (body := self._found(key, lasts=lasts)) is not None:
@@ -84,7 +84,7 @@ class SharedAnswers:
         if before is None:
             self._making[place] = mine
             return await self._make(place, mine, make, lasts=lasts)
-        if before.next is not None:  # it begins later than this request came
+        if before.next is not None:  # it begins after the arrival of this request
             shared = before.next
             await shared.over.wait()
             if shared.body is not None:

@@ -1,1 +1,1 @@
-"""What every route is made with: the router, and the parts of the service that it asks for."""
+"""The router, what a caller needs for each route, and the parts that a route can ask for."""

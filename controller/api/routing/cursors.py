@@ -1,13 +1,13 @@
 """Cursors of lists: each is bound to its list and to the list's subject.
 
-A list says where its next page begins in a text of its own, such as `count/7`. Those texts look
-alike, so a client that mixes cursors up would be answered with a page from anywhere. `ListCursors`
-puts a digest before the text: of the route, of the names in its path, and of what else decides
-which items the list has. A cursor from elsewhere, or from an earlier version, is refused.
+Each list has its own text for the place where the next page begins, such as `count/7`. These texts
+look alike, so a client that mixes up cursors would get an arbitrary page. `ListCursors` puts a
+digest before the text: of the route, the names in its path, and whatever else selects the items of
+the list. A cursor of another list, or of an earlier version, is refused.
 
-No secret is in the digest: a list still checks the text of each cursor, as clients can make one.
+The digest has no secret, so clients can forge cursors. Each list therefore checks the text, too.
 
-Absent on purpose: places in the stream of events, which are the same in its list, in the stream
+Absent on purpose: positions in the stream of events, which are the same in its list, in the stream
 and in the header `Last-Event-ID` (`controller.store.records.EventCursor`).
 """
 
@@ -115,7 +115,7 @@ class ListCursors:
         place_of: Callable[[S], str],
         show: Callable[[S], T],
     ) -> Page[T]:
-        """Return the page of the first of these items, which are all behind the query's cursor."""
+        """Return the first page of these items, all of which come after the query's cursor."""
         shown, more = page_behind(rest, place_of, place=None, size=self.size(query))
         return Page(items=[show(one) for one in shown], cursor=self.seal(more))
 
@@ -126,7 +126,7 @@ class ListCursors:
         place_of: Callable[[S], str],
         show: Callable[[S], T],
     ) -> Page[T]:
-        """Return a page of a list that is whole without a limit; see `page_behind`."""
+        """Return a page of a list that is complete without a limit; see `page_behind`."""
         place, size = self.open(query.cursor), self.size_or_all(query)
         shown, more = page_behind(items, place_of, place=place, size=size)
         return Page(items=[show(one) for one in shown], cursor=self.seal(more))
@@ -159,7 +159,7 @@ def page_behind(
     size: int | None,
     holds: Callable[[T], bool] | None = None,
 ) -> tuple[Sequence[T], str | None]:
-    """Return a page of a list that only ever loses its last items, and the place after it.
+    """Return a page, and the place after it, of a list that can lose only its last items.
 
     Args:
         place: The place of the last item before the page; `None` for the first page. If that

@@ -3,11 +3,10 @@
     def show(name: str, reading: ReadingDep) -> Records: ...
 
 A route names the narrowest part that it needs, so its signature says what it can touch.
-`create_api` puts the parts where these functions find them.
+`create_api` stores the parts in the state of the application.
 
-`GrantedRunDep`, `touchable_run` and `granted_dataflows` give the runs and the dataflows that a
-request is about, of those that its caller may touch. Routes of runs do not name the dataflow, but
-each run has one.
+`GrantedRunDep`, `touchable_run` and `granted_dataflows` return the runs and the dataflows of a
+request, and check that its caller may touch them. The path of a run does not name its dataflow.
 """
 
 from __future__ import annotations
@@ -87,14 +86,14 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Deliveries:
-    """The files of sources: their folder, and the reader of their dataflows."""
+    """The parts for routes of the files of sources."""
 
     store: Store
     controller: Controller
     folder: DropFolder
 
     def of(self, name: str) -> tuple[DataflowRecord, Dataflow]:
-        """Return a dataflow in the form that the drop folder needs."""
+        """Return the record and the definition of a dataflow, which the drop folder needs."""
         return self.store.dataflow(name), self.controller.dataflow(name)
 
     def place(self, name: str, source: str) -> SourcePlace:
@@ -114,7 +113,7 @@ def parts_of(request: Request) -> Parts:
 
 
 def _part(choose: Callable[[Parts], object]) -> Any:
-    # A coroutine: FastAPI calls any other function in a thread of its own.
+    # A coroutine, since FastAPI calls any other function in a thread.
     async def dependency(request: Request) -> object:
         return choose(parts_of(request))
 
@@ -134,7 +133,7 @@ async def _caller(request: Request) -> Identity:
 AccessDep = Annotated[Access, _part(lambda parts: parts.access)]
 CallerDep = Annotated[Identity, Depends(_caller)]
 ExchangeDep = Annotated[Exchange, Depends(_exchange)]
-"""Where a route notes what it is about, for the audit log, if its path does not say it."""
+"""Here a route notes its subject for the audit log, if its path does not name it."""
 ControllerDep = Annotated[Controller, _part(lambda parts: parts.controller)]
 AmendmentsDep = Annotated[Amendments, _part(lambda parts: parts.controller.amendments)]
 ExplainingDep = Annotated[Explaining, _part(lambda parts: parts.controller.explaining)]
@@ -157,7 +156,7 @@ DeliveriesDep = Annotated[
 DropFolderDep = Annotated[DropFolder, _part(lambda parts: parts.drop_folder)]
 NowDep = Annotated[Now, _part(lambda parts: parts.now)]
 PartsDep = Annotated[Parts, _part(lambda parts: parts)]
-"""All of them, for figures; a route names only those that it needs."""
+"""All parts, for figures; a route names only the parts that it needs."""
 RunLogsDep = Annotated[RunLogFiles, _part(lambda parts: parts.run_logs)]
 PresentStateDep = Annotated[PresentState, _part(lambda parts: parts.present())]
 EventFeedDep = Annotated[EventFeed, _part(lambda parts: parts.events)]
@@ -171,7 +170,7 @@ UploadLimiterDep = Annotated[anyio.CapacityLimiter, _part(lambda parts: parts.up
 
 
 def touchable_run(run: str, store: Store, exchange: Exchange) -> RunRecord:
-    """Return one of the runs of a request, perhaps of several dataflows."""
+    """Return one run of a request for many, if the caller may touch its dataflow."""
     record = store.run(run)
     require_touchable(exchange, record.dataflow)
     return record

@@ -1,10 +1,11 @@
-"""The routes of a request among all, and those that a process which only reads can serve.
+"""Finds the route of a request, and whether a process that only reads can serve it.
 
-`RouteIndex` finds the few routes that can match a path by its literal parts; only these are asked,
-in their order. So the route that serves is the same as if each had been asked.
+`RouteIndex` finds the few routes that can match a path, by the literal parts of the path. Only
+these are tried, in their order, so the result is the same as if all routes were tried.
 
-A known path by another method is refused with the methods of all its routes: the router would name
-those of the first one. An unknown path goes the router's own way.
+A request for a known path with another method is refused. The answer lists the methods of all
+routes of the path; FastAPI's router would list those of the first one. Unknown paths are left to
+FastAPI's router.
 
 Invariant: a route that matches a path is among the candidates for it
 (tests/controller/api/routing/test_route_index.py).
@@ -26,12 +27,12 @@ from controller.api.routing.scope_check import find_need
 
 @dataclass(slots=True)
 class _Branch:
-    """The routes below one beginning of paths, each with its place.
+    """The routes whose paths begin in the same way, each with its place in the order.
 
     Attributes:
         parameter: The branch after a part that can be anything.
-        ending: Those whose path ends here.
-        open: Those that take any rest of a path.
+        ending: Routes whose path ends here.
+        open: Routes that match any rest of a path.
     """
 
     literal: dict[str, _Branch] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class RouteIndex:
     def _add(self, place: int, route: BaseRoute) -> None:
         branch = self._root
         template = getattr(route, "path", None)
-        if not isinstance(template, str):  # it says nothing about its paths
+        if not isinstance(template, str):  # its paths are unknown
             branch.open.append((place, route))
             return
         for part in template.split("/"):
@@ -67,7 +68,7 @@ class RouteIndex:
             elif part[0] == "{" and part[-1] == "}" and ":" not in part:
                 branch.parameter = branch.parameter or _Branch()
                 branch = branch.parameter
-            else:  # more than one part, or only some of one
+            else:  # the parameter spans several parts, or only some of one
                 branch.open.append((place, route))
                 return
         branch.ending.append((place, route))
@@ -94,7 +95,7 @@ class IndexedRouter(APIRouter):
 
     @classmethod
     def of(cls, router: APIRouter) -> Self:
-        """Return a router that takes the place of another, whose routes are all known."""
+        """Return a router that replaces another one, to which no route is added later."""
         made = cls.__new__(cls)
         made.__dict__.update(router.__dict__)
         made.middleware_stack = made.app
@@ -116,7 +117,7 @@ class IndexedRouter(APIRouter):
                     path = str(getattr(route, "path", ""))
                     methods.setdefault(path, set()).update(getattr(route, "methods", None) or ())
             if methods:
-                # A name that is a word of another path, such as `validate`, is not meant.
+                # The path with the most literal parts: in it `validate` is not a name.
                 allowed = methods[min(methods, key=lambda path: path.count("{"))]
                 raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
         await super().app(scope, receive, send)

@@ -46,7 +46,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 def request_body(
     *media_types: str, schema: dict[str, Any], required: bool = True, **more: str
 ) -> dict[str, Any]:
-    """Return what the OpenAPI document says of a body that the route reads by itself."""
+    """Return the OpenAPI description of a body that the route reads without FastAPI."""
     content = {media_type: {"schema": schema} for media_type in media_types}
     return {"requestBody": {"required": required, "content": content, **more}}
 
@@ -54,11 +54,11 @@ def request_body(
 def router(tag: str, below: str = "", *, prefix: str = PREFIX, is_open: bool = False) -> APIRouter:
     """Return a router whose routes declare their scopes; see `controller.api.routing.scope_check`.
 
-    Its routes have their whole path, so that the application holds them in one list. In an
+    Its routes have their complete path, so that the application has all routes in one list. In an
     included router, FastAPI would examine each route twice for each request.
 
     Args:
-        below: The common beginning of their paths, behind the prefix.
+        below: The common beginning of their paths, after the prefix.
         is_open: Whether all its routes are public: the guard lets them through.
     """
     checks = [] if is_open else [Depends(bearer_scheme), Depends(_led_here)]

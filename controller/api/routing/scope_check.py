@@ -50,8 +50,8 @@ class Need:
         lasting: Whether its answer stays the same until the store changes: it reads no table and
             shows no changing time. A route marks exceptions with `Exchange.passing`.
         of_store: Whether its answer is made from the store and memory, and from no table, as every
-            lasting one is. Separate threads make such answers (`short_path.py`): many
-            clients share each of them, so they must not wait for look-ups.
+            lasting one is. Separate threads make such answers (`short_path.py`), since many clients
+            share each of them, and must not wait for look-ups.
     """
 
     scope: Scope | None
@@ -64,7 +64,7 @@ class Need:
     of_store: bool = field(default=False, kw_only=True)
 
     def __call__(self, endpoint: Endpoint) -> Endpoint:
-        """Declare this of a route; goes below the route's own decorator."""
+        """Add this declaration to a route; used below the route's own decorator."""
         setattr(endpoint, _NEED, self)
         return endpoint
 
@@ -136,7 +136,7 @@ class ScopedRoute(APIRoute):
         short = Shortened.of(self, of_store=need.of_store or need.lasting)
         whole, self.dependant = self.dependant, short.dependant
         serve = super().get_route_handler()
-        self.dependant = whole  # which the OpenAPI document describes
+        self.dependant = whole  # the OpenAPI document needs all of it
         action = operation_id(self)
         of_one_dataflow = f"{_OF_ONE_DATAFLOW}/" in f"{self.path}/"
 
@@ -145,7 +145,7 @@ class ScopedRoute(APIRoute):
             exchange.action = action
             exchange.changes = need.changes and request.method not in READS
             if need.scope is not None:
-                if exchange.caller is None:  # the guard let through what is not public
+                if exchange.caller is None:  # the guard let a route through that is not public
                     raise UnauthenticatedError
                 dataflow = request.path_params["name"] if of_one_dataflow else None
                 _authorise(exchange.caller, need, action, dataflow)
@@ -166,7 +166,7 @@ class ScopedRoute(APIRoute):
 
 
 def _key_of(request: Request, exchange: Exchange) -> Hashable:
-    """Return all that the answer of a read depends on, but the moment."""
+    """Return everything that the answer of a read depends on, except the time."""
     caller, scope = exchange.caller, request.scope
     assert caller is not None, "a route that is not public has a caller"
     return scope["path"], scope["query_string"], caller.scope, caller.dataflows

@@ -2,8 +2,8 @@
 
 - Dependencies that need only the request, and each other, are called directly (`prepare`).
 - The answer of a function that blocks is checked and written as JSON in the thread that made it.
-- Answers made of the store alone have threads of their own: they are quick, and a list would wait
-  for all look-ups that came before it.
+- Answers made from the store alone have threads of their own. They are quick, and would otherwise
+  wait for all earlier look-ups.
 
 Everything else, above all parameters and bodies, is left to FastAPI.
 """
@@ -42,7 +42,7 @@ _OF_ANY_REQUEST = (
     "own_oauth_scopes",
     "parent_oauth_scopes",
 )
-"""What is known of a dependency that needs no more than the request."""
+"""The only fields that may be set for a dependency that needs no more than the request."""
 
 STORE_THREADS = 8
 _STORE_THREADS: RunVar[CapacityLimiter] = RunVar("cbp_store_threads")
@@ -61,7 +61,7 @@ class Shortened:
 
     @classmethod
     def of(cls, route: APIRoute, *, of_store: bool = False) -> Shortened:
-        """Return a route's shortened path; `of_store` is what the route declares of its answer."""
+        """Return a route's shortened path; `of_store`: see `controller.api.routing.scope_check`."""
         whole, endpoint = route.dependant, route.endpoint
         if inspect.isgeneratorfunction(endpoint) or inspect.isasyncgenfunction(endpoint):
             return cls(whole, ())
@@ -116,7 +116,7 @@ def _is_coroutine(call: Any) -> bool:
 
 
 def _called(route: APIRoute, dependant: Dependant, *, of_store: bool) -> Callable[..., Any]:
-    """Return an endpoint that also gets the values which were found before."""
+    """Return an endpoint that also gets the values of the direct dependencies."""
     endpoint, name = route.endpoint, dependant.request_param_name
 
     def complete(values: dict[str, Any]) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def store_threads() -> CapacityLimiter:
 
 
 def _encoder(route: APIRoute) -> Callable[[Any], Any]:
-    """Return the function that makes a response of an answer, or the identity."""
+    """Return the function that turns an endpoint's result into a response, or the identity."""
     field, status = route.response_field, route.status_code
     own_class = not isinstance(route.response_class, DefaultPlaceholder)
     chosen = route.response_model_include or route.response_model_exclude

@@ -1,4 +1,4 @@
-"""Facts about a request beside its contents: its id, its caller, its subject."""
+"""Facts about a request, for the audit log: its id, its caller, its subject."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class Exchange:
         id: Also in the answer's header `X-Request-Id` and in each line of the log.
         caller: `None` if it was not recognised, or the route is public.
         action: The operationId; `""` if no route matches.
-        changes: Whether the request changes something, if it succeeds.
+        changes: Whether the request changes something, if it succeeds. A route with a dry run sets
+            this itself, since a client can add `dry_run` to any address.
         dataflow, target, reason: The subject of the request, where the path does not name it.
         passing: Whether the answer changes with time, so that it is not kept.
     """

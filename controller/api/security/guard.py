@@ -2,10 +2,10 @@
 
 `Guard` comes before every route, known or not: deny by default. It checks, in this order, the Host
 header (DNS rebinding), the Origin header (pages of other sites) and the credential; only
-`OPEN_PATHS`, the page's files and signing in need none. Then it refuses what can be read in two
-ways. What a caller may do is checked by its route (`controller.api.routing.scope_check`). The guard
-also turns unexpected errors into problem documents, adds the security headers, and lets every
-answer be audited.
+`OPEN_PATHS`, the page's files and signing in need none. Then it refuses requests that can be read
+in two ways. Routes check what a caller may do (`controller.api.routing.scope_check`). The guard
+also turns unexpected errors into problem documents, adds the security headers, and passes every
+answer to the audit log.
 
 Absent on purpose: CORS, tokens in URLs.
 
@@ -54,18 +54,17 @@ USER_HEADER = "X-CBP-User"
 
 _REFUSED = frozenset({401, 403, 429})
 _USER_LENGTH, _REASON_LENGTH = 100, 1_000
-_YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 
 async def audit_answer(audit: Audit, scope: Scope, exchange: Exchange, status: int) -> None:
     """Add a request to the audit log before its answer leaves.
 
     A refused request is counted. Another request becomes an entry if its action changes something,
-    even if it failed. Reads and dry runs are left out.
+    even if it failed. Reads and dry runs are left out, as the route declares them.
     """
     if status in _REFUSED:
         audit.count_refusal(_entry(audit, scope, exchange, status))
-    elif exchange.changes and _parameter(scope, "dry_run").lower() not in _YES:
+    elif exchange.changes:
         await run_in_threadpool(audit.record, _entry(audit, scope, exchange, status))
 
 
@@ -102,7 +101,7 @@ def _parameter(scope: Scope, name: str) -> str:
 
 
 OPEN_PATHS = frozenset({"/api/v1/health/live", "/api/v1/health/ready"})
-"""What needs no credential."""
+"""Paths that need no credential."""
 
 SIGN_IN = ("POST", "/api/v1/session")
 """Where a credential is exchanged for a session; needs the mark of the page instead of one."""
@@ -117,8 +116,8 @@ SECURITY_HEADERS = {
 }
 
 HSTS = "max-age=31536000"
-"""For a year, browsers use nothing but HTTPS with the host. Not sent for loopback names: there, a
-developer's other services could no longer be reached."""
+"""Makes browsers use only HTTPS with a host for a year. It is not sent for loopback names, since a
+developer's other services could no longer be reached there."""
 
 _SENT = tuple((name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items())
 _SENT_BY_TLS = (*_SENT, (b"strict-transport-security", HSTS.encode()))
@@ -132,7 +131,7 @@ ONCE = (
     "origin",
     MARK_HEADER.lower(),
 )
-"""Headers that a request has at most once."""
+"""Headers that a request may have only once."""
 
 _CALLER_FIELDS = ("actor", "session")
 """Fields of every line of the log that a request with a credential writes."""
@@ -206,7 +205,7 @@ class Guard:
             return
         except CbpError as refused:
             error = refused
-        except Exception as unforeseen:  # nothing above could answer the client
+        except Exception as unforeseen:  # nothing outside of this can answer the client
             error = unforeseen_error(unforeseen)
             error.__cause__ = unforeseen
             if started:
@@ -247,9 +246,9 @@ class Guard:
 
 
 def _require_plain(scope: Scope, headers: Headers) -> None:
-    """Refuse headers and queries that parts of a service could read in different ways.
+    """Refuse headers and queries that a proxy and this service could read in different ways.
 
-    Bytes of a query that are not UTF-8 would be replaced, so that names that differ would be one.
+    Bytes of a query that are not UTF-8 would be replaced, so different names would become equal.
     """
     names = [name for name, _ in headers.raw]
     for name in ONCE:

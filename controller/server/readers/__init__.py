@@ -6,8 +6,8 @@
 
 - `channel`: messages between the service and a reader; a message can carry a connection
 - `protocols`: what each side does with a connection; which requests a reader serves
-- `supervisor`: starts readers, and starts them again
+- `supervisor`: starts readers, and restarts those that end
 - `reader_process`: the main program of a reader
 
-The service process stays a complete service: without a reader that is ready, it serves all.
+The service process can serve everything itself, and does so while no reader is ready.
 """

@@ -1,8 +1,8 @@
 """Messages between the service process and a reader; a message can carry a connection.
 
 The channel is a pair of sockets without a name, which only these two processes have. A connection
-is carried as its file descriptor, so it stays the client's: its address, and all that it sends
-later. A message arrives whole, or not at all.
+is carried as its file descriptor, so the receiver has the client's own socket: it sees the client's
+address, and all that the client sends later. A message arrives complete, or not at all.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal[b"C", b"B", b"R", b"T"]
-"""C: a connection; B: one that comes back, with what was read of it; R: the reader is ready;
-T: it lives, with the counts of its requests."""
+"""C: a connection; B: a connection passed back, with the bytes read from it; R: the reader is
+ready; T: the reader is alive, with the counts of its requests."""
 
 _INLINE_MAX = 32 * 1024
 _RECEIVED_MAX = 64 * 1024
@@ -55,7 +55,7 @@ class Channel:
         self._end.close()
 
     def send(self, kind: Kind, body: bytes = b"", connection: int | None = None) -> bool:
-        """Send a message; return whether the other end, if not slow or closed, accepted it.
+        """Send a message; return `False` if the other end is too slow or closed.
 
         A long body is sent in a file without a name. The connection's descriptor stays open here.
         """

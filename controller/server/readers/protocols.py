@@ -1,16 +1,16 @@
 """Protocols of a connection, in the service process and in a reader.
 
-A connection belongs to one process at a time, between two requests of it:
+A connection belongs to one process at a time, and changes the process only between two requests:
 
     new             the service accepts it, and passes it to a reader
-    reader          looks at each head: serves the request, or passes the connection back, with all
-                    that it has read of it and nothing answered
+    reader          reads each head, and serves the request, or passes the connection back
+                    unanswered, with all bytes that it has read
     passed back     the service serves that request as any other, and then passes it on again
 
-`HeadFilter` decides which requests a reader serves, by the head alone, before any of it is used:
-plain GETs whose path meets a marked route (`controller/api/README.md`). The service gets the same
-bytes of all others. So two processes, which parse HTTP by two libraries, never read one request in
-two ways. Every head is read in time that grows with its length alone: its sender may be anybody.
+`HeadFilter` decides by the head alone which requests a reader serves, before anything else reads
+it: plain GETs whose path matches a marked route (`controller/api/README.md`). The service gets the
+exact bytes of all others. So two processes, which parse HTTP with two libraries, never read one
+request in two ways. A head is read in linear time, since anybody may have sent it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def head_length(received: bytes) -> int:
 
 
 class HeadFilter:
-    """Finds out which requests a reader serves; `is_served` returns it for a path."""
+    """Decides which requests a reader serves; `is_served` returns whether readers serve a path."""
 
     def __init__(self, is_served: Callable[[str], bool]) -> None:
         self._is_served, self._known = is_served, lru_cache(_PATHS_KEPT)(is_served)
@@ -69,7 +69,7 @@ class HeadFilter:
             name, colon, value = line.partition(b":")
             if not colon or not _NAME.fullmatch(name) or _CONTROL.search(value):
                 return False
-            if value[-1:] in (b" ", b"\t"):  # one parser would keep it
+            if value[-1:] in (b" ", b"\t"):  # only one of the two parsers strips it
                 return False
             name = name.lower()
             if name in _MORE_THAN_A_HEAD:
@@ -79,13 +79,13 @@ class HeadFilter:
 
 
 HAND_OVER = "cbp.hand_over"
-"""Where a request's scope has the function that passes its connection back."""
+"""The key in a request's scope of the function that passes its connection back."""
 
 PENDING_BYTES_MAX = 256 * 1024
 _AGAIN_SECONDS = 0.01
 
 Pass = Callable[[int, bytes], bool]
-"""Passes a connection (its descriptor) and the bytes read from it; returns whether it was taken."""
+"""Passes a connection's descriptor and the bytes read from it; returns whether that succeeded."""
 
 
 class ServiceProtocol(BoundedProtocol):
@@ -169,7 +169,7 @@ class ReaderProtocol(QuickProtocol):
 
     def _hand_over(self) -> None:
         """Pass the connection back with the request that is not answered yet."""
-        if self._is_left:
+        if self._is_left or self.transport.is_closing():
             return
         if self._is_serving():
             self.cycle.disconnected = True  # the service answers

@@ -1,12 +1,12 @@
 """Main program of a reader: it serves the connections that the service passes to it.
 
-It writes no table and leads nothing (`controller.app.reading`). A request that it would have to
-refuse goes back to the service with its connection, so that one process counts refusals and
-attempts, and an error is answered by the one that knows all.
+It writes no table and never leads (`controller.app.reading`). A request that it would have to
+refuse goes back to the service with its connection. So one process counts refusals and attempts,
+and errors are answered by the process that has all information.
 
-    start     the settings come by standard input; `ready` is said once a request can be served
-    life      every second the counts of requests are sent; they are a sign of life, too
-    end       on SIGTERM it answers what it serves; if the service is gone, it ends at once
+    start     reads the settings from standard input; reports `ready` once it can serve requests
+    life      sends the counts of requests every second, which shows that it is alive
+    end       on SIGTERM it finishes its requests; if the service is gone, it ends immediately
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ from controller.settings import Settings
 
 STOP_SECONDS = 4
 THREADS, STORE_THREADS = 4, 1
-"""Requests that a reader works on at a time, those that read tables and those that do not: more
-would take the interpreter from each other. Lists that take turns are shared by more clients."""
+"""Requests that a reader serves at a time: those that read tables, and those that do not. More
+threads would only compete for the interpreter. With one thread, more clients wait for the same
+list, and share its answer."""
 
 SWITCH_SECONDS = 0.001
-"""After this time a thread gives the interpreter to another one; a look-up takes less."""
+"""Time after which a thread releases the interpreter; a look-up takes less."""
 
 _COLLECT = (20_000, 20, 20)
-"""A request makes some thousand objects, hardly any of them in cycles."""
+"""Thresholds of the garbage collector: a request makes some thousand objects, few in cycles."""
 
-_TELL_SECONDS = 1.0
+_REPORT_SECONDS = 1.0
 _NOT_FOUND = 404
 
 
@@ -62,7 +63,7 @@ def is_answered(status: int) -> bool:
 
 
 class AnswersOnly:
-    """ASGI application that answers (also 404), or passes the connection back; refuses nothing."""
+    """ASGI application that answers (also 404), or passes the connection back; never refuses."""
 
     def __init__(
         self, app: ASGIApp, *, authentication: Authentication, changes: SharedChanges
@@ -94,7 +95,7 @@ class AnswersOnly:
 
 
 class _Server(uvicorn.Server):
-    """A server without a port: its connections come by a channel."""
+    """A server without a port: its connections arrive on a channel."""
 
     def __init__(
         self, config: uvicorn.Config, *, channel: Channel, take_counts: Callable[[], bytes]
@@ -109,7 +110,7 @@ class _Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
         loop.add_reader(self._channel.fileno(), self._listen)
         self._channel.send(b"R")
-        loop.call_later(_TELL_SECONDS, self._tell)
+        loop.call_later(_REPORT_SECONDS, self._report)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if sig != signal.SIGINT:  # Ctrl-C reaches all processes; the service ends the readers
@@ -132,9 +133,9 @@ class _Server(uvicorn.Server):
         )
         return made
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self._channel.send(b"T", self._take_counts())
-        asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell)
+        asyncio.get_running_loop().call_later(_REPORT_SECONDS, self._report)
 
 
 def main(channel: int, alive: int, changes: int, questions: int) -> None:
@@ -189,5 +190,5 @@ def _make_ready() -> None:
     pa.array([0]).to_numpy()  # makes Arrow import pandas, which takes 0.4 s
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.collect()
-    gc.freeze()  # else each full collection goes through all that was imported
+    gc.freeze()  # otherwise each full collection visits all imported objects
     gc.set_threshold(*_COLLECT)

@@ -1,14 +1,14 @@
-"""Starts readers, passes them connections, and starts those again that end.
+"""Starts readers, passes connections to them, and restarts those that end.
 
-Unless an operator has said how many there are, they start once clients ask so often that the
-service's own process would be most of a second's work: until then they would only take memory.
+Unless an operator has set their number, they start only once clients send so many requests that the
+service's own process would be busy for most of each second. Until then they would only use memory.
 
-A reader gets connections from when it says that it is ready. It says every second that it is alive;
-one that is silent is killed. One that ends, for whatever reason, is started again after a pause
-that grows. While none is ready the service serves all connections itself.
+A reader gets connections once it has reported that it is ready. It reports every second that it is
+alive; a silent one is killed. A reader that ends, for whatever reason, is restarted after a pause,
+which grows. While none is ready, the service serves all connections itself.
 
-Guaranteed: a reader ends with the service, also if that is killed, since the kernel signals it when
-the pipe `alive` is closed (tests/system/test_readers.py).
+Guaranteed: a reader ends with the service, also if the service is killed, since the kernel signals
+the reader when the pipe `alive` is closed (tests/system/test_readers.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -31,17 +31,17 @@ from typing import Any
 import structlog
 
 import controller
-from cbp.errors import CbpError, DefinitionError, Mistake
+from cbp.errors import DefinitionError, Mistake
 from cbp.model.schedule.backoff import Backoff
 from controller.api.requests.request_counts import RequestCounts
 from controller.server.readers.channel import Channel, Message
 from controller.settings import Settings
 
 READERS_MAX = 4
-"""How many there are at most unless an operator asks for more."""
+"""Most readers, unless an operator asks for more."""
 
 ASKED_MIN = 200
-"""So many requests in a second, answered by the service itself, call for readers."""
+"""Requests in one second, answered by the service itself, from which on readers are started."""
 
 START_SECONDS = 120.0
 """Longest time until a reader is ready."""
@@ -63,7 +63,7 @@ Adopt = Callable[[socket.socket, bytes], Coroutine[Any, Any, None]]
 
 
 def readers_count(settings: Settings, *, cores: int, linux: bool = True) -> int:
-    """Return how many readers a service has, at once or when they are needed.
+    """Return how many readers a service has, from its start or once they are needed.
 
     Raises `DefinitionError` (rule `readers_without_tls`) if the settings have readers and TLS.
     """
@@ -138,7 +138,7 @@ class ReaderSupervisor:
         self._loop.call_later(1.0, self._look)
 
     def pass_on(self, connection: int, read: bytes) -> bool:
-        """Pass a connection to the next reader; return whether one took it."""
+        """Pass a connection to the next reader; return whether a reader accepted it."""
         ready = [one for _, one in sorted(self._readers.items()) if one.ready]
         for _ in ready:
             self._turn += 1
@@ -170,21 +170,12 @@ class ReaderSupervisor:
         if self._stopped:
             return
         now = self._loop.time()
-        channel, theirs = Channel.pair()
-        watched, alive = os.pipe()
-        questions, asking = Pipe()
-        with theirs, asking:
-            try:
-                process = _launch(theirs.fileno(), watched, self._changes, asking.fileno())
-            except OSError as error:
-                channel.close()
-                questions.close()
-                os.close(alive)
-                _log.warning("reader.not_started", place=place, reason=str(error))
-                self._begin_again(place, now)
-                return
-            finally:
-                os.close(watched)
+        try:
+            process, channel, alive, questions = self._launch()
+        except OSError as error:
+            _log.warning("reader.not_started", place=place, reason=str(error))
+            self._begin_again(place, now)
+            return
         reader = _Reader(place, process, channel, alive, now, now)
         assert process.stdin is not None, "it is a pipe"
         with suppress(OSError), process.stdin:
@@ -194,6 +185,22 @@ class ReaderSupervisor:
             target=_answer, args=(questions, self._describe), name="reader", daemon=True
         ).start()
         self._loop.add_reader(channel.fileno(), self._listen, reader)
+
+    def _launch(self) -> tuple[subprocess.Popen[bytes], Channel, int, Connection]:
+        """Start a process; return it with our ends of its channel, `alive` and its questions."""
+        with ExitStack() as ours, ExitStack() as theirs:
+            channel, end = Channel.pair()
+            ours.callback(channel.close)
+            theirs.callback(end.close)
+            watched, alive = os.pipe()
+            ours.callback(os.close, alive)
+            theirs.callback(os.close, watched)
+            questions, asking = Pipe()
+            ours.callback(questions.close)
+            theirs.callback(asking.close)
+            process = _process(end.fileno(), watched, self._changes, asking.fileno())
+            ours.pop_all()
+            return process, channel, alive, questions
 
     def _listen(self, reader: _Reader) -> None:
         try:
@@ -254,19 +261,19 @@ class ReaderSupervisor:
 
 
 def _answer(questions: Connection, describe: Callable[[bytes], bytes]) -> None:
-    """Answer a reader's questions until it is gone."""
+    """Answer a reader's questions until the reader ends."""
     with questions, suppress(OSError, EOFError):
         while True:
             asked = questions.recv_bytes()
             try:
                 answer = describe(asked)
-            except CbpError as error:  # the reader then passes the request back
-                _log.warning("reader.not_told", error=error.as_dict())
+            except Exception as error:  # whatever it is, the reader passes the request back
+                _log.warning("reader.not_told", exc_info=error)
                 answer = b""
             questions.send_bytes(answer)
 
 
-def _launch(*fds: int) -> subprocess.Popen[bytes]:
+def _process(*fds: int) -> subprocess.Popen[bytes]:
     code = _CODE.format(
         path=str(Path(controller.__file__).parents[1]), module=_MODULE, fds=", ".join(map(str, fds))
     )

@@ -16,6 +16,8 @@ _COUNT = "from controller.access.shared_changes import SharedChanges as S; print
 def test_another_process_sees_the_count_at_once() -> None:
     """The memory is shared, and not copied when the other process begins."""
     mine, descriptor = SharedChanges.make()
+    # In a file, a write would end the process once the disk is full.
+    assert os.readlink(f"/proc/self/fd/{descriptor}").startswith("/memfd:")
     other = SharedChanges(os.dup(descriptor))
     assert (mine.count, other.count) == (0, 0)
     for number in range(1, 300):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 import pytest
@@ -143,3 +144,24 @@ def test_a_token_in_a_text_is_masked() -> None:
     masked = mask_tokens(f"/api/v1/tokens/{made.text}/rotate?x={made.text}")
     assert made.text.removeprefix(f"{made.prefix}_")[:8] not in masked
     assert masked.count(f"{made.prefix}_********") == 2
+
+
+def test_a_rotation_does_not_revive_a_token_that_is_revoked_meanwhile(
+    access: AccessOfTest,
+) -> None:
+    """A revocation that comes between the two steps of a rotation ends the new secret, too."""
+    make(access)
+    tokens, read = access.tokens, access.tokens._store.token
+    revocation = threading.Thread(target=tokens.revoke, args=("ci",))
+
+    def read_late(name: str) -> TokenRecord:
+        record = read(name)
+        if threading.current_thread() is not revocation and not revocation.ident:
+            revocation.start()
+            revocation.join(0.2)
+        return record
+
+    tokens._store.token = read_late  # type: ignore[method-assign]
+    _, made = tokens.rotate("ci", overlap=timedelta())
+    revocation.join(60)
+    assert reason(access, made.text) == "revoked"

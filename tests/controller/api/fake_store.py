@@ -243,6 +243,11 @@ class FakeStore(FakeAccessStore):
     ) -> Page[Punctuation]:
         return page_of(self.punctuation_records, cursor, limit)
 
+    def newest_event(self) -> EventRecord:
+        """Refuse a stream of events, which would not end."""
+        message = "this store has no stream of events"
+        raise OperatingError(message)
+
     def recent_events(self, dataflow: str | None = None, *, limit: int) -> list[EventRecord]:
         actual = [one for one in self.event_records if dataflow in (None, one.event.dataflow)]
         return actual[-limit:]

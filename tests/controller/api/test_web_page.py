@@ -84,9 +84,10 @@ def test_head_answers_as_get_without_a_body(browser: httpx.Client, path: str) ->
 
 def test_a_file_that_is_not_there_is_no_page(browser: httpx.Client) -> None:
     """A script that an older page asks for is missed in words, not answered with HTML."""
-    answer = browser.get("/ui/assets/main-0.js")
-    assert answer.status_code == 404
-    assert answer.json()["error_code"] == "not_found"
+    for name in ("main-0.js", f"{'x' * 300}.js"):
+        answer = browser.get(f"/ui/assets/{name}")
+        assert answer.status_code == 404
+        assert answer.json()["error_code"] == "not_found"
 
 
 @pytest.mark.parametrize(

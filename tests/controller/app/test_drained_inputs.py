@@ -73,6 +73,22 @@ def test_an_outage_ends_no_alert_and_a_late_answer_counts() -> None:
     assert until(lambda: inputs.round()(named("d"), DATAFLOW) == LATER)
 
 
+def test_an_answer_ends_with_its_dataflow() -> None:
+    """A dataflow that is created again under the name does not inherit files that waited."""
+    faults = [False]
+
+    def look(record: DataflowRecord, dataflow: Dataflow) -> datetime:
+        if faults[0]:
+            raise OSError("gone")
+        return SINCE
+
+    inputs = DrainedInputs(look)
+    assert inputs.round()(named("d"), DATAFLOW) == SINCE
+    inputs.round()  # in which it is gone
+    faults[0] = True
+    assert inputs.round()(named("d"), DATAFLOW) is None
+
+
 @pytest.mark.parametrize("error", [OSError("gone"), ValueError("a fault of ours")])
 def test_an_error_is_no_answer(error: Exception) -> None:
     """Whatever it is, it reaches the log only."""

@@ -116,10 +116,11 @@ def test_stop_leaves_nothing_of_the_group(start: Start, settings: Settings):
 
 
 def test_stop_may_be_repeated(start: Start):
-    """Stopping what has stopped does nothing."""
+    """Stopping, or killing, what has stopped does nothing."""
     service = start(SERVER)
     service.stop()
     service.stop()
+    service.kill()
     with pytest.raises(ServiceFailedError) as caught:
         service.check_alive()
     assert f"status {-signal.SIGTERM}" in caught.value.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import ssl
@@ -290,3 +291,38 @@ def test_files_are_looked_at_again_and_again(pair: Pair, other: Pair) -> None:
     ended.set()
     thread.join(120)
     assert not thread.is_alive()
+
+
+def test_a_file_that_is_missing_is_reported_once(pair: Pair) -> None:
+    """However often it is looked for; a second loss is another report."""
+    files, away = TlsFiles(*pair), pair[1].with_suffix(".away")
+    with capture_logs() as logs:
+        for number in (1, 2):
+            pair[1].rename(away)
+            assert not any(files.reload() for _ in range(3))
+            assert len(logs) == number
+            away.rename(pair[1])
+            assert not files.reload()
+    assert {one["event"] for one in logs} == {"tls.not_reloaded"}
+
+
+class Vanishing(TlsFiles):
+    """Loses the certificate as soon as it has been loaded, as a renewal may do for a moment."""
+
+    vanishes = False
+
+    def _load(self) -> ssl.SSLContext:
+        context = super()._load()
+        if self.vanishes:
+            self._certificate.unlink()
+        return context
+
+
+def test_a_file_that_vanishes_during_a_renewal_is_an_invalid_pair(pair: Pair) -> None:
+    """Whatever the moment; the thread that looks for renewals goes on."""
+    files = Vanishing(*pair)
+    files.vanishes = True
+    os.utime(pair[0])
+    with capture_logs() as logs:
+        assert not files.reload()
+    assert logs[0]["error"]["details"]["rule"] == "tls_file_invalid"

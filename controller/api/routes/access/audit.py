@@ -27,7 +27,8 @@ class AuditQuery(PageQuery):
     actor: str | None = Field(
         None,
         max_length=_NAME_LENGTH,
-        description="Only requests by this actor: `token-file` or `token:NAME`.",
+        description="Only requests by this actor: `token-file`, `token:NAME` or `oidc:SUBJECT`; or "
+        "`service` for changes that the service made automatically.",
     )
     action: str | None = Field(
         None, max_length=_NAME_LENGTH, description="Only requests with this operationId."

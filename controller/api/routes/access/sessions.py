@@ -33,7 +33,7 @@ class SignIn(Model):
     @model_validator(mode="after")
     def _one(self) -> SignIn:
         if (self.code is None) is (self.token is None):
-            message = "send either `code` or `token`, not both"
+            message = "send exactly one of `code` and `token`"
             raise ValueError(message)
         return self
 
@@ -41,7 +41,9 @@ class SignIn(Model):
 class CallerOut(Model):
     """The caller of this request."""
 
-    actor: str = Field(description="Name in the audit log: `token-file` or `token:NAME`.")
+    actor: str = Field(
+        description="Name in the audit log: `token-file`, `token:NAME` or `oidc:SUBJECT`."
+    )
     scope: Scope
     session: str | None = Field(description="Id of the session; `null` if a token was sent.")
     dataflows: list[str] | None = Field(

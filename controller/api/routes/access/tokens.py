@@ -21,7 +21,7 @@ _DATAFLOW = r"^[a-z][a-z0-9_]{0,62}$"
 
 routes = router("tokens")
 
-# Without an underscore: a token that someone pastes here is not a name, and is not repeated.
+# Without an underscore, so that a pasted token is never valid as a name, and is not logged.
 TokenName = Annotated[str, Path(pattern=_NAME)]
 
 

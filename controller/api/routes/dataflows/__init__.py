@@ -1,1 +1,1 @@
-"""Routes of dataflows, their stages and runs: what they are, how they go, what steers them."""
+"""Routes of dataflows, their stages and runs: definition, progress and control."""

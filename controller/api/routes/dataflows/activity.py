@@ -1,7 +1,7 @@
 """Activity: what every dataflow does now, in one answer, for a view that is refreshed.
 
-The state of dataflows and their stages, the runs under way with their phases, and the newest
-failures: what `cbp top` shows, with one request a tick.
+`cbp top` shows it, with one request for each refresh: the state of dataflows and their stages, the
+runs under way with their phases, and the newest failures.
 """
 
 from __future__ import annotations

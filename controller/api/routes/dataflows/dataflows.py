@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from cbp.errors import AlreadyExistsError, CbpError, NotFoundError
@@ -79,7 +80,7 @@ _BODY_PROBLEMS = problems(413, 415)
 class DeleteQuery(Model):
     """What happens to the tables of a deleted dataflow."""
 
-    purge: bool = False
+    purge: bool = Field(False, description="Whether its tables are deleted as well.")
 
 
 @routes.post(
@@ -147,6 +148,7 @@ async def change(
     controller: ControllerDep,
     store: StoreDep,
     caller: CallerDep,
+    exchange: ExchangeDep,
     query: ChangeQuery = Query(),
     if_match: Annotated[
         str | None, Header(max_length=200, description="The ETag of the version to replace.")
@@ -155,9 +157,10 @@ async def change(
     """Replace a dataflow by a new version; with `dry_run`, show what that would do.
 
     Kept stages keep their state and their queues. Sending the current version again changes
-    nothing. With `beside`, the answer comes at once and names a rebuild; the version is applied
-    when the rebuild is swapped in.
+    nothing. With `beside`, the answer is immediate and names a rebuild; the version is applied when
+    the rebuild is swapped in.
     """
+    exchange.changes = not query.dry_run
     body = await read_document_body(request)
     if if_match is not None:
         query = await run_in_threadpool(_matched, store, name, if_match, query)
@@ -174,7 +177,7 @@ def list_dataflows(
 ) -> Page[DataflowSummary]:
     """List dataflows by name: every one, or page by page if there is a `limit`."""
     now, after = overview.now(), cursors.open(query.cursor) or ""
-    # By name, and not by its place: a dataflow may be deleted between two pages.
+    # The cursor is a name, not a position: a dataflow may be deleted between two pages.
     shown, more = page_behind(
         [record for record in store.dataflows() if record.name > after],
         lambda record: record.name,
@@ -225,7 +228,7 @@ def _register(
     repeatable: bool,
 ) -> DataflowDetail:
     with body.parsed() as document:
-        # The address of the request does not name what it is about; the audit log needs it.
+        # The path of the request does not name the dataflow, which the audit log needs.
         exchange.dataflow = str(document.values.get("name", ""))
         try:
             record = controller.register(document.values, document.duplicates)
@@ -238,7 +241,7 @@ def _register(
         try:
             return overview.detail(record, overview.now())
         except Exception:
-            # A caller that gets an error has registered nothing; the folder stays for the next try.
+            # The caller gets an error, so nothing may stay registered, except the folder.
             with suppress(CbpError):
                 controller.delete(record.name)
             raise
@@ -250,7 +253,7 @@ def _change(
     with body.parsed() as document:
         require_name(document, name, "changed")
         places = TextPositions(document.text, document.content_type)
-        with suppress(NotFoundError):  # which the change raises, once the document is checked
+        with suppress(NotFoundError):  # `change` raises it after it has checked the document
             values = with_added_columns(store.dataflow(name).document, document.values)
             document = replace(document, values=values)
         if query.beside:
@@ -268,7 +271,7 @@ def _change(
 def _build_beside(
     controller: Controller, document: Document, query: ChangeQuery, places: TextPositions, by: str
 ) -> ChangeOut:
-    """Begin a rebuild beside that swaps by itself, or return what it would do."""
+    """Begin a rebuild beside that swaps automatically, or return what it would do."""
     jobs = controller.rebuild_jobs
     dataflow = controller.validate(document.values, document.duplicates)
     planned = jobs.plan(document.values, dataflow, query.choice)
@@ -287,7 +290,7 @@ def _build_beside(
 
 
 def _matched(store: Store, name: str, if_match: str, query: ChangeQuery) -> ChangeQuery:
-    """Return the choice, to be carried out at this version only; raises if it is another one."""
+    """Return the query, limited to the current version; raises if `if_match` names another one."""
     version = store.dataflow(name).version
     if if_match != etag(version):
         raise VersionDiffersError(name, if_match, version)

@@ -64,7 +64,7 @@ class CauseOut(Model):
     flow: str
     index: int
     run: str | None = Field(
-        description="The run that wrote the increment; `null` if a source brought it, or if the "
+        description="The run that wrote the increment; `null` if it came from a source, or if the "
         "run is not known."
     )
     origin: dict[str, Any] = Field(description="What is known about the arrival of the increment.")

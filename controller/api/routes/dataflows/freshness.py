@@ -34,11 +34,11 @@ from controller.store.base import DataflowRecord, Store
 
 @dataclass(frozen=True, kw_only=True)
 class FreshnessFigures:
-    """Judges the dataflows of one request; reads shared facts once.
+    """Judges the dataflows of one request; reads facts that they share once.
 
-    Folders are listed before queues, so that a file that is taken in meanwhile is found in its
-    queue. A dataflow that has nothing in its queues is judged without reading its position. No
-    author's code is called.
+    Folders are listed before queues are read, so that a file that is taken in meanwhile is found in
+    its queue. The position of a dataflow is read only if its queues are not empty. No author's code
+    is called.
     """
 
     controller: Controller
@@ -96,7 +96,7 @@ class FreshnessFigures:
         )
 
     def _is_quiet(self, name: str, dataflow: Dataflow) -> bool:
-        """Return whether nothing runs and nothing is queued; frames have queues of their own."""
+        """Return whether nothing runs and nothing is queued; `False` if inputs are framed."""
         framed = any(stage.translator.framed for stage in dataflow.stages.values())
         return not framed and name not in self._busy
 

@@ -1,4 +1,4 @@
-"""Rebuilds beside: build all tables of a version anew, see what differs, swap them in, or back."""
+"""Rebuilds beside: rebuild all tables of a version, show the differences, swap them in, go back."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def swap(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> Re
 def cancel(name: str, rebuild: str, jobs: RebuildJobsDep, caller: CallerDep) -> RebuildJobOut:
     """Cancel a rebuild and remove its tables; nothing else changes. Idempotent.
 
-    One that failed counts as cancelled from then on, which ends its alert.
+    A failed rebuild can be cancelled too, which ends its alert.
     """
     return _job(jobs.cancel(name, rebuild, by=caller.actor))
 

@@ -1,7 +1,7 @@
 """Runs: list, show, cancel, try again; one, or many in one request; where a run is now.
 
 A request for many runs is answered with 207 and a report for each of them: some can succeed while
-others are refused. It can be repeated: what was done already is refused then, and changes nothing.
+others are refused. If it is repeated, what was already done is refused, and nothing changes.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def cancel_many(
 def retry_many(
     body: BulkRuns, store: StoreDep, exchange: ExchangeDep, controller: ControllerDep
 ) -> BulkOut:
-    """Retry failed runs at once: each of their stages gets one more attempt.
+    """Retry failed runs now: each of their stages gets one more attempt.
 
     Only a failed run whose epoch is still the next one of its stage can be tried again.
     """
@@ -162,6 +162,8 @@ def _retry(record: RunRecord, store: Store, controller: Controller) -> None:
         raise RunNotDueError(record.id, f"it is {record.status}")
     stages = store.stages(record.dataflow)
     due = next((one.epoch for one in stages if one.stage == record.stage), None)
+    if due is None:
+        raise RunNotDueError(record.id, f"the dataflow no longer has the stage {record.stage!r}")
     if due != record.epoch:
         raise RunNotDueError(record.id, f"its epoch {record.epoch} is done; the next one is {due}")
     controller.retry(record.dataflow, record.stage)
@@ -222,7 +224,7 @@ class StackCallOut(Model):
 
 
 class ProcessStackOut(Model):
-    """Where one process is now."""
+    """The calls that one process is in now."""
 
     pid: int = Field(description="Id of the process on the service's machine.")
     calls: list[StackCallOut] = Field(
@@ -249,13 +251,13 @@ class RunStackOut(Model):
 def show_stack(
     record: GrantedRunDep, controller: ControllerDep, run_figures: RunFiguresDep
 ) -> RunStackOut:
-    """Show in which lines of code a run is now, while it goes on; no values are shown.
+    """Show the lines of code that a run is executing now, without stopping it; shows no values.
 
-    For a run that takes longer than expected. Takes seconds if a process does not answer. Spark's
-    own workers cannot be asked (`run_stack_unseen`).
+    Use it for a run that takes longer than expected. The answer takes seconds if a process does not
+    respond. Runs in Spark's own workers cannot be shown (`run_stack_unseen`).
     """
     stacks = controller.stacks(record)
-    # As a signal's handler writes names of files: in ASCII, with escapes.
+    # Names as the signal handler in the process writes them: in ASCII, with escapes.
     codes = (file.encode("ascii", "backslashreplace") for file in controller.code_files(record))
     files = {code.decode() for code in codes}
     phases = run_figures.one(record).phases

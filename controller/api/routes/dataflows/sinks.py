@@ -1,6 +1,6 @@
 """Sinks of a dataflow: list them, and pause, resume or retry one.
 
-What an operator wants is written to the store; the instance that leads sees it within a second.
+An operator's choice is written to the store; the leader applies it within a second.
 """
 
 from __future__ import annotations

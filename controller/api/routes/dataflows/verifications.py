@@ -57,7 +57,7 @@ class TableVerdictOut(Model):
     kind: Kind
     status: Literal["open", "equal", "undecided", "differs", "left_out"] = Field(
         description="`undecided`: the table could not be compared, or only from epoch `since` on. "
-        "`left_out`: the table holds messages, which are not results."
+        "`left_out`: the table contains messages, which are not results."
     )
     records: int = Field(description="Records compared, counted on both sides.")
     differing: list[DifferingOut] = Field(description="The first keys that differ.")

@@ -1,4 +1,4 @@
-"""The versions of a dataflow, each with its document and what differs from the one before."""
+"""The versions of a dataflow, each with its document and its differences from the previous one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ETAG_HEADER = {
     "description": "The version in quotes, for `If-Match`.",
     "schema": {"type": "string"},
 }
-"""What the OpenAPI document says of the header ETag."""
+"""The header ETag, as the OpenAPI document describes it."""
 
 
 def etag(version: int) -> str:

@@ -1,1 +1,1 @@
-"""Routes for operators of the service: what is wrong with it, what it keeps, what it has."""
+"""Routes for operators of the service: alerts, health, recovery, garbage, and what is installed."""

@@ -1,4 +1,4 @@
-"""Alerts: what is wrong now, which channels are notified, what became of it, and a test."""
+"""Alerts: the current ones, the channels, the last deliveries, and a test notice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ class AlertOut(Model):
         description="`stopped`, `broken`, `retrying`, `late`, `quarantine`, `set_aside`, `rebuild` "
         "or `disk`."
     )
-    severity: str = Field(description="`critical` is sent at once, `warning` after a while.")
+    severity: str = Field(
+        description="`critical` is sent immediately, `warning` once the alert has lasted a minute."
+    )
     dataflow: str = Field(
         description="The dataflow; empty if the alert is about the service itself."
     )
@@ -77,5 +79,5 @@ def show(alerts: AlertsDep) -> AlertsOut:
 @routes.post("/alerts/test")
 @needs(Scope.OPERATOR)
 def test(alerts: AlertsDep) -> AlertTestOut:
-    """Send a test notice by every channel, now; takes up to 10 s for each."""
+    """Send a test notice to every channel; takes up to 10 s for each."""
     return AlertTestOut.of(deliveries=alerts.test())

@@ -2,12 +2,12 @@
 
 The stream is fed by `controller.events`.
 
-The stream says that something changed, never what it is now: a client reads that again. Each event
-has an id; a client that comes again with the last one it got (`Last-Event-ID`, or `after`) gets
-those behind it. If they are no longer kept, the stream begins with `reset`.
+The stream reports that something changed, but not the new value, which clients read again. Each
+event has an id. A client that reconnects with the last id that it received (`Last-Event-ID`, or
+`after`) gets all later events. If they are no longer kept, the stream begins with `reset`.
 
 Guaranteed: a stream ends within a heartbeat after its token was revoked or its session has ended
-(tests/controller/events/test_events.py). That costs one look-up for each stream and heartbeat, so
+(tests/controller/events/test_events.py). This costs one look-up for each stream and heartbeat, so
 at most `CBP_EVENT_STREAMS_MAX` in 15 seconds.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from functools import partial
 from typing import Annotated
@@ -24,7 +24,9 @@ from typing import Annotated
 from fastapi import Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
+from starlette.concurrency import run_in_threadpool
 
+from cbp.errors import OperatingError
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import page_size
 from controller.api.routing.dependencies import AccessDep, EventFeedDep, SettingsDep, StoreDep
@@ -75,12 +77,18 @@ async def _stream(
     feed: EventFeedDep,
     store: StoreDep,
     dataflow: Annotated[str | None, Query(max_length=200, description=_DATAFLOW)] = None,
-) -> AsyncIterator[EventFeed]:
-    # A dependency: an error in the route itself would come after the status was sent.
+    after: Annotated[str | None, Query(max_length=100, description=_AFTER)] = None,
+    last_event_id: Annotated[str | None, Header(max_length=100)] = None,
+) -> AsyncIterator[tuple[EventFeed, EventCursor, str]]:
+    """Yield the feed, the place at which a stream begins, and its first event, if any."""
+    # A dependency, since an error in the route itself would be raised after the status was sent.
     if dataflow is not None:
-        store.dataflow(dataflow)
+        await run_in_threadpool(store.dataflow, dataflow)
+    given = last_event_id or after
+    place = EventCursor.parse(given) if given else None
+    mark = "" if place is not None else "reset" if given else "begin"
     with feed.stream():
-        yield feed
+        yield feed, place or await feed.newest(), mark
 
 
 @routes.get("/events", response_class=EventSourceResponse, responses=problems(404))
@@ -88,10 +96,8 @@ async def _stream(
 async def follow(
     request: Request,
     access: AccessDep,
-    feed: Annotated[EventFeed, Depends(_stream)],
+    stream: Annotated[tuple[EventFeed, EventCursor, str], Depends(_stream)],
     dataflow: Annotated[str | None, Query(max_length=200, description=_DATAFLOW)] = None,
-    after: Annotated[str | None, Query(max_length=100, description=_AFTER)] = None,
-    last_event_id: Annotated[str | None, Header(max_length=100)] = None,
 ) -> AsyncIterable[ServerSentEvent]:
     """Follow changes as server-sent events.
 
@@ -100,23 +106,22 @@ async def follow(
     15 seconds to keep the connection alive. The stream ends after some minutes, when the service
     stops, and when the token or the session ends; reconnect with the last id.
     """
-    given = last_event_id or after
-    place = EventCursor.parse(given) if given else None
-    if place is None:
-        place = await feed.newest()
-        yield _mark("reset" if given else "begin", place)
+    feed, place, mark = stream
+    if mark:
+        yield _mark(mark, place)
     ends = asyncio.get_running_loop().time() + STREAM_SECONDS
     may_go_on = partial(is_still_valid, request.scope, access.authentication)
-    while True:
-        try:
-            async with aclosing(_changes(feed, place, dataflow, ends, may_go_on)) as changes:
-                async for change in changes:
-                    yield change
-        except EventsGoneError:
-            place = await feed.newest()
-            yield _mark("reset", place)
-        else:
-            return
+    with suppress(OperatingError):  # the store does not answer: a client that reconnects gets 503
+        while True:
+            try:
+                async with aclosing(_changes(feed, place, dataflow, ends, may_go_on)) as changes:
+                    async for change in changes:
+                        yield change
+            except EventsGoneError:
+                place = await feed.newest()
+                yield _mark("reset", place)
+            else:
+                return
 
 
 @routes.get("/events/recent", responses=problems(404, 410))
@@ -148,7 +153,7 @@ async def _changes(
     ends: float,
     may_go_on: Callable[[], Awaitable[bool]],
 ) -> AsyncGenerator[ServerSentEvent]:
-    """Yield the events of a dataflow, and in between how far the stream has come."""
+    """Yield the events of a dataflow and, during silences, the position of the stream."""
     clock = asyncio.get_running_loop().time
     spoke, asked = clock(), -math.inf
     async with aclosing(feed.follow(place)) as events:

@@ -117,7 +117,7 @@ def look(name: str, at: DeliveriesDep, housekeeping: HousekeepingDep) -> Garbage
 @routes.post("/dataflows/{name}/garbage/collect", responses=problems(404))
 @needs(Scope.ADMIN)
 def collect(name: str, at: DeliveriesDep, housekeeping: HousekeepingDep) -> GarbageOut:
-    """Run a garbage collection now, up to a bound; the service also collects by itself."""
+    """Run a garbage collection now, up to a bound; the service also collects automatically."""
     finished = at.folder.clean(*at.of(name))
     heaps = list(_heaps(housekeeping.collect(name), finished))
     return _garbage(name, at.controller, housekeeping, collected=True, items=heaps)
@@ -164,7 +164,7 @@ def _expiry(place: str, plan: Expiry) -> Iterator[HeapOut]:
             place=place, goes=True, because=plan.because, files=len(sizes), bytes=sum(sizes)
         )
     if plan.stays:
-        because = f"the oldest retained increment {plan.stays}; all later ones stay, too"
+        because = f"the oldest retained increment is {plan.stays}; all later ones are kept, too"
         yield HeapOut(place=place, goes=False, because=because, files=None, bytes=None)
 
 

@@ -1,4 +1,4 @@
-"""The guides that the package carries, taken apart for the page."""
+"""The guides of this package, as Markdown and as blocks for the page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ routes = router("guides")
 class GuideSummary(Model):
     """What a guide is about."""
 
-    name: str = Field(description="Name to ask for it by, such as `roll-back`.")
+    name: str = Field(description="Name of the guide in requests, such as `roll-back`.")
     group: str = Field(description="Heading under which it is listed.")
     title: str
     about: str = Field(description="Its first paragraph: which task it is for.")
@@ -33,7 +33,7 @@ class GuideOut(GuideSummary):
 @routes.get("/guides")
 @needs(Scope.VIEWER)
 def list_guides() -> Page[GuideSummary]:
-    """List the guides, in the order in which they are best read."""
+    """List the guides, in the recommended order."""
     return Page(items=[GuideSummary.of(guide) for guide in guides()])
 
 

@@ -63,7 +63,9 @@ class DataflowRecoveredOut(Model):
     generation: int | None = Field(
         description="Roll-back that was finished; `null` if there is none."
     )
-    problem: str = Field(description="Why it could not be recovered at once; empty if it could.")
+    problem: str = Field(
+        description="Why it could not be recovered immediately; empty if it could."
+    )
 
 
 class RecoveryOut(Model):
@@ -136,9 +138,9 @@ def _intention(one: OpenIntention) -> IntentionOut:
 
 
 def _visible(note: RecoveryNote, caller: Identity) -> RecoveryNote | None:
-    """Return what a caller may see of a recovery; `None` if it did nothing that it may see."""
+    """Return the actions of a recovery that a caller may see; `None` if there are none."""
     if caller.dataflows is None:
         return note
     mine = {name: one for name, one in note.dataflows.items() if caller.may_touch(name)}
-    # Folders that were removed can be of any dataflow.
+    # Removed folders can belong to any dataflow.
     return replace(note, dataflows=mine, removed=()) if mine else None

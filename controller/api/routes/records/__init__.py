@@ -1,1 +1,1 @@
-"""Routes of what dataflows hold: files, increments, records, states."""
+"""Routes of the data of dataflows: files, increments, records, states."""

@@ -103,7 +103,7 @@ class GridRowOut(Model):
         "the increment."
     )
     file: str = Field(
-        description="The file that brought the increment; empty for the flow of a stage."
+        description="The file from which the increment was made; empty for the flow of a stage."
     )
     cells: list[GridCellOut] = Field(
         description="One cell for each of `stages`, in the same order."

@@ -1,4 +1,4 @@
-"""Quarantine: what was refused and why, the lines around a mistake, and what becomes of a file."""
+"""Quarantine: refused files, the reason of each, the lines around a mistake, and decisions."""
 
 from __future__ import annotations
 
@@ -196,9 +196,9 @@ async def readmit(
 
     def act(body: BinaryIO) -> Decided:
         _require_allowed(at, name, source, claim, caller, rebuild=query.rebuild)
-        mended = None if query.as_it_is else body
+        corrected = None if query.as_it_is else body
         place = at.place(name, source)
-        return at.folder.readmit(place, claim, mended, author, rebuild=query.rebuild)
+        return at.folder.readmit(place, claim, corrected, author, rebuild=query.rebuild)
 
     return _decided(await receive_file(request, limiter, act))
 
@@ -244,7 +244,7 @@ def _require_allowed(
     if refused is None or not (is_correction(refused.key) or asks):
         return
     if code == NOTHING_TO_REPLACE:
-        return  # it is added, as any other file
+        return  # it is added like any other file
     if not caller.scope.includes(Scope.ADMIN):
         raise ScopeTooLowError(Scope.ADMIN, caller.scope, "readmitting a refused replacement")
     correctable(at, name, source, rebuild=rebuild)

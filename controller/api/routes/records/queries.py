@@ -1,7 +1,7 @@
 """SQL over a snapshot of a dataflow, and the current record per key of one table of it.
 
-Both read versions of all tables that belong together, as `GET /dataflows/{name}/snapshot` names
-them. A query is one SELECT; `controller.query` says what it may read and take.
+Both read one consistent snapshot of all tables, as `GET /dataflows/{name}/snapshot` describes it. A
+query is one SELECT; `controller.query` defines what it may read, and its limits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a stage has set aside, and how it is given back."""
+"""Records that a stage has set aside, and their give-back."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class SetAsideOut(Model):
         description="The increment of the record, in the flow that the input reads."
     )
     file: str | None = Field(
-        description="The file that brought the record, if it came from a source."
+        description="The file that contained the record, if the record came from a source."
     )
     line: int | None = Field(description="Its line in that file, from 1, if it is known.")
     set_aside_at: datetime

@@ -1,4 +1,4 @@
-"""Snapshots: the versions of all tables of a dataflow that belong together."""
+"""Snapshots: consistent versions of all tables of a dataflow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TableOut(Model):
 
 
 class SnapshotOut(Model):
-    """Versions of tables that belong together."""
+    """Consistent versions of all tables of a dataflow."""
 
     dataflow: str
     at: datetime = Field(description="Time for `TIMESTAMP AS OF`.")

@@ -1,7 +1,8 @@
-"""State: look-up by key, all of it page by page, as of now, an epoch or a time; a key's history.
+"""States: the records of a key, all records page by page, and the history of a key.
 
-Key columns are query parameters, typed by the schema. All other parameters of a look-up begin
-with `_`, which no column does: `_null`, `_epoch`, `_stage`, `_at`, `_limit`, `_cursor`.
+Records are shown as of now, an epoch or a time. Key columns are query parameters, typed by the
+schema. All other parameters of a look-up begin with `_`, unlike any column: `_null`, `_epoch`,
+`_stage`, `_at`, `_limit`, `_cursor`.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ def _key_and_among(
 
 
 class _Past:
-    """Finds which run made a change, and whether it still counts."""
+    """Finds the run that made a change, and whether a roll-back undid it."""
 
     def __init__(
         self,

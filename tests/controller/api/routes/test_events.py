@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import httpx
 import pytest
@@ -16,6 +17,7 @@ from controller.api.routes.maintenance.events import STREAM_SECONDS
 from controller.events import EventFeed, FeedLimits
 from controller.store.access import TokenRecord
 from controller.store.base import Event, EventCursor, EventRecord
+from tests.controller.api.app_transport import TOKEN
 from tests.controller.api.fake_service import Service
 from tests.controller.api.security.callers import bearer, cookie_of, make_token, sign_in
 from tests.simulated_time import play
@@ -142,3 +144,37 @@ def test_a_quiet_stream_shows_that_it_lives_and_ends(filled: Service) -> None:
     assert STREAM_SECONDS <= seconds <= STREAM_SECONDS + limits.heartbeat_seconds
     signs = text.count(": alive")
     assert abs(signs - STREAM_SECONDS / limits.heartbeat_seconds) <= 1
+
+
+class SilentFeed(BusyFeed):
+    """A feed whose store does not answer, from its first or its second question on."""
+
+    def __init__(self, *, begins: bool) -> None:
+        super().__init__(lambda _: None)
+        self._begins = begins
+
+    async def newest(self) -> EventCursor:
+        if not self._begins:
+            raise OperatingError("the database does not answer")
+        return await super().newest()
+
+    async def follow(self, place: EventCursor) -> AsyncGenerator[EventRecord]:
+        async for event in super().follow(place):
+            yield event
+            raise OperatingError("the database does not answer")
+
+
+def test_a_stream_without_its_store_is_refused_or_ends(tmp_path: Path) -> None:
+    """Before the first event with 503; later the stream ends, and no error reaches the server."""
+    service = Service(tmp_path)
+    for begins, status, events in ((False, 503, 0), (True, 200, 1)):
+        service.app.state.parts.events = SilentFeed(begins=begins)
+
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(service.app, raise_app_exceptions=True)
+            url = service.settings.url
+            async with httpx.AsyncClient(transport=transport, base_url=url) as client:
+                return await client.get("/api/v1/events", headers=bearer(TOKEN))
+
+        answer = asyncio.run(ask())
+        assert (answer.status_code, answer.text.count("event: changed")) == (status, events)

@@ -92,6 +92,13 @@ def test_what_changes_nothing_is_no_entry(filled: Service) -> None:
     assert [entry["action"] for entry in entries(filled)] == ["dataflows_change"]
 
 
+def test_no_query_hides_a_change(filled: Service) -> None:
+    """A route without dry runs ignores `dry_run`, and so does the log."""
+    with filled.client() as client:
+        client.post("/api/v1/dataflows/clicks/pause", params={"dry_run": "true"})
+    assert [entry["action"] for entry in entries(filled)] == ["dataflows_pause"]
+
+
 def test_refusals_are_counted(filled: Service) -> None:
     """One entry for each kind, with their number; nobody fills the log from outside."""
     token = make_token(filled, "v", "viewer")

@@ -175,3 +175,44 @@ def test_heads_are_read_in_time_that_grows_with_their_length(port: int) -> None:
         with connect(port) as client:
             client.sendall(head + b"\x00\r\n\r\n")
             assert client.recv(10_000) == b"!"
+
+
+class Later:
+    """A loop that keeps what it is to call later."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def call_later(self, _seconds: float, act: Any) -> None:
+        """Keep a call."""
+        self.calls.append(act)
+
+
+class Connection:
+    """A transport, and its flow control."""
+
+    closing = False
+
+    def is_closing(self) -> bool:
+        """Return whether the client has gone."""
+        return self.closing
+
+    def get_extra_info(self, _name: str) -> Any:
+        """Return a socket that is closed."""
+        return socket.socket()
+
+    def pause_reading(self) -> None:
+        """Do nothing."""
+
+
+def test_a_connection_that_ends_is_not_passed_back_again_and_again() -> None:
+    """A service that is full makes the reader try again, but only while there is a connection."""
+    Reader.takes[:] = [False, False]
+    reader: Any = Reader.__new__(Reader)
+    reader.loop, reader.cycle = Later(), None
+    reader.transport = reader.flow = Connection()
+    reader._hand_over()
+    assert len(reader.loop.calls) == 1
+    reader.transport.closing = True
+    reader.loop.calls.pop()()
+    assert reader.loop.calls == []

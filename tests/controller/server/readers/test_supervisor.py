@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
+import threading
+from itertools import islice
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +16,12 @@ import pytest
 
 from cbp.errors import DefinitionError
 from controller.api.requests.request_counts import RequestCounts
-from controller.server.readers.supervisor import ASKED_MIN, ReaderSupervisor, readers_count
+from controller.server.readers.supervisor import (
+    ASKED_MIN,
+    ReaderSupervisor,
+    _answer,
+    readers_count,
+)
 from controller.settings import Settings
 
 
@@ -76,3 +86,46 @@ def test_readers_start_when_clients_ask_often(tmp_path: Path) -> None:
             await one.stop()
 
     asyncio.run(go())
+
+
+def test_a_reader_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+    """Without descriptors no process starts: it counts as a failure, and nothing stays open."""
+
+    async def go() -> None:
+        supervisor = ReaderSupervisor(
+            Settings(root=tmp_path, readers=1),
+            count=1,
+            changes=-1,
+            counts=RequestCounts(),
+            describe=lambda part: part,
+        )
+        before = os.listdir("/proc/self/fd")
+        free = (number for number in range(10_000) if str(number) not in before)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # Enough for the channel, but not for the pipe after it.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (list(islice(free, 4))[-1], limits[1]))
+        try:
+            supervisor.start(_unused)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert supervisor._failures == [1]
+        assert os.listdir("/proc/self/fd") == before
+        await supervisor.stop()
+
+    asyncio.run(go())
+
+
+def test_a_question_that_fails_ends_no_answers() -> None:
+    """A fault of ours in one answer is an empty answer, and the next question is answered."""
+
+    def describe(part: bytes) -> bytes:
+        return bytes([100 // len(part)])
+
+    ours, theirs = Pipe()
+    thread = threading.Thread(target=_answer, args=(ours, describe), daemon=True)
+    thread.start()
+    with theirs:
+        for part, answer in ((b"", b""), (b"ab", b"2")):
+            theirs.send_bytes(part)
+            assert theirs.recv_bytes() == answer
+    thread.join(60)

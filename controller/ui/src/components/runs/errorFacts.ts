@@ -60,7 +60,7 @@ export function nextStep(code: string): string {
     return (
       "Nothing is lost: the input of the run stays queued. If the code is wrong, fix the line above, " +
       "register the dataflow again (if the code is an installed package, restart the service first), " +
-      "and retry. If the record is wrong, declare on_error: set_aside for the stage, so that all other groups go on " +
+      "and retry. If the record is wrong, declare on_error: set_aside for the stage, so that all other groups are processed " +
       "(`cbp help a-record-stops-a-stage`), or roll back to before it arrived, and drop later increments."
     );
   }
@@ -71,7 +71,7 @@ export function nextStep(code: string): string {
   if (code === "worker_ended") {
     return (
       "The run is repeated; if it fails again and again, the stage stops. If the system log says that memory ran out, " +
-      "give the machine more memory, or let fewer runs go on at a time (CBP_PARALLEL_RUNS_MAX). Then retry."
+      "give the machine more memory, or lower the number of parallel runs (CBP_PARALLEL_RUNS_MAX). Then retry."
     );
   }
   if (code === "disk_full") return "Free some space on the disk. The run is retried automatically.";

@@ -19,7 +19,7 @@ export function RunStack({ run }: { run: string }) {
   return (
     <Section
       title="Where it is now"
-      lead="The lines of code that its worker processes are in, without values. The run goes on."
+      lead="The lines of code that the run's worker processes are executing, without values. The run continues."
     >
       <Stack gap="xs" align="flex-start">
         <Button variant="default" size="xs" loading={stack.isPending} onClick={() => stack.mutate()}>
@@ -28,7 +28,7 @@ export function RunStack({ run }: { run: string }) {
         {stack.isError && <ProblemMessage error={stack.error} />}
         {stack.data?.processes.length === 0 && (
           <Text size="sm">
-            {stack.data.status === "INTENDED" ? "No worker process executes it now." : "It has ended."}
+            {stack.data.status === "INTENDED" ? "No worker process executes the run now." : "The run has ended."}
           </Text>
         )}
         {stack.data?.processes.map((process) => (

@@ -14,7 +14,7 @@ test("a stack begins with the author's code, and ends where the process is", () 
 
 test("without the author's code it is whole, and says whose it is", () => {
   expect(stackLines({ pid: 1, calls: [ENGINE] }).split("\n")).toEqual([
-    "It is in the service's own code, not in that of the stage:",
+    "The process is in the service's own code, not in the code of the stage:",
     "/srv/engine.py:7 in run",
   ]);
   expect(stackLines({ pid: 1, calls: [] })).toContain("did not answer in time: it is starting or stopped");
