@@ -1,11 +1,11 @@
 """Retained inputs: increments that a stage has read, from which runs recompute groups.
 
-    first version     every increment of the source
-    emptied later     those that were queued when it began with nothing, and those that came since;
-                      it is refused if these are not all
-    changed later     not known: it is refused
+    stage of the first version     has read every increment of the source
+    emptied by a later version     has read what was queued when it began with nothing, and what
+                                   arrived since; refused if an earlier increment is missing
+    changed by a later version     unknown, so it is refused
 
-What roll-backs dropped does not count, and what waits is not read yet.
+Increments that roll-backs dropped do not count. Increments that wait are not read yet.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class RetainedInputs(DataflowPart):
     ) -> dict[str, str]:
         """Return the readers of a source that cannot apply corrections -> why.
 
-        `only`: just this stage, whose run reads what was taken back already.
+        With `only`, check that stage alone: its run is about to read what was taken back.
         """
         node = dataflow.sources.get(source)
         altered = self._altered(record, dataflow)
@@ -91,8 +91,8 @@ class RetainedInputs(DataflowPart):
         if oldest and (first := oldest[0].increment.index):
             why = (
                 f"only increments of {flow!r} from number {first} on are kept, but stage "
-                f"{node.name!r} recomputes groups from all of its input. To keep it longer, raise "
-                "`keep` of its source or stage, or CBP_KEEP_INPUTS_HOURS"
+                f"{node.name!r} recomputes groups from all of its input. To keep increments "
+                "longer, raise `keep` of their source or stage, or CBP_KEEP_INPUTS_HOURS"
             )
             raise ReplaceRefusedError(record.name, source, why)
 
@@ -111,8 +111,8 @@ class RetainedInputs(DataflowPart):
     def _corrected(self, record: DataflowRecord) -> Iterator[str]:
         """Yield the stages whose present state an operator corrected.
 
-        A roll-back undoes a correction, and so do a later rebuild, and taking back the swap of the
-        tables that were corrected.
+        A correction no longer counts after a roll-back to a point before it, after a later rebuild,
+        or after the swap that brought the corrected tables was taken back.
         """
         generations = self.open_log(record.folder).generations
         begins = tuple(self.descriptions.begins_that_count(record))
@@ -123,16 +123,19 @@ class RetainedInputs(DataflowPart):
                 yield one.note.stage
 
     def _began(self, record: DataflowRecord, stage: str) -> Position | None:
-        """Return the position at which a stage last began with nothing; `None`: with all."""
+        """Return the position at which a stage last began with nothing; `None` if it never did.
+
+        A stage whose tables were built beside counts as one that never did.
+        """
         for begin in self.descriptions.begins_that_count(record):
             if stage in begin.emptied:
-                # Tables that were built beside have all that came before the swap.
+                # Tables that were built beside contain all input from before the swap.
                 return begin.position if begin.swapped is None else None
         return None
 
 
 def _began_after(one: Corrected, begin: Begin) -> bool:
-    """Return whether a corrected stage began with nothing after that."""
+    """Return whether a corrected stage began with nothing after the correction."""
     stages, name = begin.position.stages, one.note.stage
     first = stages.get(name) or stages.get(one.leader)
     return name in begin.emptied and first is not None and one.epoch < first.epoch

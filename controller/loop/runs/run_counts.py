@@ -36,10 +36,9 @@ FIGURES = (
     "lookups_scan",
 )
 WAITS = ("readers", "place")
-"""Waits that tell of too little room; the other ones are no one's fault."""
+"""Kinds of waits that show that capacity is lacking."""
 
 _T = TypeVar("_T")
-
 
 _NO_JOB = "none"
 
@@ -68,7 +67,7 @@ class Counts:
         figures: (dataflow, figure) -> total over committed runs.
         phase_seconds: (dataflow, phase) -> total seconds.
         buckets: Phase -> runs by bucket of seconds; one more than `BUCKETS`, for longer ones.
-        waited: (dataflow, stage, kind) -> seconds.
+        waited: (dataflow, stage, kind) -> seconds; only kinds in `WAITS`.
         lanes: (dataflow, lane) -> its runs, including those of deleted dataflows.
     """
 

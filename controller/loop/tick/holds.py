@@ -11,7 +11,7 @@ from cbp.errors import DataflowBusyError
 
 
 class Holds:
-    """See the module header.
+    """The dataflows that start no runs, and the lock of the tick.
 
     Attributes:
         lock: Held during a tick; no run starts while it is held.
@@ -26,11 +26,9 @@ class Holds:
 
     def because(self, dataflow: str) -> str:
         """Return why a dataflow starts no runs; `""` if nothing holds it."""
-        return (
-            "the dataflow is being deleted"
-            if dataflow in self.deleting
-            else self.held.get(dataflow, "")
-        )
+        if dataflow in self.deleting:
+            return "the dataflow is being deleted"
+        return self.held.get(dataflow, "")
 
     def all(self) -> set[str]:
         """Return the dataflows that start no runs."""
