@@ -1,7 +1,7 @@
 """The controller: the operations that an operator can ask for, and the tick that runs dataflows.
 
-A facade over its parts, which `assembly` makes. Nothing in memory
-is needed after a crash: the store and the folders hold everything.
+A facade over its parts, which `assembly` makes. After a crash nothing from memory is needed: the
+store and the folders hold everything.
 
 Guaranteed: when a method returns, its effect is durable
 (tests/controller/loop/operations/test_operating.py).
@@ -289,8 +289,13 @@ class Controller:
             NotFoundError: If there is no such dataflow.
             OperatingError: If a run does not end, or the folder cannot be removed.
         """
+        folder = self._store.dataflow(name).folder
         self._parts.deletion.delete(name, purge=purge)
         self._parts.run_counts.forget(name)
+        self.housekeeping.forget(name, folder)
+        if purge:  # otherwise the damage stays, and comes back with the folder
+            self.housekeeping.scrubbing.forget(name)
+            self.scrubs.forget(name)
         self.wake()
 
     def close(
@@ -405,7 +410,7 @@ class Controller:
 
     @property
     def held(self) -> Mapping[str, str]:
-        """Dataflows that start nothing now, with the reason; callers must not change them."""
+        """Dataflows that start nothing now, with the reason."""
         return dict(self._parts.holds.held)
 
     def unpublished(self, name: str) -> Mapping[str, int]:

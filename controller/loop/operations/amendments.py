@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from cbp.errors import DataflowBusyError, DefinitionError
+from cbp.errors import DataflowBusyError, DefinitionError, NotFoundError
 from cbp.model.flow.generation import Generation
 from cbp.model.run.correction import Correction, CorrectionNote
 from cbp.model.version.rollback_point import PointAfterRun
@@ -284,9 +284,15 @@ class Amendments(DataflowPart):
         finally:
             # If the store does not answer now, the dataflow stays held.
             self.holds.held[name] = UNFINISHED
-            if not self._open(self.store.dataflow(name)):
+            if not self._is_unfinished(name):
                 self.holds.release(name)
             self.wake()
+
+    def _is_unfinished(self, name: str) -> bool:
+        try:
+            return self._open(self.store.dataflow(name))
+        except NotFoundError:  # deleted while the amendment waited for runs
+            return False
 
     def _open(self, record: DataflowRecord) -> bool:
         return self.open_log(record.folder).generation > record.generation

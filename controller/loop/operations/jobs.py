@@ -128,7 +128,11 @@ class Jobs(ABC, Generic[R]):
         def tell(step: str, done: int, total: int, unit: str) -> None:
             self._table.show(id_, step=step, done=done, total=total, unit=unit)
 
-        self._executor.submit(self._guarded, id_, lambda: carry_out(tell=tell, request=request))
+        try:
+            self._executor.submit(self._guarded, id_, lambda: carry_out(tell=tell, request=request))
+        except RuntimeError:  # no thread can be started, or the service stops
+            self._table.forget(id_)
+            raise
         return job
 
     def _find(self, name: str, id_: str) -> Job[R] | None:

@@ -81,6 +81,10 @@ class Rebuilding(DataflowPart):
         rebuilds = self._under_way(record, connectors).values()
         return min((one.since_ms for one in rebuilds), default=None)
 
+    def forget(self, folder: str) -> None:
+        """Forget a deleted dataflow; `folder` is where its tables were."""
+        self._begun.pop(folder, None)
+
     def swapped_ms(self, record: DataflowRecord) -> int | None:
         """Return when the present version was swapped in; `None` if it was not."""
         begin = self.descriptions.of(record).begin

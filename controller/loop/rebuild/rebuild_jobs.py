@@ -161,7 +161,7 @@ class RebuildJobs(DataflowPart):
                 self._jobs.pop(order.id, None)
             self._failed.put_back(name, failed)
             raise
-        self.executor.submit(self._carry_out, job)
+        self._submit(job)
         return job.shown
 
     def start_present(
@@ -217,7 +217,15 @@ class RebuildJobs(DataflowPart):
             self._left = [job for job in self._left if job not in due]
         for job in due:
             if not job.shown.ended:
-                self.executor.submit(self._carry_out, job)
+                self._submit(job)
+
+    def _submit(self, job: Job) -> None:
+        """Carry out a job in a thread of its own; if none can be started, `go_on` tries again."""
+        try:
+            self.executor.submit(self._carry_out, job)
+        except RuntimeError:
+            with self._lock:
+                self._left.append(job)
 
     def _add(self, name: str, folder: str, order: BuildOrder) -> tuple[Job, BuildOrder | None]:
         """Add a job; return it and the order of the failed one that it replaces, if any."""
@@ -296,12 +304,25 @@ class RebuildJobs(DataflowPart):
             self._record(job, "cancelled", by)
         return job.shown
 
-    def end_all(self, name: str) -> None:
-        """End the jobs of a dataflow that was deleted; returns at once."""
-        self._failed.forget(name)
+    def end_all(self, name: str, folder: str) -> None:
+        """End the jobs of a dataflow that was deleted; returns at once.
+
+        A failed one counts as cancelled from then on, also if a registration takes the folder over.
+        """
+        failed = self._failed.forget(name)
         for job in self._open_jobs():
             if job.shown.dataflow == name:
                 self._cancel(job)
+        with self._lock:
+            for id_, job in list(self._jobs.items()):
+                if job.shown.dataflow == name and job.shown.ended:
+                    del self._jobs[id_]
+        if failed is not None and failed.outcome is not None:
+            outcome = replace(failed.outcome, status="cancelled")
+            try:
+                end_order(self.files, folder, failed, outcome)
+            except CbpError as error:
+                _log.warning("rebuild.end_not_recorded", job=failed.id, error=error.as_dict())
 
     def _record(self, job: Job, status: Ended, by: str) -> None:
         """Write how a job ends, unless that is written."""
@@ -364,7 +385,7 @@ class RebuildJobs(DataflowPart):
         if status == "building":  # its order has that it is to be swapped in
             if job.rest is None:
                 job.show(status=status)
-                self.executor.submit(self._carry_out, job)
+                self._submit(job)
             return
         if status != "ready":
             self._end(job, status)
@@ -515,8 +536,6 @@ class FailedRebuilds:
         with self._lock:
             order = self._orders.get(record.name)
         if order is None or order.outcome is None or not order.is_for(record):
-            return None
-        if order.began_at < record.created_at:  # the folder was taken over by a registration
             return None
         return RebuildJob.recorded(record.name, order, order.outcome)
 

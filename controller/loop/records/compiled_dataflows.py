@@ -263,9 +263,8 @@ class Catalog:
     def forget(self, name: str) -> None:
         """Forget a deleted dataflow."""
         with self._lock:
-            self._compiled.pop(name, None)
-            self._units.pop(name, None)
-            self._compared.pop(name, None)
+            for kept in (self._compiled, self._never_run, self._units, self._compared):
+                kept.pop(name, None)
 
 
 def wiring_of(units: Units) -> tuple[dict[str, dict[str, str]], set[tuple[str, str]]]:

@@ -2,8 +2,8 @@
 
     begin -> running, step by step -> ended: done, or failed
 
-A job is shown as a frozen value that is replaced as a whole. The table is forgotten with the
-process; what has to outlive it is recorded by the operation itself.
+A job is shown as a frozen value, which is replaced when the job changes. The table ends with the
+process; the operation itself records what has to outlive it.
 
 Guaranteed: an ended job no longer changes, and only the newest jobs are remembered
 (tests/controller/loop/records/test_job_table.py).
@@ -89,7 +89,7 @@ class JobTable(Generic[J]):
                 self._jobs[id_] = replace(self._now(id_), **changed), self._jobs[id_][1]  # type: ignore[type-var]
 
     def forget(self, id_: str) -> None:
-        """Drop a job that could not begin."""
+        """Drop a job, such as one that could not begin."""
         with self._lock:
             self._jobs.pop(id_, None)
 

@@ -186,11 +186,15 @@ class Descriptions:
             self._cache[record.folder] = cached
         return cached[1]
 
-    def reread(self, record: DataflowRecord) -> Description:
-        """Return `of`, read from its file again: what is written next is made from it.
+    def forget(self, folder: str) -> None:
+        """Forget a deleted dataflow; `folder` is where its tables were."""
+        self._cache.pop(folder, None)
 
-        So damage is noticed before, however long ago the file was first read. What is cached stays:
-        runs continue with it.
+    def reread(self, record: DataflowRecord) -> Description:
+        """Return `of`, read from its file again, since the next version is made from it.
+
+        Damage is thus noticed before a version is written, however long ago the file was first
+        read. The cached description stays: runs continue with it.
         """
         return self._with_adopted(record)
 

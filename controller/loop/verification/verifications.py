@@ -163,7 +163,11 @@ class Verifications(VerificationParts):
         # What is recorded if this process dies before the verification ends.
         cut_off = VerificationInterruptedError(id_, name)
         self._keep(replace(job.shown, status="failed", error=describe_error(cut_off)))
-        self.executor.submit(self._guarded, job, subject)
+        try:
+            self.executor.submit(self._guarded, job, subject)
+        except RuntimeError:  # no thread can be started, or the service stops
+            self._table.forget(id_)
+            raise
         return job.shown
 
     def _altered(
@@ -233,8 +237,12 @@ class Verifications(VerificationParts):
 
     def all(self, name: str) -> list[Verification]:
         """Return the verifications of a dataflow, newest first; raises `NotFoundError`."""
-        self.store.dataflow(name)
-        remembered = [one for one in reversed(self._table.all()) if one.dataflow == name]
+        created_at = self.store.dataflow(name).created_at
+        remembered = [
+            one
+            for one in reversed(self._table.all())
+            if one.dataflow == name and (one.began_at is None or one.began_at >= created_at)
+        ]
         ids = {one.id for one in remembered}
         stored = [
             result_of(record.result)
