@@ -4,8 +4,8 @@
     check()   called by `Fence` before every durable effect
     retire()  the lease is lost or given up; `follow()` once no work is under way
 
-`cbp.model.schedule.lease` makes the decisions. A process that has its database for itself leads
-without a thread: the lock file has decided, and its term has no end.
+`cbp.model.schedule.lease` makes the decisions. A process that alone uses its database leads
+without a thread: it holds the lock file, and its term has no end.
 
 Invariants (tests/controller/loop/leadership/test_leadership.py): `check` passes only within the
 time that the lease was granted for; the store is fenced with the epoch from the first write of a
@@ -103,7 +103,7 @@ class LeaseKeeper:
             raise LeaseLostError(self.epoch or None, self.reason(role))
 
     def reason(self, role: Role) -> str:
-        """Return the reason for which this instance starts no work, in words."""
+        """Return why this instance starts no work, in words."""
         standing = self.standing()
         if role is Role.RETIRES:
             return self._retiring
@@ -153,7 +153,7 @@ class LeaseKeeper:
         """Become a follower; no work of the term is still under way."""
         with self._lock:
             term, self._term, self._retiring = self._term, None, ""
-            # Other instances first: the one that gave up may be the broken one.
+            # Other instances come first, since this one may be broken.
             self._not_before = self._clock() + self._seconds
         self._store.fence(None)
         if term is not None:

@@ -3,7 +3,7 @@
     hold     none of its runs starts or is published in the background; other dataflows continue
     quiet    runs under way are cancelled or waited for, and what is finished is published
     amend    one commit point beside the tables, then redo
-    release  the dataflow runs on from there
+    release  the dataflow continues from there
 
 Guaranteed: one amendment at a time per dataflow. If an amendment was begun and could not be
 finished, the dataflow stays held, and its stages show the reason, until `resume` or a restart

@@ -82,7 +82,7 @@ class Deletion(DataflowPart):
         _log.info("dataflow.deleted", dataflow=name, purged=purge)
 
     def _take_out(self, name: str, folder: str, *, purge: bool) -> str:
-        """Delete a dataflow without runs; return the folder's new path if it is to be removed.
+        """Delete a dataflow without runs; with `purge`, return the new path of its folder.
 
         Publishing and removing may take long, so neither holds the lock of the tick.
         """
