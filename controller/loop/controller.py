@@ -247,7 +247,7 @@ class Controller:
         return self._parts.run_phases.figures(run)
 
     def stacks(self, run: RunRecord) -> Sequence[ProcessStack]:
-        """Return where the processes that execute a run are now; none if none does.
+        """Return the stacks of the processes that execute a run; none if no process does.
 
         Only the instance that executes the run knows them.
 

@@ -89,7 +89,7 @@ class Explaining(DataflowPart):
         """
         units = self.catalog.units(self.store.dataflow(name))
         running = {stage for dataflow, stage in self.in_flight.busy() if dataflow == name and stage}
-        # Those that another instance runs.
+        # Stages that another instance runs.
         running |= {run.stage for run in self.store.intended_runs() if run.dataflow == name}
         rules = {leader: unit.leader.runnable for leader, unit in units.items()}
         return left_to_do(rules, self.store.position(name), running, waits)
@@ -156,7 +156,7 @@ class Explaining(DataflowPart):
             return intention.frames
         if run.status is RunStatus.COMMITTED or self._amended_since(record, run):
             return {}
-        # What it chose still waits, unless another attempt read it; then its number is gone.
+        # The chosen frames still wait, unless another attempt read them: then they have no number.
         waiting = self.store.connectors(run.dataflow)[run.stage]
         read, remove = (
             {name: tuple(indexes) for name, indexes in chosen.items()}

@@ -1,6 +1,6 @@
 """Corrections of state: each is an epoch of its own, and is kept forever.
 
-What a stage had set aside is given back in the same way.
+Records that a stage had set aside are given back in the same way.
 
 The record of the correcting run is the commit point; it also holds who corrected and why.
 Everything after it is redo, as for any run (`controller.loop.runs.run_commit`).
@@ -31,7 +31,7 @@ _STEPS = {
     "again": "calls the code again, without the records that failed",
     "assemble": "writes the tables",
 }
-"""Phase of the run to what it does, in words."""
+"""Phase of the run -> its work, in words."""
 
 
 @dataclass(frozen=True, slots=True)
