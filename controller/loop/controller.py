@@ -413,10 +413,6 @@ class Controller:
         """Dataflows that start nothing now, with the reason."""
         return dict(self._parts.holds.held)
 
-    def unpublished(self, name: str) -> Mapping[str, int]:
-        """Return, by stage, how many epochs readers of its tables do not see yet."""
-        return self._parts.publisher.unpublished(name)
-
     def open_intentions(self, name: str) -> Sequence[OpenIntention]:
         """Return runs that are committed, but not published yet; raises `NotFoundError`."""
         self._store.dataflow(name)

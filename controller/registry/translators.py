@@ -264,17 +264,12 @@ class Registry:
                 return dataflow
         return self._compile_loaded(document)
 
-    @property
-    def loads(self) -> int:
-        """Number of times that translator files were loaded."""
-        return self.translator_files.loads
-
     def renew(self) -> int:
-        """Load translator files that have changed since the last attempt; return `loads`."""
+        """See `TranslatorFiles.renew`."""
         return self.translator_files.renew()
 
     def _has_renewed(self) -> bool:
-        return self.loads != self.renew()
+        return self.translator_files.loads != self.renew()
 
     def _compile_loaded(self, document: Any) -> Dataflow:
         try:

@@ -103,10 +103,6 @@ class Framer:
             connector.arrived or self._close_is_due(record, node, connector) for connector in framed
         )
 
-    def busy(self) -> set[StageId]:
-        """Return the stages that are being framed."""
-        return set(self._questions.busy())
-
     def forget(self, dataflow: str) -> None:
         """Drop the work of a dataflow that was deleted, or that another instance now leads."""
         self._quiet(self._questions.drop(lambda key: key[0] == dataflow))

@@ -8,6 +8,7 @@ the log holds it, and the tables' logs. Reads only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice, takewhile
@@ -177,10 +178,8 @@ class Explaining(DataflowPart):
             flow = unit.leader.wiring[spec.name]
             indexes = {*run.read.get(spec.name, ()), *run.remove.get(spec.name, ())}
             for index in sorted(indexes):
-                try:
+                with suppress(NotFoundError):
                     yield self.store.increment(run.dataflow, flow, index)
-                except NotFoundError:
-                    continue
 
     def _produced(
         self, run: RunRecord, unit: PhysicalStage, intention: Intention | None
@@ -194,10 +193,8 @@ class Explaining(DataflowPart):
         for member in unit.members:
             for output in member.translator.outputs:
                 flow = f"{member.name}.{output.name}"
-                try:
+                with suppress(NotFoundError):
                     yield self.store.increment(run.dataflow, flow, run.epoch).increment
-                except NotFoundError:
-                    continue
 
     def _versions(
         self, record: DataflowRecord, run: RunRecord, unit: PhysicalStage

@@ -409,18 +409,12 @@ class Recomputation:
 
         A merged increment comes when the first of its parts came.
         """
-        flows = [
-            self._source(source, ranges, valid.get(source, {})) for source, ranges in parts.items()
-        ]
+        flows = (
+            self._source(source, some, valid.get(source, {})) for source, some in parts.items()
+        )
         done = 0
-        for _, count, increment in heapq.merge(
-            *flows,
-            key=lambda increment_and_flow: (
-                increment_and_flow[0],
-                increment_and_flow[2].flow,
-                increment_and_flow[2].index,
-            ),
-        ):
+        in_order = heapq.merge(*flows, key=lambda one: (one[0], one[2].flow, one[2].index))
+        for _, count, increment in in_order:
             done += count
             yield done, increment
 

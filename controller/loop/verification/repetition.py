@@ -113,10 +113,8 @@ class Repetition:
 
     def repeat(self, folder: str, watched: Watched) -> Side:
         """Run the chosen epochs again, in a scratch folder, and return the tables."""
-        engine, depth = (
-            self.parts.engine.beside(),
-            f"../../{self.subject.record.folder.rpartition('/')[2]}",
-        )
+        engine = self.parts.engine.beside()
+        depth = f"../../{self.subject.record.folder.rpartition('/')[2]}"
         total = sum(len(origin.records) for origin in self._origins.values())
         done = 0
         for number, (leader, origin) in enumerate(self._origins.items()):
