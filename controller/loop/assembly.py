@@ -191,8 +191,8 @@ class Part(cached_property[T]):
     """A part of a controller, made on first use.
 
     Args:
-        given: Constructor arguments that are not parts of that name: functions that return the
-            values.
+        given: Functions that return constructor arguments, for those that `Parts.make` would not
+            find by their names.
     """
 
     def __init__(self, kind: type[T], **given: Callable[[Parts], Any]) -> None:

@@ -199,8 +199,8 @@ class Scrubbing:
     def note(self, error: FileDamagedError) -> None:
         """Add damage that a read has found to the findings of its dataflow.
 
-        Does nothing if it is known, if no dataflow has the file, or if a missing file exists
-        again.
+        Does nothing if the damage is known, if no dataflow has the file, or if a missing file
+        exists again.
         """
         damage = Damage.of(error, "")
         owners = [one for one in self.dataflows() if damage.path.startswith(f"{one.folder}/")]

@@ -42,7 +42,7 @@ def boot_seconds() -> float:
 
 
 class LeaseKeeper:
-    """The part of one instance in the election; safe to use from several threads.
+    """Takes part in the election for one instance; safe to use from several threads.
 
     Args:
         on_retire: Called with the reason as soon as the lease is lost; must not block long.
@@ -221,7 +221,7 @@ class Fence:
         self._faults, self._check = faults, check
 
     def __call__(self, point: str) -> None:
-        """Pass a point; raises `LeaseLostError` in front of an effect."""
+        """Pass a point; raises `LeaseLostError` before an effect if this instance does not lead."""
         if point.endswith(".before"):
             self._check()
         self._faults(point)

@@ -103,7 +103,7 @@ class Amendments(DataflowPart):
         self.holds.require_free(name)  # an unfinished amendment has no position yet
         try:
             look(self.store.dataflow(name))  # refuse before anything is cancelled
-        except DefinitionError:  # the position may be of a record that is redone next
+        except DefinitionError:  # the point may be a run whose record the store still lacks
             for one in self.store.stages(name):
                 self.run_commit.require_redone(name, one)
             raise

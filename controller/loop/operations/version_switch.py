@@ -292,7 +292,7 @@ class VersionSwitch(DataflowPart):
             self.open_log(record.folder).forget_positions(newest.version)
             self.bring_store(now, dataflow, newest)
         finally:
-            # Also if the store's answer was lost: then it is never finished again.
+            # Even after an error: if only the store's answer was lost, nothing finishes it again.
             self.catalog.forget(record.name)
             self.tables.forget(record.folder)
             self.run_commit.forget(record.name, since_ms=newest.begin.at_ms)
@@ -304,7 +304,7 @@ class VersionSwitch(DataflowPart):
     ) -> None:
         """Alter the tables of the stages that a version changes, and create missing ones.
 
-        Idempotent. All entries carry one time: that of the version, or that of the registration if
+        Idempotent. All entries have one time: that of the version, or that of the registration if
         it is the first version. Later records have later times.
         """
         at_ms = int(record.created_at.timestamp() * 1000)

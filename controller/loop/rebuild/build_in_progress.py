@@ -128,7 +128,8 @@ class RebuildJob:
         behind: Number of arrived increments that are not in the new tables; a swap applies them
             first.
         exact: Whether the old and the new tables were compared after the same input. Otherwise the
-            dataflow did not become idle, and increments that only one side has applied differ.
+            dataflow did not become idle, and some differences come from increments that only one
+            side has applied.
         share: The share of time in which it works, and of the engine's slots that it takes.
         again_at: Time of the next attempt, after a fault of the environment.
         ended_by: The person who asked for the swap, or cancelled the rebuild.

@@ -325,7 +325,7 @@ class RebuildJobs(DataflowPart):
                 _log.warning("rebuild.end_not_recorded", job=failed.id, error=error.as_dict())
 
     def _record(self, job: Job, status: Ended, by: str) -> None:
-        """Write how a job ends, unless that is written."""
+        """Record how a job ends, unless that is recorded already."""
         if job.order.outcome is None:
             outcome = job.shown.outcome(status, self.clock(), by)
             end_order(self.files, job.folder, job.order, outcome)
@@ -406,7 +406,7 @@ class RebuildJobs(DataflowPart):
     # one build
 
     def _carry_out(self, job: Job) -> None:
-        """Build, and swap if that was asked for; in a thread of its own."""
+        """Build, and swap if that was requested; in a thread of its own."""
         with job.busy:
             try:
                 record = self.store.dataflow(job.shown.dataflow)
@@ -419,7 +419,7 @@ class RebuildJobs(DataflowPart):
             except JobEndedError:
                 self._end(job, "cancelled")
             except Exception as cause:  # author's code and engines may raise anything
-                if job.stop.is_set():  # also if its dataflow was deleted beneath it
+                if job.stop.is_set():  # for example because its dataflow was deleted
                     _log.info("rebuild.stopped", dataflow=job.shown.dataflow, exc_info=cause)
                     self._end(job, "cancelled")
                     return

@@ -120,8 +120,8 @@ class Recovery(DataflowPart):
     ) -> None:
         """Refuse to continue if a stage has read increments that its source has lost.
 
-        Otherwise the next file would get the number of the lost increment. The record of the run
-        would then stand for that file, which nobody would ever read. Raises `FileLostError`.
+        Otherwise the next file would get the number of the lost increment. The stage would then
+        never read that file, since by its record it has read this number. Raises `FileLostError`.
         """
         if (record.name, stage.stage) in self.parked.all():
             return

@@ -188,7 +188,7 @@ class Rollbacks(DataflowPart):
                 and for each that is not before `until`, or not below `below`.
             since, until: Range of time; `until` is exclusive. The moment before the first run
                 has no time, so a range leaves it out.
-            drop_later: Only points to which a roll-back can go that drops later increments.
+            drop_later: Return only points to which a roll-back with `drop_later` can go.
         """
         since_ms = None if since is None else since.timestamp() * 1000
         until_ms = None if until is None else until.timestamp() * 1000
@@ -245,7 +245,7 @@ class Rollbacks(DataflowPart):
             dropped = increments_dropped(log.generations)
             self.store.rewind(generation, at=self.clock(), dropped=dropped)
         finally:
-            # Also if the store's answer was lost: then it is never finished again.
+            # Even after an error: if only the store's answer was lost, nothing finishes it again.
             self.run_commit.forget(record.name, since_ms=generation.prepared_ms)
         epochs = {name: stage.epoch for name, stage in generation.position.stages.items()}
         _log.info(

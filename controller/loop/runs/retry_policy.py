@@ -231,7 +231,7 @@ class Failures(DataflowPart):
     def _with_origin(
         self, run: RunRecord, error: Exception, described: dict[str, Any]
     ) -> dict[str, Any]:
-        """Say in which dropped file the record is on which author's code failed."""
+        """Add the dropped file, and the line, of the record on which author's code failed."""
         words = ""
         if isinstance(error, AuthorCodeError):
             with suppress(CbpError):  # the dataflow is being deleted, or changed

@@ -56,7 +56,7 @@ class Threads(Executor):
 
 
 class Here(Executor):
-    """Does each piece of work at once, in the caller's thread; for tests that step by hand."""
+    """Does each piece of work at once, in the caller's thread."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Return a completed future; raises a `BaseException` that is not an `Exception`."""

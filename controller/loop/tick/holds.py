@@ -46,6 +46,6 @@ class Holds:
             raise DataflowBusyError(dataflow, because)
 
     def release(self, dataflow: str) -> None:
-        """Let a dataflow run again, after a tick under way, which saw its old state, has ended."""
+        """Let a dataflow run again; first waits for a tick under way, which saw its old state."""
         with self.lock:
             del self.held[dataflow]

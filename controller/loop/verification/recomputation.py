@@ -127,7 +127,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is verified.
+    """The dataflow that is verified, and what is known about its tables.
 
     Attributes:
         id: Id of the verification; prefix of the ids of its runs.
@@ -136,7 +136,7 @@ class Subject:
             stage -> its first epoch since the swap. Epoch numbers continue from before, so only
             idle tables can be compared.
         valid_to: For the same tables: source -> the first increment that had not arrived when
-            they were built. Only those records of earlier files were read that still counted.
+            they were built. Of earlier files, only the records that still counted were read.
         taken_back: Leading stage -> undone swaps, oldest first. The tables lack their epochs; a
             recomputation continues the numbers without a gap.
     """
