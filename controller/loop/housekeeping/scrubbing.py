@@ -147,9 +147,13 @@ class Scrubbing:
         return DamageTrouble(name, "scrubbed", error, since, len(damages), again)
 
     def forget(self, name: str) -> None:
-        """Forget a deleted dataflow."""
+        """Forget a deleted dataflow; a failure is logged."""
         self._progress.pop(name, None)
-        self.files.remove(self._note(name))
+        try:
+            if self.files.exists(path := self._note(name)):
+                self.files.remove(path)
+        except CbpError as error:
+            _log.warning("scrub.result_not_removed", dataflow=name, error=error.as_dict())
 
     def _begin(self, now: datetime) -> None:
         records = sorted(self.dataflows(), key=lambda record: record.name)
