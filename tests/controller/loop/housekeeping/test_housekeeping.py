@@ -223,5 +223,7 @@ def test_a_requested_collection_that_fails_says_so(tmp_path: Path) -> None:
     world.faults.to = PlannedFaults("dead_entry.before", error=DiskFullError("/x"))
     with pytest.raises(DiskFullError):
         world.controller.housekeeping.collect("diamond")
-    assert world.controller.housekeeping.last("diamond") is None
+    last = world.controller.housekeeping.last("diamond")
+    assert last is not None
+    assert last.by == "idle work"
     world.close()

@@ -237,6 +237,6 @@ def test_a_deleted_dataflow_has_no_last_collection(service: Live) -> None:
     controller = service.world.controller
     controller.housekeeping.collect("one")
     assert controller.housekeeping.last("one") is not None
-    controller.delete("one")
+    controller.delete("one", purge=True)
     controller.register(ONE)
     assert controller.housekeeping.last("one") is None
