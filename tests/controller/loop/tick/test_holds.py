@@ -47,7 +47,9 @@ def test_a_deletion_ends_a_hold_that_lasts(tmp_path: Path, because: str) -> None
     world.close()
 
 
-def test_an_amendment_of_a_deleted_dataflow_holds_nothing(tmp_path: Path) -> None:
+def test_an_amendment_of_a_deleted_dataflow_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The dataflow was deleted while the amendment waited for its runs."""
     world = World(tmp_path)
     world.controller.register(ONE)
@@ -58,7 +60,7 @@ def test_an_amendment_of_a_deleted_dataflow_holds_nothing(tmp_path: Path) -> Non
             world.store.delete("one")
         return waits(name, timeout=timeout)
 
-    world.parts.in_flight.wait = deleted_meanwhile
+    monkeypatch.setattr(world.parts.in_flight, "wait", deleted_meanwhile)
     right = [Correction({"word": "x"}, "set", ({"n": 1},))]
     with pytest.raises(NotFoundError):
         world.controller.amendments.correct("one", "sum", "sums", right, who="me", why="wrong")
