@@ -1,13 +1,14 @@
 """Constructs the parts of a controller and connects them.
 
-Each part is an attribute of `Parts`, made when it is first asked for. Its constructor names what it
-needs: the parts, the things given, the limits and the parts of the engine of the same names, each
-of its type. What is called otherwise is given here. All share one catalog, one table of the work in
-flight and one lock of the tick. Where two parts need each other, one of them gets a function.
+Each part is an attribute of `Parts`, made on first use. Its constructor names what it needs. An
+argument is found by its name among the parts, the environment, the limits and the parts of the
+engine; arguments with other names are listed here. All parts share one catalog, one table of the
+work in flight and one lock of the tick. Where two parts need each other, one of them gets a
+function.
 
-Guaranteed: to make a part reads and writes nothing; a part gets what its constructor declares
+Guaranteed: constructing a part reads and writes nothing; a part gets what its constructor declares
 (tests/controller/loop/test_assembly.py).
-Absent on purpose: what the parts do. Threads are absent too; the environment supplies them.
+Absent on purpose: what the parts do, and threads, which the environment supplies.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class LoopLimits:
         positions_kept: Maximum number of kept positions; a dataflow can be rolled back to
             epochs after a position.
         cancel_seconds: How long a deletion or an amendment waits for runs that it cancelled.
-        change_seconds: How long a change waits for the runs under way.
+        change_seconds: How long a change of version waits for the runs under way.
         reference_records_max: Largest number of input records that the reference engine
             verifies, since it holds all of them in memory.
         settle_seconds: How long a verification, or a build beside, waits before it checks again
@@ -190,8 +191,8 @@ class Part(cached_property[T]):
     """A part of a controller, made on first use.
 
     Args:
-        given: Constructor arguments that are not parts of that name: functions that return the
-            values.
+        given: Functions that return constructor arguments, for those that `Parts.make` would not
+            find by their names.
     """
 
     def __init__(self, kind: type[T], **given: Callable[[Parts], Any]) -> None:
@@ -242,7 +243,7 @@ class Parts:
         """Return the id of a run."""
         return self.ids.new_id()
 
-    # what every part shares
+    # what the parts share
     descriptions = Part(Descriptions)
     catalog = Part(Catalog)
     isolation = Part(Isolation, on_conflict=lambda parts: parts.term.depose)

@@ -1,7 +1,7 @@
 """The controller: the operations that an operator can ask for, and the tick that runs dataflows.
 
-A facade over its parts, which `assembly` makes. Nothing in memory
-is needed after a crash: the store and the folders hold everything.
+A facade over its parts, which `assembly` makes. After a crash nothing from memory is needed: the
+store and the folders hold everything.
 
 Guaranteed: when a method returns, its effect is durable
 (tests/controller/loop/operations/test_operating.py).
@@ -247,7 +247,7 @@ class Controller:
         return self._parts.run_phases.figures(run)
 
     def stacks(self, run: RunRecord) -> Sequence[ProcessStack]:
-        """Return where the processes that execute a run are now; none if none does.
+        """Return the stacks of the processes that execute a run; none if no process does.
 
         Only the instance that executes the run knows them.
 
@@ -289,8 +289,13 @@ class Controller:
             NotFoundError: If there is no such dataflow.
             OperatingError: If a run does not end, or the folder cannot be removed.
         """
+        folder = self._store.dataflow(name).folder
         self._parts.deletion.delete(name, purge=purge)
         self._parts.run_counts.forget(name)
+        self.housekeeping.forget(name, folder)
+        if purge:  # otherwise the damage stays, and comes back with the folder
+            self.housekeeping.scrubbing.forget(name)
+            self.scrubs.forget(name)
         self.wake()
 
     def close(
@@ -405,12 +410,8 @@ class Controller:
 
     @property
     def held(self) -> Mapping[str, str]:
-        """Dataflows that start nothing now, with the reason; callers must not change them."""
+        """Dataflows that start nothing now, with the reason."""
         return dict(self._parts.holds.held)
-
-    def unpublished(self, name: str) -> Mapping[str, int]:
-        """Return, by stage, how many epochs readers of its tables do not see yet."""
-        return self._parts.publisher.unpublished(name)
 
     def open_intentions(self, name: str) -> Sequence[OpenIntention]:
         """Return runs that are committed, but not published yet; raises `NotFoundError`."""

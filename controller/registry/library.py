@@ -22,8 +22,7 @@ from controller.registry.text import is_plain_text
 from controller.registry.translators import Registry
 
 LINES_MAX = 5_000
-"""Lines of a document up to which versions are compared; the comparison's time is quadratic."""
-
+"""Longest document, in lines, whose versions are compared; the time is quadratic."""
 
 _FIRST = (
     "name", "description", "publish", "sources", "stages", "schema", "format", "options",
@@ -40,7 +39,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text_node(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    # PyYAML writes some line breaks of YAML 1.1 as they are, and reads them as others.
+    # PyYAML writes some line breaks of YAML 1.1 unquoted, and reads them back as other ones.
     sound = is_plain_text(value) and all(c.isprintable() or c == "\n" for c in value)
     style = None if sound else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)

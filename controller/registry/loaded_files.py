@@ -1,9 +1,8 @@
 """Loaded files: detects whether the files of an author's modules changed since they were loaded.
 
-A module is loaded once; its file may be edited, replaced or removed later. What runs is the loaded
-code, so a registration after such a change would register code that is no longer on disk. Files are
-noted when their modules are first seen, right after the import, and compared when a document is
-checked.
+A module is loaded once; its file may be edited, replaced or removed later. The loaded code runs, so
+a registration after such a change would register code that is no longer on disk. Files are noted
+when their modules are first seen, right after the import, and compared when a document is checked.
 
     import shop.count  -> see({"shop"})          (size, time, inode of all its loaded files)
     edit shop/text.py  -> changed({"shop.text"}) == ("/.../shop/text.py",)

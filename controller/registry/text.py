@@ -12,8 +12,9 @@ mapping cannot hold such pairs. YAML is read from its events, not by a loader:
 Guaranteed, whatever the input (tests/controller/registry/test_registry.py, test_documents.py):
 
 - A text of more than `TEXT_BYTES_MAX` bytes is refused.
-- The time grows with the size of the text, not with its square (test_yaml_events.py): YAML's parser
-  compares each directive with all others, and looks at all open collections for each token.
+- The time grows with the size of the text, not with its square (test_yaml_events.py), although
+  YAML's parser compares each directive with all others, and checks all open collections for each
+  token: both are limited.
 - The result has at most `DEPTH_MAX` levels and `VALUES_MAX` values.
 - Its strings have at most `TEXT_BYTES_MAX` characters together, and each name has `NAME_MAX`.
 """
@@ -66,7 +67,7 @@ def read_events(text: str) -> Iterator[yaml.Event]:
 
 
 def event_place(mark: Any) -> str:
-    """Return a mark for people, such as `line 1, column 1`; `document` if there is none."""
+    """Return the place of a mark in words: `line 1, column 1`; `document` without a mark."""
     return "document" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
 
 
@@ -187,7 +188,7 @@ class _YamlReader:
     def _scalar(self, event: yaml.ScalarEvent) -> None:
         self._refuse_tag(event, implied=(_STRING_TAG,))
         text = event.tag == _STRING_TAG or not event.implicit[0]
-        # In the place of a name, `null:` and `1:` are names, as in JSON.
+        # Where a name is expected, `null:` and `1:` are names, as in JSON.
         value = event.value if text or (event.value and self._at_name()) else _core_value(event)
         if event.anchor is not None:
             self._anchors[event.anchor] = value
@@ -248,7 +249,7 @@ def _core_value(event: yaml.ScalarEvent) -> Any:
 class _Plain:
     """Turns pairs into mappings; collects duplicates; refuses values that JSON cannot hold.
 
-    The uses of an alias share one object up to here. Here each use is read, and counted, by itself.
+    The uses of an alias share one object until then. Here each use is read and counted separately.
     """
 
     def __init__(self) -> None:

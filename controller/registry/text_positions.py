@@ -1,13 +1,13 @@
-r"""Where the values of a dataflow document stand in its text: line and column, both from 1.
+r"""Positions of the values of a dataflow document in its text: line and column, both from 1.
 
     places = TextPositions("name: a\nstages: {}", "application/yaml")
     places.of("stages", key=False)   # (2, 9): the value
-    places.of("stages.count.translator", key=False)   # (2, 1): the nearest name that is there
+    places.of("stages.count.translator", key=False)   # (2, 1): the nearest name that exists
 
-Read only once a document has mistakes, so a sound document costs nothing.
+The text is read for positions only if the document has mistakes, so a sound document costs nothing.
 
 Guaranteed: never raises, whatever the text (tests/controller/registry/test_text_positions.py).
-Absent on purpose: what aliases stand for; the place of an alias is where it is used.
+Absent on purpose: the content of aliases; the place of an alias is where it is used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Place = tuple[int, int]
 
 _IN_TEXT = re.compile(r"line (\d+), column (\d+)\Z")
 _ABOUT_NAMES = frozenset({"field_unknown", "name_twice", "input_twice", "option_invalid"})
-"""Mistakes about the name of a pair; all others are about its value."""
+"""Codes of mistakes in the name of a pair; all others are in its value."""
 _EVENTS_MAX = 200_000
 
 
@@ -64,8 +64,8 @@ class TextPositions:
 
         Args:
             path: Names joined by dots, such as `stages.count.inputs.links`.
-            key: Whether to return the place of the name; for a value of several lines, that is
-                always returned.
+            key: Whether to return the place of the name. For a mapping or a list it is returned
+                always.
         """
         rest = path.removeprefix("document").removeprefix(".")
         node, named = self._root, self._root.place
@@ -79,7 +79,7 @@ class TextPositions:
 
 
 def _first_name(node: _Node, path: str) -> str | None:
-    """Return the longest name in a node with which a path begins: names may hold dots."""
+    """Return the longest name in a node with which a path begins; names may contain dots."""
     ends = [at for at, letter in enumerate(path) if letter == "."]
     for end in (len(path), *reversed(ends)):
         if path[:end] in node.children:
@@ -99,7 +99,7 @@ class _Open:
 def _read(text: str) -> _Node:
     document = _Open(_Node((1, 1)), is_list=True)
     stack = [document]
-    # What was read up to a mistake in the syntax, or up to a limit, is known.
+    # Everything before a syntax error, or before a limit, is kept.
     with suppress(yaml.YAMLError, DataflowInvalidError):
         for event in islice(read_events(text), _EVENTS_MAX):
             if isinstance(event, yaml.CollectionEndEvent):
@@ -111,7 +111,7 @@ def _read(text: str) -> _Node:
 
 def _add(event: yaml.NodeEvent, stack: list[_Open]) -> None:
     """Add one value to the innermost open collection; the first one of a pair is its name."""
-    assert event.start_mark is not None, "the parser sets it"
+    assert event.start_mark is not None, "the YAML parser returned an event without a mark"
     top, place = stack[-1], (event.start_mark.line + 1, event.start_mark.column + 1)
     node = _Node(place, is_scalar=not isinstance(event, yaml.CollectionStartEvent))
     if top.is_list:

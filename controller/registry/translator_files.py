@@ -1,17 +1,17 @@
-"""Translators of plain files, which `cbp serve --translators PATH` makes known to documents.
+"""Translators of plain files, which documents can name after `cbp serve --translators PATH`.
 
     clicks.py               its classes: `UrlCount`, or `clicks:UrlCount`
     flows/                  the same for each file in it that imports `cbp`
     shop/pyproject.toml     a project: the names of its entry points `cbp.translators`
 
-A file is loaded when a name is first asked for; again when a document is checked and a file has
-changed, so that a registration takes the code that is on disk; and when what is loaded is not the
-code of a registered version (`renew`). Registered versions continue with their code. If the new
-code cannot be loaded, the old one stays, and documents that name it are refused with the author's
-file and line. A file that cannot be loaded at the start stops no dataflow of another file.
+A file is loaded when a name is first needed. If it has changed, it is loaded again when a document
+is checked, so that a registration uses the code on disk; or when the loaded code is not that of a
+registered version (`renew`). Registered versions continue with their code. If the new code cannot
+be loaded, the old code stays, and documents that name it are refused with the author's file and
+line. A file that cannot be loaded at the start stops no dataflow of another file.
 
 Guaranteed (tests/controller/registry/test_translator_files.py): a file is read once per loading, so
-what runs, what is fingerprinted and what workers get are the same text.
+the same text runs, is fingerprinted, and is sent to workers.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class TranslatorFiles:
         }
 
     def problems(self) -> list[DefinitionError]:
-        """Return why files could not be loaded in their present version on disk."""
+        """Return why files on disk, in their present version, could not be loaded."""
         with self._lock:
             for one in self._folders:
                 one.load()
@@ -119,7 +119,8 @@ class TranslatorFiles:
         """Load files that have changed on disk since the last attempt; return `loads`.
 
         Unlike `refresh`, it reads no file that is unchanged since the last attempt. It waits at
-        most `RENEW_SECONDS` for an author's import, which then continues. So a loop may call it.
+        most `RENEW_SECONDS` for an author's import, which continues in its thread. So a loop may
+        call it.
         """
         with self.unless_loading() as is_free:
             changed = [folder for folder in self._folders if folder.is_changed()] if is_free else []
@@ -137,7 +138,7 @@ class TranslatorFiles:
 
     @contextmanager
     def unless_loading(self) -> Iterator[bool]:
-        """Let no file be loaded meanwhile; yield `False` at once if files are being loaded."""
+        """Prevent loading in the block; yield `False` at once if files are being loaded now."""
         free = self._lock.acquire(blocking=False)
         try:
             yield free
@@ -179,7 +180,7 @@ class TranslatorFiles:
 
 
 class _Folder:
-    """What was given of one folder; its modules are loaded together."""
+    """The given files of one folder, or one project; its modules are loaded together."""
 
     def __init__(self, root: Path, given: list[GivenPath]) -> None:
         self.root, self.given = root, given
@@ -203,20 +204,20 @@ class _Folder:
             others = self.sources is None or targets != self._targets
             if others or not all(map(is_current, self._loaded())):
                 self.missing = self._load(targets)
-            self.problem = None  # or the files are again what is loaded
+            self.problem = None  # loaded now, or the files are again those that are loaded
         except BaseException as error:  # importing an author's module may raise anything
             self.problem = self._problem_of(error)
             if self.sources is None:
                 self._load_sound(targets)
 
     def _load_sound(self, targets: Mapping[str, str]) -> None:
-        """Load the files that can be loaded: what was registered from them goes on."""
+        """Load the files that can be loaded, so that dataflows registered from them continue."""
         roots = {target.partition(":")[0] for target in targets.values()}
         sound = {root for root in roots if self._is_sound(root)} if len(roots) > 1 else ()
         some = {name: one for name, one in targets.items() if one.partition(":")[0] in sound}
         try:
             self.missing = self._load(some) if some else None
-        except BaseException as error:  # as alone, but beside each other
+        except BaseException as error:  # each file loads alone, but not with the others
             self.problem = self._problem_of(error)
 
     def _is_sound(self, root: str) -> bool:
@@ -236,13 +237,13 @@ class _Folder:
         return _import_problem(self.root, self.given[0].shown, error)
 
     def is_changed(self) -> bool:
-        """Return whether a file has changed since the last call."""
+        """Return whether a file has changed since the last call, or if this is the first one."""
         before = self._tried
         self._tried = {path: file_signature(path) for path in self.paths()}
         return self._tried != before
 
     def _load(self, targets: dict[str, str]) -> DefinitionError | None:
-        """Load the modules again; return which name has no object there, if one has none."""
+        """Load the modules again; return the mistake of a name without an object, if any."""
         roots = sorted({target.partition(":")[0] for target in targets.values()})
         self.sources = load_sources(str(self.root), partial(read_module, self.root), roots)
         self.loads += 1
@@ -265,12 +266,12 @@ class _Folder:
         return () if self.sources is None else self.sources.modules
 
     def names(self) -> Iterator[tuple[str, str]]:
-        """Yield `file:Class`, or the name of an entry point, and where it is."""
+        """Yield `file:Class`, or the name of an entry point, with its file or project."""
         self.load()
         yield from ((name, shown) for name, (shown, _) in self._by_name.items())
 
     def matches(self, name: str) -> Iterator[tuple[str, str, Factory]]:
-        """Yield the meanings of a name: its full name, its place, and the factory."""
+        """Yield the meanings of a name: full name, file or project, and factory."""
         self.load()
         for full, (shown, factory) in self._by_name.items():
             if name in (full, full.rpartition(":")[2]):
@@ -327,7 +328,7 @@ def changed_files(origin: Travelling, modules: Collection[str]) -> list[str]:
 
 
 def _check_names(folders: Iterable[_Folder]) -> None:
-    """Refuse modules whose name another module has, which would be imported instead."""
+    """Refuse a module with the name of another module, which would be imported instead."""
     seen: dict[str, Path] = {}
     for folder in folders:
         targets = [target for given in folder.given for target in given.targets().values()]

@@ -22,7 +22,7 @@ from cbp.model.author.source_modules import SourceModule
 ENTRY_POINTS = "cbp.translators"
 PROJECT = "pyproject.toml"
 SOURCES_BYTES_MAX = 2 << 20
-"""One module; modules travel with each run. More belongs into a package."""
+"""Largest size of one module; modules are sent with each run. More code belongs in a package."""
 
 FILES_MAX = 1_000
 
@@ -50,7 +50,7 @@ class GivenPath:
         return {path.stem: path.stem for path in self.files()}
 
     def files(self) -> list[Path]:
-        """Return the files whose translators can be named; none for a project, which names them."""
+        """Return the files whose translators can be named; none for a project's entry points."""
         if self.project is not None:
             return []
         if self.file is not None:
@@ -119,7 +119,7 @@ def is_taken(top: str, path: Path | None) -> bool:
     """Return whether a top-level name belongs to Python or to a module other than this file.
 
     Code of Python's own modules is not compared between versions. So a file with such a name is
-    refused, even if `sys.path` has it before Python's module.
+    refused, even if `sys.path` lists it before Python's module.
     """
     if top in sys.stdlib_module_names:
         return True
@@ -179,7 +179,7 @@ def _python_files(folder: Path) -> list[Path]:
 
 
 def _imports_cbp(path: Path) -> bool:
-    """Return whether a file imports `cbp`, or is not Python: then its error is shown."""
+    """Return whether a file imports `cbp`, or has a syntax error, which is then shown."""
     try:
         status = path.stat()
         return _parses_as_ours(path, status.st_ino, status.st_size, status.st_mtime_ns)

@@ -94,7 +94,7 @@ class Registry:
         allowed: dict[str, list[importlib.metadata.EntryPoint]] = {}
         others: dict[str, set[str]] = {}
         points = list(self._look())
-        # To ask a distribution for its name is to parse its metadata: once for all of its points.
+        # A distribution parses its metadata to return its name: once for all of its points.
         names = {
             id(point.dist): _package(point) for point in {id(p.dist): p for p in points}.values()
         }
@@ -114,7 +114,7 @@ class Registry:
         return tuple(sorted({*self._points, *self.translator_files.names()}))
 
     def describe(self, name: str) -> TranslatorInfo:
-        """Return the known facts about one translator; imports its module."""
+        """Return the facts about one translator; imports its module."""
         factory, package = self._load(name)
         description = inspect.getdoc(factory) or ""
         parameters = inspect.signature(factory).parameters
@@ -131,9 +131,10 @@ class Registry:
     def resolve(self, name: str, parameters: Mapping[str, Any]) -> Declared:
         """Construct the translator of this name with these parameters.
 
-        Raises `DefinitionError`: rule `translator_unknown` with the nearest names,
-        `translator_ambiguous` if two packages have the name, `translator_failed` if its code
-        raised, `parameters_invalid` naming the accepted ones, `translator_invalid` if it is none.
+        Raises `DefinitionError`, with one of the rules `translator_unknown` (naming the nearest
+        names), `translator_ambiguous` (two packages have the name), `translator_failed` (its code
+        raised an error), `parameters_invalid` (naming the accepted ones) and `translator_invalid`
+        (it is not a translator).
         """
         factory, _ = self._load(name)
         place = place_of(factory)
@@ -159,8 +160,8 @@ class Registry:
     def newer_files(self, dataflow: Dataflow, stage: str) -> list[str]:
         """Return the files of a stage's code that changed since that code was loaded.
 
-        A newer version of a translator's file may be loaded, too, because a document was checked.
-        If its code is equal, as when only a comment or an import changed, the list is empty.
+        If the changed files are loaded by now and the stage's code is the same, the list is empty:
+        only a comment or an import changed, for example.
         """
         node = dataflow.stages[stage]
         own = author_of(node.translator.translate)
@@ -172,7 +173,7 @@ class Registry:
     def _is_equal_on_disk(self, node: StageNode) -> bool:
         """Return whether the files on disk are loaded by now, and a stage's code is the same.
 
-        `False` while files are being loaded, since an author's import may take long.
+        Returns `False` while files are being loaded, since an author's import may take long.
         """
         with self.translator_files.unless_loading() as settled:
             spec = self._spec_on_disk(node) if settled else None
@@ -185,9 +186,9 @@ class Registry:
         return bool(spec.code.text) and spec.code == node.translator.code
 
     def _spec_on_disk(self, node: StageNode) -> TranslatorSpec | None:
-        """Return what the files as they were loaded last declare; `None` if they are wrong.
+        """Return a stage's declaration in the files that were loaded last; `None` if it is invalid.
 
-        An author's translator is constructed once for each load, however often this is asked.
+        An author's translator is constructed once for each load, however often this is called.
         """
         key, loads = (node.reference, repr(node.parameters)), self.translator_files.loads
         known = self._on_disk.get(key)
@@ -234,7 +235,7 @@ class Registry:
         return dataflow_from_document(document, self._resolve_current, duplicates=duplicates)
 
     def _resolve_current(self, name: str, parameters: Mapping[str, Any]) -> Declared:
-        """Resolve a name to the code that is on disk, and to no older one."""
+        """Resolve a name to the code on disk; raises if that code could not be loaded."""
         if name not in self._points and (problem := self.translator_files.problem_of(name)):
             raise problem
         return self.resolve(name, parameters)
@@ -263,17 +264,12 @@ class Registry:
                 return dataflow
         return self._compile_loaded(document)
 
-    @property
-    def loads(self) -> int:
-        """Number of times that translator files were loaded."""
-        return self.translator_files.loads
-
     def renew(self) -> int:
-        """Load translator files that have changed since the last attempt; return `loads`."""
+        """See `TranslatorFiles.renew`."""
         return self.translator_files.renew()
 
     def _has_renewed(self) -> bool:
-        return self.loads != self.renew()
+        return self.translator_files.loads != self.renew()
 
     def _compile_loaded(self, document: Any) -> Dataflow:
         try:
@@ -372,7 +368,7 @@ def _package(point: importlib.metadata.EntryPoint) -> str:
 
 
 def _spelled(name: str) -> str:
-    """Return a name without the difference between `UrlCount` and `url_count`."""
+    """Return a form of a name that is the same for `UrlCount` and `url_count`."""
     return name.rpartition(":")[2].replace("_", "").lower()
 
 

@@ -163,6 +163,13 @@ class Deferred(Executor):
         future.set_result(work())
 
 
+class Stopped(Executor):
+    """Starts nothing: the service stops, or the process cannot have more threads."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        raise RuntimeError
+
+
 class Switch:
     """Faults that can be changed while everything that holds them lives on."""
 
@@ -360,6 +367,7 @@ __all__ = [
     "Deferred",
     "Inline",
     "SettableClock",
+    "Stopped",
     "World",
     "until",
 ]

@@ -374,7 +374,9 @@ class _Play:
                 busy = True
             self.checker.observe()
             # A clock that went back puts a publication off.
-            hidden = any(world.controller.unpublished(NAME).values()) or world.controller.problem
+            hidden = (
+                any(world.parts.publisher.unpublished(NAME).values()) or world.controller.problem
+            )
             held = NAME in world.controller.held
             if not (busy or hidden or report.waiting or self._stopped() or held):
                 return

@@ -1,7 +1,8 @@
 """Calls of author's code outside of runs, with a time limit, in threads beside the tick.
 
-Each call is a question, one per stage at a time. A question without an answer within its time limit
-is given up: its thread is left alone, since a thread cannot be ended, and its answer is dropped.
+Each call is a question; a stage has one at a time. A question that is not answered within its time
+limit is given up: its thread is left alone, since a thread cannot be ended, and its answer is
+dropped.
 
     ask ---> asked ---> answered                 `wanted` is true until the end
                |---> dropped                     the answer is no longer needed
@@ -34,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(eq=False)
 class TimedCall:
-    """One call of a stage's author's code.
+    """One call of the author's code of a stage.
 
     Attributes:
         function, place: The author's function, and its `file.py:12`.
@@ -114,7 +115,7 @@ class TimedCalls:
     def begin(self) -> None:
         """Accept calls again after `stop`."""
         with self._lock:
-            assert not self._open, f"still asked: {self._open.keys()}"
+            assert not self._open, f"a term begins while calls are open: {[*self._open]}"
             self._stopping = False
 
     def stop(self) -> list[StageId]:
@@ -144,7 +145,7 @@ def pause_late(
 
 
 def _is_late(question: TimedCall, now: datetime) -> bool:
-    assert question.since is not None, "an open question has the time at which it was asked"
+    assert question.since is not None, "an open call has no start time"
     return 0 < question.seconds_max < (now - question.since).total_seconds()
 
 

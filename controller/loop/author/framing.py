@@ -5,12 +5,12 @@ end in it; a punctuation is between two increments. Frames are a function of the
 punctuations alone. So after a loss of the store the same frames come again, with the same
 numbers, before records that name them are redone.
 
-One piece of work is everything that waits at one stage; the stage that had no turn for longest
+One piece of work is everything that waits at one stage. The stage whose last turn was longest ago
 comes first. Reading may take long. The result is recorded in one short step, if the work is still
 wanted then.
 
 Guaranteed (tests/controller/loop/runs/test_time_limit.py): an author's function that fails or hangs
-stops its stage only, and the error names its line; nothing of a deleted dataflow is recorded.
+stops only its stage, and the error names its line; nothing of a deleted dataflow is recorded.
 """
 
 from __future__ import annotations
@@ -103,10 +103,6 @@ class Framer:
             connector.arrived or self._close_is_due(record, node, connector) for connector in framed
         )
 
-    def busy(self) -> set[StageId]:
-        """Return the stages that are being framed."""
-        return set(self._questions.busy())
-
     def forget(self, dataflow: str) -> None:
         """Drop the work of a dataflow that was deleted, or that another instance now leads."""
         self._quiet(self._questions.drop(lambda key: key[0] == dataflow))
@@ -129,7 +125,7 @@ class Framer:
     def _quiet(self, dropped: Iterable[StageId]) -> None:
         for dataflow in {name for name, _ in dropped}:
             with self.punctuations.lock(dataflow):
-                pass  # a thread that was recording has ended; a later one finds itself unwanted
+                pass  # no thread records any more; one that records later finds its work unwanted
 
     def _question(self, record: DataflowRecord, node: StageNode) -> TimedCall:
         """Return a stage's question; `_frame` fills in the input."""
@@ -183,7 +179,7 @@ class Framer:
             return question is None or self._questions.wanted(question)
 
         def begins(spec: InputSpec) -> None:
-            assert spec.frame_by is not None, "only inputs with frame_by are framed"
+            assert spec.frame_by is not None, f"input {spec.name!r} has no frame_by"
             if question is not None:
                 place = spec.frame_by.place
                 self._questions.goes_on(question, f"{spec.name}.frame_by", place)
@@ -208,7 +204,7 @@ class Framer:
         if not connector.arrived:
             return False
         increment, framing = connector.arrived[0], connector.framing
-        assert framing is not None, "the store knows this input as framed"
+        assert framing is not None, f"the store has no framing of input {spec.name!r}"
         # A close that is requested meanwhile comes after this increment, which has arrived.
         segments, memo = self.find_frames(
             record.folder, node.name, spec, increment, framing.memo, node.set_aside_max
@@ -230,7 +226,7 @@ class Framer:
     def _close_what_is_due(
         self, record: DataflowRecord, node: StageNode, spec: InputSpec, wanted: Callable[[], bool]
     ) -> bool:
-        """Apply the punctuations that come before everything that waits; return whether any did."""
+        """Apply the punctuations before everything that waits; return whether there were any."""
         moved = False
         with self.punctuations.lock(record.name):
             if not wanted():
@@ -241,7 +237,7 @@ class Framer:
                 connector = self._connector(record, node, spec)
                 if not connector.close_is_due(end):
                     return moved
-                assert connector.framing is not None, "the store knows this input as framed"
+                assert connector.framing is not None, f"no framing of input {spec.name!r} is stored"
                 framing, done = connector.framing.close()
                 self.store.frame(
                     record.name, node.name, spec.name, index=None, framing=framing, frames=done
@@ -262,7 +258,7 @@ class Framer:
             if not seconds or connector.framing is None or connector.framing.open is None:
                 continue
             with self.punctuations.lock(record.name):
-                # Load again: what came meanwhile is framed first.
+                # Load again: what arrived meanwhile is framed first.
                 connector = self._connector(record, node, spec)
                 if self._close_is_due(record, node, connector):
                     continue  # what has arrived comes first
@@ -292,9 +288,9 @@ class Framer:
         return min((end for end in ends if end is not None), default=FOR_EVER)
 
     def _close_is_due(self, record: DataflowRecord, node: StageNode, connector: Connector) -> bool:
-        """Return whether a close waits that no increment still to come precedes.
+        """Return whether a close waits at a place that its flow has reached.
 
-        After a roll-back a close can come after increments that its stage has not made again.
+        After a roll-back, a flow may first have to make increments before that place again.
         """
         if not connector.closes:
             return False
@@ -302,8 +298,8 @@ class Framer:
         return connector.close_is_due(self.store.next_index(record.name, flow))
 
     def _since(self, record: DataflowRecord, node: StageNode, connector: Connector) -> datetime:
-        """Return when the last record arrived; now, if a lost store does not know its increment."""
-        assert connector.framing is not None, "only framed inputs are asked for this"
+        """Return when the last record arrived; the present time if the store lost its increment."""
+        assert connector.framing is not None, f"input {connector.input!r} is not framed"
         flow, last = node.wiring[connector.input], connector.framing.last
         key = record.name, node.name, connector.input, last
         with self._lock:

@@ -4,7 +4,8 @@
     (2) log entry put                <dataflow>/_punctuations/<number>.json: the truth
     (3) store: row, and a place at every framed input of the flow
 
-Nothing is framed between these steps (`lock`), so no later frame can hold records of both sides.
+Nothing is framed between these steps (`lock`), so no later frame can contain records from both
+sides of the punctuation.
 After a crash `recover` does step (3) before anything is framed. If the store fails at step (3)
 and the service lives on, nothing of the dataflow is framed until `catch_up` has done the step.
 The same holds in a new process or term whose recovery failed.
@@ -88,7 +89,7 @@ class Punctuations:
     def __post_init__(self) -> None:
         self._guard = threading.Lock()
         self._locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
-        # Dataflows whose store is known to have everything that the log has; empty in a new term.
+        # Dataflows whose log is completely in the store; empty in a new term.
         self._current: set[str] = set()
 
     def lock(self, dataflow: str) -> threading.RLock:

@@ -1,12 +1,12 @@
 """Runnables: calls authors' Runnables in threads beside the tick, and keeps their answers.
 
 An answer belongs to its question: version, generation and epoch of a dataflow, and the increments
-that waited then. By the time it comes more increments may wait, but none are gone: only the commit
-of an epoch takes from a queue. So a decision to read is as good as one of an earlier tick; a
-decision to read nothing yet is asked again.
+that waited then. When the answer comes, more increments may wait, but none are gone: only the
+commit of an epoch removes increments from a queue. So a decision to read is still valid. After a
+decision to read nothing yet, the Runnable is asked again once more increments wait.
 
 Guaranteed (tests/controller/loop/author/test_calls_outside_runs.py): a Runnable that never returns
-stops its stage only, and the error names its line; no tick waits for it twice; an answer to an
+stops only its stage, and the error names its line; no tick waits for it twice; an answer to an
 outdated question starts nothing.
 """
 
@@ -68,7 +68,7 @@ class RunnableAnswers:
     def keep_time(self) -> None:
         """Pause the stages whose Runnable hangs; their threads are left alone."""
         late = self._questions.give_up_late()
-        for question, _ in late:  # first, for all of them: the store may fail below
+        for question, _ in late:  # first, since the store may fail below
             self._asked.pop(question.key, None)
         pause_late(late, "runnable.timed_out", self.store, self.isolation)
 
@@ -76,7 +76,7 @@ class RunnableAnswers:
         """Call the Runnables that may be called; return the views with their answers."""
         all_views = list(views)
         mine = {view.id: self._ask(view, life) for view, life in all_views if view.by_author}
-        # Questions of earlier ticks have had their grace.
+        # An earlier tick has waited for the other questions.
         fresh = [asked.answer for asked, new in mine.values() if new]
         for late in wait(fresh, timeout=GRACE_SECONDS).not_done:
             late.add_done_callback(lambda _: self.wake())
@@ -149,5 +149,5 @@ def _counts(asked: _Asked, of: tuple[Life, int], view: StageView) -> bool:
     if not asked.answer.done() or asked.answer.exception() is not None:
         return True
     decision = asked.answer.result()
-    # More may have come meanwhile, but nothing is gone: what it reads still waits.
+    # More may have arrived meanwhile, but nothing is gone: what the decision reads still waits.
     return decision.runnable or asked.connectors == view.connectors

@@ -8,7 +8,7 @@ the position replaces, and inputs that were kept for long enough.
 
 Invariant: nothing is removed that a connector or an unfinished record still needs, wherever a crash
 happens (tests/controller/loop/housekeeping/test_housekeeping.py). Nothing is stored about
-collections: after a restart every dataflow is looked at once.
+collections: after a restart every dataflow is examined once.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from controller.loop.runs.run_commit import ParkedRuns
 from controller.store.base import DataflowRecord
 
 BUSY_TICKS = 32
-"""While every tick starts something, only one tick in this many looks whether much is due."""
+"""While every tick starts runs, only one tick in this many checks whether much is due."""
 
 _COLLECTED = "is garbage-collected"
 _MARGIN_SECONDS = 60.0
-"""The engine reads the clock at most this much later than the decision."""
+"""The engine reads the clock at most this many seconds after the decision."""
 
 _log = structlog.get_logger(__name__)
 
@@ -57,8 +57,8 @@ class Garbage:
     Attributes:
         tables: Table folder -> its removed and kept files.
         inputs: Source -> its removed increments, and why the first remaining one stays.
-        outputs: Flow -> the same for the files of outputs that are not kept forever; a run of
-            their stage removes them, not this collection.
+        outputs: Flow -> the same for outputs that are not kept forever. A run of their stage
+            removes their files, not this collection.
     """
 
     tables: Mapping[str, TablePlan]
@@ -118,7 +118,7 @@ class Collector(DataflowPart):
             return
         patience = self.every if calm else 2 * self.every
         for name, epochs in self.epochs().items():
-            # A change may remove stages and thus epochs: then look at once.
+            # A change may remove stages and thus epochs: then the dataflow is due at once.
             since = epochs - self._kept_at.get(name, -patience)
             if name in self.held() or not epochs or 0 <= since < patience:
                 continue
@@ -143,21 +143,28 @@ class Collector(DataflowPart):
         )
 
     def collect(self, name: str) -> Garbage:
-        """Collect a dataflow now; return the earlier result of `look`. Raises `NotFoundError`."""
+        """Collect a dataflow now; return what `look` returned just before.
+
+        Raises `NotFoundError`, or the error because of which garbage is left.
+        """
         with self.exclusion.hold(name, _COLLECTED):
             garbage = self.look(name)
             self._kept_at[name] = self.store.epochs().get(name, 0)
-            self._keep(name)
-            if (last := self._last.get(name)) is not None:
-                self._last[name] = replace(last, by="request")
+            self._carry_out(name, "request")
             return garbage
+
+    def forget(self, name: str, folder: str) -> None:
+        """Forget a deleted dataflow; `folder` is where its tables were."""
+        self._kept_at.pop(name, None)
+        self._last.pop(name, None)
+        self.rebuilding.forget(folder)
 
     def reach(self, name: str) -> Reach:
         """Return how far back a replacement, a rebuild or a roll-back can go; reads only."""
         return reach_of(self.store.dataflow(name), self)
 
     def needed(self, record: DataflowRecord) -> set[str]:
-        """Return the files of a dataflow that must exist, beside those of its tables."""
+        """Return the files of a dataflow that must exist, besides those of its tables."""
         return self._needed(record.name, self._past(record))
 
     def last(self, name: str) -> LastCollection | None:
@@ -165,29 +172,32 @@ class Collector(DataflowPart):
         return self._last.get(name)
 
     def _keep(self, name: str) -> None:
-        files = bytes_ = 0
         try:
-            record = self.store.dataflow(name)
-            # First: what was framed before the position is never framed again, so its files can go.
-            position = self._keep_position(record)
-            past = self._past(record)
-            parked = self.parked.all()
-            for leader, unit in self.catalog.units(record).items():
-                # The files of a publication that stopped half-way are in no table yet.
-                if (record.name, leader) not in parked:
-                    for node in unit.members:
-                        removed = self._collect(record, node, past)
-                        files, bytes_ = files + removed[0], bytes_ + removed[1]
-            self._trim(record, position)
-            self.inputs.remove(record, self.inputs.plan(record, self._needed(name, past)))
-            self.inputs.forget(record, position)
-            self._last[name] = LastCollection(self.clock(), "idle work", files, bytes_)
+            self._carry_out(name, "idle work")
         except CbpError as error:
             # Waiting loses nothing: the next collection finds the same, and more.
             _log.warning("collection.failed", dataflow=name, error=error.as_dict())
 
+    def _carry_out(self, name: str, by: Literal["request", "idle work"]) -> None:
+        files = bytes_ = 0
+        record = self.store.dataflow(name)
+        # First: what was framed before the position is never framed again, so its files can go.
+        position = self._keep_position(record)
+        past = self._past(record)
+        parked = self.parked.all()
+        for leader, unit in self.catalog.units(record).items():
+            # The files of a publication that stopped half-way are in no table yet.
+            if (record.name, leader) not in parked:
+                for node in unit.members:
+                    removed = self._collect(record, node, past)
+                    files, bytes_ = files + removed[0], bytes_ + removed[1]
+        self._trim(record, position)
+        self.inputs.remove(record, self.inputs.plan(record, self._needed(name, past)))
+        self.inputs.forget(record, position)
+        self._last[name] = LastCollection(self.clock(), by, files, bytes_)
+
     def _collect(self, record: DataflowRecord, node: StageNode, past: Set[str]) -> tuple[int, int]:
-        """Collect a stage's tables; return how many files and bytes went."""
+        """Collect a stage's tables; return how many files and bytes were removed."""
         files = bytes_ = 0
         for table, plan in self._planned(record, node, past, dry_run=False).items():
             if plan.dead or plan.entries:
@@ -209,7 +219,7 @@ class Collector(DataflowPart):
         )
 
     def _retention_of(self, record: DataflowRecord) -> Retention:
-        """Return how long versions stay: while a stage is rebuilt, those from before it do."""
+        """Return how long versions stay; those from before a rebuild stay until its end."""
         since_ms = self.rebuilding.since_ms(record, self.store.connectors(record.name))
         if since_ms is None:
             swapped_ms = self.rebuilding.swapped_ms(record)

@@ -1,7 +1,7 @@
 """Disk use: how many files and bytes each table of a dataflow takes, all versions included.
 
-A measurement walks the dataflow's folder. It is kept for `FRESH_SECONDS`, so that a page which asks
-again and again costs one walk a minute, however many readers it has.
+A measurement walks the dataflow's folder. It is kept for `FRESH_SECONDS`, so a page that asks again
+and again causes one walk a minute, however many readers it has.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class DiskUses:
     def __init__(self, *, files: Files, clock: Callable[[], datetime]) -> None:
         self._files, self._clock = files, clock
         self._lock = threading.Lock()
-        self._measured: dict[str, tuple[int, DiskUse]] = {}
+        self._measured: dict[str, tuple[tuple[int, datetime], DiskUse]] = {}
 
     def of(self, record: DataflowRecord) -> DiskUse:
         """Return the disk use of a dataflow, at most `FRESH_SECONDS` old; raises `CbpError`."""
         with self._lock:  # one walk at a time
-            version, known = self._measured.get(record.folder, (0, None))
-            now = self._clock()
-            fresh = known is not None and 0 <= (now - known.at).total_seconds() < FRESH_SECONDS
             # A new version has other tables, and a plan of it shows their sizes.
-            if known is None or not fresh or version != record.version:
-                known = DiskUse(now, use_by_place(self._files.list_files(record.folder)))
-                self._measured[record.folder] = record.version, known
-            return known
+            key, now = (record.version, record.created_at), self._clock()
+            known_key, use = self._measured.get(record.folder, (None, None))
+            fresh = use is not None and 0 <= (now - use.at).total_seconds() < FRESH_SECONDS
+            if use is None or not fresh or known_key != key:
+                use = DiskUse(now, use_by_place(self._files.list_files(record.folder)))
+                self._measured[record.folder] = key, use
+            return use
 
 
 def use_by_place(files: Iterable[StoredFile]) -> dict[str, PlaceUse]:

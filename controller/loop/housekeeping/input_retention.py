@@ -4,8 +4,8 @@
 
 The increment's entry in the source's log stays. It holds the fingerprint that identifies the same
 file when it comes again, and the number that the next increment follows. Rows of old runs and of
-old increments of stages are removed too; the tables hold what they said about tables. The same goes
-for rows of increments that their own retention has removed from a table
+old increments of stages are removed, too: the tables contain what those rows said about them. So
+are rows of increments that their own retention has removed from a table
 (`cbp.engine.outputs.retention`).
 
 Invariants (tests/controller/loop/housekeeping/test_retention.py): whatever a queue or a roll-back
@@ -104,9 +104,9 @@ class Inputs(DataflowPart):
         )
 
     def _before_swap(self, record: DataflowRecord) -> Position | None:
-        """Return where the last swap found the dataflow, if that swap can still be undone.
+        """Return the position of the dataflow at the last swap, if that swap can still be undone.
 
-        What arrived since is then read by the earlier version.
+        The earlier version then reads what arrived since.
         """
         begin = self.descriptions.of(record).begin
         if begin is None or begin.back:
@@ -150,7 +150,7 @@ class Inputs(DataflowPart):
         unpublished: int | None,
     ) -> Expiry:
         source, retention = node.name, node.keep.over(self.keep.inputs)
-        # The newest one always stays: it says which number was last.
+        # The newest increment always stays: its number is the last one.
         oldest = self.store.oldest_increments(record.name, source, limit=INCREMENTS_MAX)
         newest = self.store.next_index(record.name, source) - 1
         held = [_held(one) for one in oldest if one.increment.index < newest]
@@ -187,7 +187,7 @@ def _queues(position: Position) -> list[Mapping[str, Connector]]:
 
 
 def _ends(position: Position) -> dict[str, int]:
-    """Return flow -> the first increment that had not come at a position."""
+    """Return flow -> the first increment that had not arrived yet at a position."""
     return {one.flow: one.index + 1 for one in position.newest}
 
 

@@ -4,10 +4,10 @@ Damage in a file that is rarely read is found before the copy that could repair 
 *round* reads the folders of all dataflows, file by file, at `RATE_BYTES` a second, or faster if
 needed to end within its time. The next round begins an hour later, or after the time of a round if
 that is shorter. A finding stays until a later round finds the file repaired. It is written beside
-the tables, so that a restart knows it, and it is a trouble of its dataflow: `status`, `ready` and
+the tables, so it is known after a restart. It is a trouble of its dataflow: `status`, `ready` and
 the metrics show it. No stage stops for it; a run stops only when it reads the damaged file.
-Damage that a read for a user meets first is a finding, too (`note`), until a round that begins
-later has read everything.
+Damage that a user's read finds first is a finding, too (`note`), until a round that begins later
+has read everything.
 
 A scrub that is requested (`Scrubs`) reads one dataflow at once, as fast as the disk allows. Both
 keep their findings in one place, so that `ready`, state and metrics agree.
@@ -137,19 +137,23 @@ class Scrubbing:
     def trouble(self, name: str) -> Trouble | None:
         """Return the damage of a dataflow as a trouble, or `None`."""
         progress = self.progress(name)
-        if not progress.damages:
+        damages = progress.damages.copy()  # other threads change it
+        if not damages:
             return None
-        first = min(list(progress.damages.values()), key=lambda damage: damage.path)
+        first = damages[min(damages)]
         kind = FileLostError if first.code == FileLostError.code else FileDamagedError
         since = progress.began_at or self.clock()
-        again = self._rest or Rest(self.clock(), self.clock())
-        damages = len(progress.damages)
-        return DamageTrouble(name, "scrubbed", kind(first.path, first.why), since, damages, again)
+        again, error = self._rest or Rest(self.clock(), self.clock()), kind(first.path, first.why)
+        return DamageTrouble(name, "scrubbed", error, since, len(damages), again)
 
     def forget(self, name: str) -> None:
-        """Forget a deleted dataflow."""
+        """Forget a deleted dataflow; a failure is logged."""
         self._progress.pop(name, None)
-        self.files.remove(self._note(name))
+        try:
+            if self.files.exists(path := self._note(name)):
+                self.files.remove(path)
+        except CbpError as error:
+            _log.warning("scrub.result_not_removed", dataflow=name, error=error.as_dict())
 
     def _begin(self, now: datetime) -> None:
         records = sorted(self.dataflows(), key=lambda record: record.name)
@@ -169,11 +173,10 @@ class Scrubbing:
                 for looked in self.looks(record):
                     self._count(record.name, progress, looked, damages)
                     yield looked.bytes
+                self.take(record.name, damages, self.clock(), since=began_at)
             except CbpError as error:
                 # Most likely the folder was removed; otherwise the next round reports it again.
                 _log.warning("scrub.failed", dataflow=record.name, error=error.as_dict())
-                continue
-            self.take(record.name, damages, self.clock(), since=began_at)
 
     def _count(
         self, name: str, progress: Progress, looked: ScrubbedFile, damages: dict[str, Damage]
@@ -200,8 +203,8 @@ class Scrubbing:
     def note(self, error: FileDamagedError) -> None:
         """Add damage that a read has found to the findings of its dataflow.
 
-        Does nothing if it is known, if no dataflow has the file, or if a missing file exists
-        again.
+        Does nothing if the damage is known, if no dataflow has the file, or if a missing file
+        exists again.
         """
         damage = Damage.of(error, "")
         owners = [one for one in self.dataflows() if damage.path.startswith(f"{one.folder}/")]
@@ -221,9 +224,14 @@ class Scrubbing:
     ) -> None:
         """Replace the findings of a dataflow by the result of a complete reading.
 
+        Does nothing if the dataflow was deleted since the reading began.
+
         Args:
             since: When it began; findings of reads after that stay.
         """
+        created = {one.name: one.created_at for one in self.dataflows()}
+        if name not in created or since < created[name]:
+            return
         with self._taking:
             progress = self.progress(name)
             progress.met_at = {path: at for path, at in progress.met_at.items() if at > since}
@@ -325,6 +333,10 @@ class Scrubs:
         except CbpError as failure:
             _log.warning("damage.not_stored", error=failure.as_dict())
 
+    def forget(self, name: str) -> None:
+        """Forget a dataflow whose folder was removed."""
+        self._asked.forget(name)
+
     def start(self, name: str) -> Scrub:
         """Start to read a dataflow's folder; returns at once. Raises `NotFoundError`."""
         record = self.store.dataflow(name)
@@ -340,7 +352,7 @@ class Scrubs:
         return scrub
 
     def show(self, name: str) -> Scrub:
-        """Return the last requested scrub, or the background scrubber's if that is newer."""
+        """Return the last requested scrub, or the last background round if that is newer."""
         self.store.dataflow(name)
         return self.last(name)
 

@@ -4,8 +4,8 @@
     check()   called by `Fence` before every durable effect
     retire()  the lease is lost or given up; `follow()` once no work is under way
 
-`cbp.model.schedule.lease` makes the decisions. A process that has its database for itself leads
-without a thread: the lock file has decided, and its term has no end.
+`cbp.model.schedule.lease` makes the decisions. A process that alone uses its database leads
+without a thread: it holds the lock file, and its term has no end.
 
 Invariants (tests/controller/loop/leadership/test_leadership.py): `check` passes only within the
 time that the lease was granted for; the store is fenced with the epoch from the first write of a
@@ -42,7 +42,7 @@ def boot_seconds() -> float:
 
 
 class LeaseKeeper:
-    """The part of one instance in the election; safe to use from several threads.
+    """Takes part in the election for one instance; safe to use from several threads.
 
     Args:
         on_retire: Called with the reason as soon as the lease is lost; must not block long.
@@ -103,7 +103,7 @@ class LeaseKeeper:
             raise LeaseLostError(self.epoch or None, self.reason(role))
 
     def reason(self, role: Role) -> str:
-        """Return the reason for which this instance starts no work, in words."""
+        """Return why this instance starts no work, in words."""
         standing = self.standing()
         if role is Role.RETIRES:
             return self._retiring
@@ -153,7 +153,7 @@ class LeaseKeeper:
         """Become a follower; no work of the term is still under way."""
         with self._lock:
             term, self._term, self._retiring = self._term, None, ""
-            # Other instances first: the one that gave up may be the broken one.
+            # Other instances come first, since this one may be broken.
             self._not_before = self._clock() + self._seconds
         self._store.fence(None)
         if term is not None:
@@ -221,7 +221,7 @@ class Fence:
         self._faults, self._check = faults, check
 
     def __call__(self, point: str) -> None:
-        """Pass a point; raises `LeaseLostError` in front of an effect."""
+        """Pass a point; raises `LeaseLostError` before an effect if this instance does not lead."""
         if point.endswith(".before"):
             self._check()
         self._faults(point)

@@ -1,4 +1,4 @@
-"""Terms: once another instance leads, late writes of the former leader to the logs are refused.
+"""Terms: once another instance leads, the logs refuse late writes of the former leader.
 
     <tables>/.terms/00000000000000000007-1f0c/    the one folder of the instance that leads
 
@@ -16,9 +16,9 @@ successor removes the folder before it reads any log.
 until the next `begin` (tests/controller/loop/runs/test_retry_policy.py).
 
 Guaranteed (tests/controller/loop/leadership/test_terms.py): a put of a term that has ended raises,
-and leaves nothing. An instance that stalls in (1) to (3) cuts off no other: after (2) its folder's
-number is below that of any instance which took the lease later, and before (2) it removes only its
-own. Not guaranteed: anything about records of runs; the first one put counts
+and leaves nothing. An instance that stalls in (1) to (3) removes the folder of no other: after (2)
+its folder's number is below that of any instance which took the lease later, and before (2) it
+removes only its own. Not guaranteed: anything about records of runs; the first one put counts
 (controller/loop/README.md, "A zombie's record counts if it was first").
 """
 
@@ -39,7 +39,7 @@ from controller.store.base import Store
 
 _FOLDER = ".terms"
 _NONE = "none"
-"""A folder that is never made: between two terms nothing can be put."""
+"""The name of a folder that is never made, so that nothing can be put between two terms."""
 
 _ENDED = "ended-"
 _TERM = re.compile(r"(\d{20})-[0-9a-f]+", re.ASCII)
@@ -98,7 +98,7 @@ class Terms:
             self._faults("term.after")
 
     def _end(self, name: str) -> None:
-        """Rename a folder: from then on nothing in it can be linked or made."""
+        """Rename the folder of a term, so that nothing can be created in it or linked from it."""
         with _operating(path := self._path(name)):
             self._faults("term.before")
             os.rename(path, self._path(_ENDED + name))

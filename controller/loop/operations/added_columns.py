@@ -1,11 +1,12 @@
-"""Columns that join the schema of a source without a question (`options: {unknown: add}`).
+"""Added columns: new columns of a source's files join its schema (`options: {unknown: add}`).
 
-A file that has columns more waits, claimed, while a new version of its dataflow declares them; then
-it is read again. The columns become nullable, so older records have null in them, and no stage is
-changed. A document that is registered later need not name them: they are kept.
+A file with further columns waits, claimed, while a new version of its dataflow declares them; then
+it is read again. The columns are nullable, so older records have null in them, and no stage
+changes. A document that is registered later need not name the columns: they are kept.
 
-Refused, so that the file goes to quarantine with the reason: a version that would change a stage,
-as where its code on disk is no longer the registered one, or that no version can be.
+The version is refused, and the file goes to quarantine with the reason, if the version would change
+a stage (for example because the stage's code on disk is no longer the registered one), or if the
+document is invalid with these columns.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def with_added_columns(registered: Mapping[str, Any], document: Any) -> Any:
 
 
 def _left_out(before: Mapping[str, Any], after: Any) -> list[str]:
-    """Return the nullable columns that a source adds by itself and its new document lacks."""
+    """Return the nullable columns that were added to a source and that its new document lacks."""
     if not isinstance(after, Mapping) or not isinstance(options := after.get("options"), Mapping):
         return []
     if options.get("unknown") != ADDS_COLUMNS:

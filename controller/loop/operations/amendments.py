@@ -3,7 +3,7 @@
     hold     none of its runs starts or is published in the background; other dataflows continue
     quiet    runs under way are cancelled or waited for, and what is finished is published
     amend    one commit point beside the tables, then redo
-    release  the dataflow runs on from there
+    release  the dataflow continues from there
 
 Guaranteed: one amendment at a time per dataflow. If an amendment was begun and could not be
 finished, the dataflow stays held, and its stages show the reason, until `resume` or a restart
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from cbp.errors import DataflowBusyError, DefinitionError
+from cbp.errors import DataflowBusyError, DefinitionError, NotFoundError
 from cbp.model.flow.generation import Generation
 from cbp.model.run.correction import Correction, CorrectionNote
 from cbp.model.version.rollback_point import PointAfterRun
@@ -103,7 +103,7 @@ class Amendments(DataflowPart):
         self.holds.require_free(name)  # an unfinished amendment has no position yet
         try:
             look(self.store.dataflow(name))  # refuse before anything is cancelled
-        except DefinitionError:  # the position may be of a record that is redone next
+        except DefinitionError:  # the point may be a run whose record the store still lacks
             for one in self.store.stages(name):
                 self.run_commit.require_redone(name, one)
             raise
@@ -284,9 +284,15 @@ class Amendments(DataflowPart):
         finally:
             # If the store does not answer now, the dataflow stays held.
             self.holds.held[name] = UNFINISHED
-            if not self._open(self.store.dataflow(name)):
+            if not self._is_unfinished(name):
                 self.holds.release(name)
             self.wake()
+
+    def _is_unfinished(self, name: str) -> bool:
+        try:
+            return self._open(self.store.dataflow(name))
+        except NotFoundError:  # deleted while the amendment waited for runs
+            return False
 
     def _open(self, record: DataflowRecord) -> bool:
         return self.open_log(record.folder).generation > record.generation

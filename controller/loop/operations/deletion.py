@@ -1,10 +1,10 @@
 """Deletion of a dataflow: its runs, its rows in the store, and its folder if requested.
 
-Guaranteed: what is finished is published before the store forgets the dataflow, unless the folder
-is removed. A folder is renamed before it is removed: after a crash it is either whole, or removed
-by the next start (tests/controller/loop/runs/test_publication.py, test_recovery.py). Other
+Guaranteed: finished runs are published before the store forgets the dataflow, unless the folder
+is removed. A folder is renamed before it is removed: after a crash it is either complete, or the
+next start removes it (tests/controller/loop/runs/test_publication.py, test_recovery.py). Other
 dataflows are ticked meanwhile, however large the folder is (test_stalls.py). Not guaranteed:
-deletion of a dataflow whose runs do not end; it then runs on.
+deletion of a dataflow whose runs do not end; that dataflow continues.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from cbp.errors import OperatingError
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import RunnableAnswers
+from controller.loop.operations import amendments, versions
 from controller.loop.operations.amendments import Amendments
 from controller.loop.records.dataflow_folder import remove_purged, set_aside
 from controller.loop.records.dataflow_part import DataflowPart
@@ -30,6 +31,9 @@ from controller.loop.runs.isolation import UNRECOVERED, Isolation
 from controller.loop.runs.run_commit import PUBLISHED, RunCommit
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.run_starts import RunIds
+
+_LASTING = (UNRECOVERED, amendments.UNFINISHED, versions.UNFINISHED)
+"""Reasons of holds that no thread releases: the dataflow stays held until it is repaired."""
 
 _log = structlog.get_logger(__name__)
 
@@ -50,7 +54,7 @@ class Deletion(DataflowPart):
     exclusion: DataflowLocks
     isolation: Isolation
     faults: Faults
-    end_builds: Callable[[str], object]
+    end_builds: Callable[[str, str], object]
     cancel_seconds: float
 
     def delete(self, name: str, *, purge: bool) -> None:
@@ -70,7 +74,7 @@ class Deletion(DataflowPart):
                 raise OperatingError(message, dataflow=name)
             with self.exclusion.hold(name, "is deleted"):
                 away = self._take_out(name, folder, purge=purge)
-                self.end_builds(name)
+                self.end_builds(name, folder)
         finally:
             self.holds.deleting.discard(name)
         if away:
@@ -78,7 +82,7 @@ class Deletion(DataflowPart):
         _log.info("dataflow.deleted", dataflow=name, purged=purge)
 
     def _take_out(self, name: str, folder: str, *, purge: bool) -> str:
-        """Delete a dataflow without runs; return the folder's new path if it is to be removed.
+        """Delete a dataflow without runs; with `purge`, return the new path of its folder.
 
         Publishing and removing may take long, so neither holds the lock of the tick.
         """
@@ -96,10 +100,11 @@ class Deletion(DataflowPart):
     def _forget(self, name: str, folder: str) -> None:
         self.run_commit.forget(name)
         self.isolation.forget(name)
-        if self.holds.held.get(name) == UNRECOVERED:
+        if self.holds.held.get(name) in _LASTING:
             del self.holds.held[name]
         self.framer.forget(name)
         self.answers.forget(name)
         self.punctuations.forget(name)
         self.catalog.forget(name)
+        self.descriptions.forget(folder)
         self.tables.forget(folder)

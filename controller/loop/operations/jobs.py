@@ -4,11 +4,11 @@
                   '-----------------> failed: nothing has changed, or recovery finishes it
 
     roll-back   reads the past, waits for runs, changes tables, fills the queues
-    give-back   waits for runs, publishes what is finished, calls the code, records the run; one
-                that only tries calls the code, reports what fails again, and changes nothing
+    give-back   waits for runs, publishes what is finished, calls the code, records the run; a
+                trial calls the code, reports what fails again, and changes nothing
 
-Guaranteed: one job of a kind at a time per dataflow, and one per request, however often it is asked
-for (tests/controller/loop/operations/test_rollback_jobs.py, test_give_back_jobs.py).
+Guaranteed: one job of a kind at a time per dataflow, and one per request, however often the request
+is sent (tests/controller/loop/operations/test_rollback_jobs.py, test_give_back_jobs.py).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Jobs(ABC, Generic[R]):
     def _begin(
         self, name: str, request: str, carry_out: Callable[..., R], stage: str = ""
     ) -> Job[R]:
-        """Begin the job of a request; returns at once, with the job that is known of it.
+        """Begin the job of a request, or return the job that the request has begun before.
 
         Args:
             request: The request; `""` if it has no name.
@@ -122,13 +122,17 @@ class Jobs(ABC, Generic[R]):
             if known.dataflow == name:
                 raise DataflowBusyError(name, f"it {self.busy} (job {other})")
 
-        # A job that failed may be asked for again, by the same request.
+        # The request of a job that failed may be sent again.
         job = self._table.begin(id_, Job(id_, name, self._clock(), stage), refuse)
 
         def tell(step: str, done: int, total: int, unit: str) -> None:
             self._table.show(id_, step=step, done=done, total=total, unit=unit)
 
-        self._executor.submit(self._guarded, id_, lambda: carry_out(tell=tell, request=request))
+        try:
+            self._executor.submit(self._guarded, id_, lambda: carry_out(tell=tell, request=request))
+        except RuntimeError:  # no thread can be started, or the service stops
+            self._table.forget(id_)
+            raise
         return job
 
     def _find(self, name: str, id_: str) -> Job[R] | None:
@@ -154,7 +158,7 @@ class Jobs(ABC, Generic[R]):
 
 
 def id_of(request: str) -> str:
-    """Return the id of the job of a request whose id cannot be used in a path."""
+    """Return the id of a request's job: the request itself if it is an id, otherwise a hash."""
     if _ID.match(request):
         return request
     return f"b{hashlib.sha256(request.encode()).hexdigest()[:12]}"
@@ -186,7 +190,6 @@ class RollbackJobs(Jobs[Generation]):
         Raises `NotFoundError`, `DefinitionError` or `DataflowBusyError`.
         """
         parse_point(to)
-
         how: dict[str, Any] = {"drop_later": drop_later, "without": without, "pause": pause}
         roll_back = partial(self._amendments.roll_back, name, to, who=who, why=why, **how)
         return self._begin(name, request, roll_back)

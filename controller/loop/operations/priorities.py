@@ -1,12 +1,13 @@
-"""Priorities: sets the priority of a stage, and gives the store those that lie beside the tables.
+"""Priorities: sets the priority of a stage, and copies the priorities of a folder to the store.
 
 The file beside the tables is the truth, and is written first; the store is an index over it.
 
-    _description/priorities/stages.json     stage -> priority, of those that are not normal
+    _description/priorities/stages.json     stage -> priority, of stages that are not normal
 
-It names stages, not leaders of stages that run together, so a priority stays with a stage that
-leads itself in a later version. The names of removed stages stay too. No result depends on it, so a
-damaged one stops nothing. After a crash between the two, the next recovery updates the store.
+The file names each stage, not only the leader of stages that run together. So a stage keeps its
+priority if it leads itself in a later version. The names of removed stages stay, too. No result
+depends on the file, so a damaged one stops nothing. After a crash between the two writes, the next
+recovery updates the store.
 
 Guaranteed: both agree after `set_priority` and after `bring`, unless the file is damaged
 (tests/controller/loop/operations/test_priorities.py).
@@ -70,7 +71,7 @@ class Priorities(DataflowPart):
     holds: Holds
 
     def set_priority(self, dataflow: str, stage: str, priority: Priority) -> None:
-        """Set the priority of a stage and of those that run with it; durable, idempotent."""
+        """Set the priority of a stage and of the stages that run with it; durable, idempotent."""
         with self.holds.lock:
             leader = self.catalog.leader(dataflow, stage)
             record = self.store.dataflow(dataflow)

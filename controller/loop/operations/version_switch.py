@@ -1,10 +1,10 @@
 """Version switch: a new version of a dataflow takes over between two epochs, in one step.
 
     (1) the dataflow starts nothing; runs under way end; what is recorded is published
-    (2) compared: what becomes of every stage, and where the new version begins   (pure)
+    (2) the versions are compared: what becomes of each stage, and where the new one begins  (pure)
     (3) files of altered tables are written; no reader sees them
     (4) the description is put                                          <- the commit point
-    (5) redo: tables altered, new ones made, drop folders made, the store brought over
+    (5) redo: tables are altered, new ones and drop folders are made, the store is updated
 
 A crash before (4) leaves the old version, and files that no record names. All steps of (5) may be
 repeated. If (5) fails, the dataflow starts nothing until it has succeeded, by a tick or by
@@ -171,7 +171,7 @@ class VersionSwitch(DataflowPart):
                 continue
             yield f"The sink {name} is added: it publishes {sink.reads} to {sink.to}."
             if sink.view or sink.begin == "now" or sink.flow not in known:
-                continue  # a mirror has the whole view
+                continue  # a mirror has the complete view
             if first := increments.bounds(record, after, sink.flow).start:
                 yield (
                     f"The sink {name} begins at increment {first:,}, because earlier increments "
@@ -292,7 +292,7 @@ class VersionSwitch(DataflowPart):
             self.open_log(record.folder).forget_positions(newest.version)
             self.bring_store(now, dataflow, newest)
         finally:
-            # Also if the store's answer was lost: then it is never finished again.
+            # Even after an error: if only the store's answer was lost, nothing finishes it again.
             self.catalog.forget(record.name)
             self.tables.forget(record.folder)
             self.run_commit.forget(record.name, since_ms=newest.begin.at_ms)
@@ -304,7 +304,7 @@ class VersionSwitch(DataflowPart):
     ) -> None:
         """Alter the tables of the stages that a version changes, and create missing ones.
 
-        Idempotent. All entries carry one time: that of the version, or that of the registration if
+        Idempotent. All entries have one time: that of the version, or that of the registration if
         it is the first version. Later records have later times.
         """
         at_ms = int(record.created_at.timestamp() * 1000)
@@ -327,7 +327,7 @@ class VersionSwitch(DataflowPart):
     def bring_store(
         self, record: DataflowRecord, dataflow: Dataflow, description: Description
     ) -> None:
-        """Set the store to the start position of a version, if it followed another one.
+        """Set the store to the start position of a version, unless it is the first one.
 
         Idempotent. The priorities are read from the folder.
         """
@@ -352,7 +352,7 @@ class VersionSwitch(DataflowPart):
         dropped = self.dropped(record).get(flow, ())
 
         def is_back(increment: Increment) -> bool:
-            # A roll-back dropped some; nothing reads those again, whether they are there or not.
+            # Nothing reads again what a roll-back dropped, so its files need not exist.
             gone = any(increment.index in part for part in dropped)
             return gone or self.has_files(record, increment)
 
@@ -378,13 +378,13 @@ class VersionSwitch(DataflowPart):
     def _shape(self, record: DataflowRecord, description: Description) -> DataflowShape:
         if description.shape is not None:
             return description.shape
-        # Registered before shapes were kept: take the installed code for the old one.
+        # Registered before shapes were kept: assume that the installed code is the old one.
         return without_codes(shape_of(self.catalog.compiled(record)))
 
     def _past(
         self, record: DataflowRecord, now: DataflowShape, then: DataflowShape
     ) -> dict[str, Schema]:
-        """Return the last columns of new flows that earlier versions had."""
+        """Return, for new flows that earlier versions had, the columns that they had last."""
         new = flow_schemas(then).keys() - flow_schemas(now).keys()
         past: dict[str, Schema] = {}
         for description in self.descriptions.before(record) if new else ():
@@ -431,9 +431,10 @@ class VersionSwitch(DataflowPart):
 
 
 def require_planned(record: DataflowRecord, dataflow: Dataflow, description: Description) -> None:
-    """Refuse to make the tables of a description with code that declares other tables.
+    """Raise `CodeDriftedError` if the code declares other tables than a description.
 
-    Code with the same tables and a different function makes them, but does not run.
+    Code with the same tables and a different function passes: it makes the tables, but does not
+    run.
     """
     loaded = shape_of(dataflow)
     mistakes = drift(description.shape, loaded, code=False) if description.shape else ()

@@ -1,9 +1,9 @@
 """Registration, version changes and recovery of dataflows, while other dataflows continue.
 
 `version_switch`, `dataflow_folder` and `redo` decide what is written, and in which order. This
-module decides what must stand still meanwhile. A dataflow that changes is *held*: it starts no
-runs, frames nothing and takes in no files. It stays held until its store is that of its newest
-version. Other dataflows are never waited for.
+module decides what must wait meanwhile. A dataflow that changes is *held*: it starts no
+runs, frames nothing and takes in no files. It stays held until the store shows its newest version.
+No other dataflow delays it.
 
 `rebuild_missing` registers dataflows again that folders describe and a lost store does not know;
 those that were deleted without `purge` come back too.
@@ -131,7 +131,8 @@ class Versions(DataflowPart):
             require_planned(record, dataflow, description)
             self.changes.bring_tables(record, dataflow, description)
             self.arrivals.prepare(record, dataflow)
-            # One version behind until the store is where it began: a crash is then finished.
+            # One version behind until the store shows the version's beginning: recovery after a
+            # crash then finishes the registration.
             early = replace(record, version=description.version - (description.begin is not None))
             with self.holds.lock:
                 self._record(early, dataflow, description)
@@ -139,7 +140,7 @@ class Versions(DataflowPart):
                     try:
                         self._take_over(record, dataflow, description, on_redo)
                     except Exception:
-                        # A caller with an error has registered nothing; the next try finds all.
+                        # After an error nothing is registered; the next attempt finds the folder.
                         with suppress(CbpError):
                             self.store.delete(record.name)
                         raise
@@ -268,7 +269,7 @@ class Versions(DataflowPart):
         """Finish a change that a crash interrupted; return whether the dataflow may run."""
         try:
             if self.changes.cut_short(record):
-                # The version's start position names these; afterwards they would be queued again.
+                # The version's start position names these arrivals: later they would queue twice.
                 self._bring_arrivals(record)
             self.changes.finish(record)
         except LogConflictError as error:
@@ -283,7 +284,7 @@ class Versions(DataflowPart):
         return True
 
     def _bring_arrivals(self, record: DataflowRecord) -> None:
-        # Not `prepare`: an unusable folder of one source must not keep the others from recovering.
+        # Not `prepare`: an unusable folder of one source must not prevent recovery of the others.
         self.arrivals.recover(record, self.catalog.compiled(record))
 
     def _recover_arrivals(self, name: str) -> None:

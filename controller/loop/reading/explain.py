@@ -8,6 +8,7 @@ the log holds it, and the tables' logs. Reads only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice, takewhile
@@ -89,7 +90,7 @@ class Explaining(DataflowPart):
         """
         units = self.catalog.units(self.store.dataflow(name))
         running = {stage for dataflow, stage in self.in_flight.busy() if dataflow == name and stage}
-        # Those that another instance runs.
+        # Stages that another instance runs.
         running |= {run.stage for run in self.store.intended_runs() if run.dataflow == name}
         rules = {leader: unit.leader.runnable for leader, unit in units.items()}
         return left_to_do(rules, self.store.position(name), running, waits)
@@ -156,7 +157,7 @@ class Explaining(DataflowPart):
             return intention.frames
         if run.status is RunStatus.COMMITTED or self._amended_since(record, run):
             return {}
-        # What it chose still waits, unless another attempt read it; then its number is gone.
+        # The chosen frames still wait, unless another attempt read them: then they have no number.
         waiting = self.store.connectors(run.dataflow)[run.stage]
         read, remove = (
             {name: tuple(indexes) for name, indexes in chosen.items()}
@@ -177,10 +178,8 @@ class Explaining(DataflowPart):
             flow = unit.leader.wiring[spec.name]
             indexes = {*run.read.get(spec.name, ()), *run.remove.get(spec.name, ())}
             for index in sorted(indexes):
-                try:
+                with suppress(NotFoundError):
                     yield self.store.increment(run.dataflow, flow, index)
-                except NotFoundError:
-                    continue
 
     def _produced(
         self, run: RunRecord, unit: PhysicalStage, intention: Intention | None
@@ -194,10 +193,8 @@ class Explaining(DataflowPart):
         for member in unit.members:
             for output in member.translator.outputs:
                 flow = f"{member.name}.{output.name}"
-                try:
+                with suppress(NotFoundError):
                     yield self.store.increment(run.dataflow, flow, run.epoch).increment
-                except NotFoundError:
-                    continue
 
     def _versions(
         self, record: DataflowRecord, run: RunRecord, unit: PhysicalStage

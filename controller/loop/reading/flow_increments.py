@@ -4,8 +4,8 @@
 cursor of a page is `n<increment>.<offset>`. It stays valid while the increment exists, and
 increments that arrive later do not move it.
 
-Figures of a column are computed from records that are read when they are asked for. A call reads
-at most `RECORDS_MAX` records; what it did not read is said by `read`.
+Figures of a column are computed on request, from the records. A call reads at most `RECORDS_MAX`
+records; `IncrementFigures.read` says how many of an increment it read.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from cbp.model.flow.schema import Schema
 from controller.loop.records.compiled_dataflows import Catalog
 from controller.store.base import DataflowRecord, Store
 
-# Every empty increment costs a look-up; after this many a page ends with a cursor.
 INCREMENTS_MAX = 1000
+"""Largest number of increments for one page: each costs a look-up, even if it is empty."""
 
 
 class FlowIncrements:
@@ -47,7 +47,7 @@ class FlowIncrements:
         return range(first, self._store.next_index(record.name, flow))
 
     def get(self, record: DataflowRecord, flow: str, index: int) -> Increment:
-        """Return an increment, if necessary from its table, since a restored store may lack it."""
+        """Return an increment, from its table if the store lacks it, as a restored store may."""
         try:
             return self._store.increment(record.name, flow, index).increment
         except NotFoundError:

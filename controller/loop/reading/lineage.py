@@ -3,8 +3,8 @@
     run of up ---> increment ---> THIS RUN ---> increment ---> run of down
 
 Reads only the store. Not guaranteed: completeness. Increments and runs that retention removed are
-no longer known, a frame names no increment, and a run that read an output long after it was
-written is not searched for (`RUNS_SEARCHED`).
+no longer known. The number of a frame is not that of an increment. A run that read an output long
+after it was written is not found (`RUNS_SEARCHED`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CAUSES_MAX = 200
 """Maximum number of increments whose origin is looked up; a run can read thousands."""
 
 RUNS_SEARCHED = 100
-"""Runs of a reader, from this run on, among which the one that read its output is searched."""
+"""Number of a reader's runs, from this run on, that are searched for one that read its output."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Reach: how far back an operator can go with the retained data of a dataflow.
 
-A replacement and a retraction recompute groups from all increments of a source, and a rebuild
-all tables: none of them works once the first increment is gone. A roll-back needs records,
-positions and versions of tables, and stays within one version. Nothing of this is stored; all of
-it is found.
+A replacement or a retraction recomputes groups from all increments of a source, and a rebuild
+recomputes all tables. None of them works once the first increment is gone. A roll-back needs
+records, positions and versions of tables, and stays within one version. How far each can go is not
+stored, but computed from what is kept.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A flow's cursor is `<increment>.<offset>`. It stays valid while the increment exists. New
 increments come after it, so a reader can follow a flow. Without a cursor, reading begins at the
-oldest increment that retention has left. An increment that retention removed is an error, not a
-gap.
+oldest increment that retention has left. A cursor whose increment retention removed is refused, so
+no reader misses records without notice.
 
 A read *as of* an epoch or a time uses the table versions of one snapshot
 (`controller.loop.reading.snapshots`), so reads of several tables agree. Pages of a state do the

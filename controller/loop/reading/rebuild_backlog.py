@@ -1,12 +1,12 @@
 """Rebuilds under way: how much of its input a stage still has to read again.
 
 A version that rebuilds a stage queues its retained input, and empties its tables. Until that input
-is read, the tables hold a part of what they will. What was queued is in the description of the
-version, and what is left of it in the store, so nothing else is recorded, and a restart, another
-instance or a roll-back find the same.
+is read, the tables are incomplete. The description of the version says what was queued, and the
+store what is left of it. Nothing else is recorded, so the result is the same after a restart or a
+roll-back, and in another instance.
 
-Limits: an increment counts as read once a frame has taken it up. A stage that reads
-another rebuilt one has no count of its own; it is named as long as that one has increments left.
+Limits: an increment counts as read once it is framed. A stage that reads another rebuilt stage has
+no count of its own; it is listed as long as that stage has increments left.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Rebuild:
         queued: Number of increments that the version queued again for it; 0 if it reads another
             rebuilt stage.
         left: Number of these increments that it has not read.
-        behind: Stages that it reads, and whose rebuild is not complete.
-        as_it_was_ms: A time as of which a snapshot shows the earlier tables; `None` if no such
-            snapshot is readable.
+        behind: Stages that it reads and whose rebuild is not complete.
+        as_it_was_ms: The time of a snapshot with the earlier tables; `None` if no such snapshot is
+            readable.
     """
 
     since_ms: int
@@ -80,6 +80,10 @@ class Rebuilding(DataflowPart):
         """Return when the oldest rebuild under way began, if there is one; raises as `of`."""
         rebuilds = self._under_way(record, connectors).values()
         return min((one.since_ms for one in rebuilds), default=None)
+
+    def forget(self, folder: str) -> None:
+        """Forget a deleted dataflow; `folder` is where its tables were."""
+        self._begun.pop(folder, None)
 
     def swapped_ms(self, record: DataflowRecord) -> int | None:
         """Return when the present version was swapped in; `None` if it was not."""
@@ -124,7 +128,7 @@ class Rebuilding(DataflowPart):
         at_ms = rebuild.since_ms - 1
         try:
             self.snapshots.take(record.name, at_ms=at_ms)
-        except CbpError:  # collected, or a table is new: there is no whole snapshot
+        except CbpError:  # collected, or a table is new: there is no complete snapshot
             return rebuild
         return replace(rebuild, as_it_was_ms=at_ms)
 
@@ -140,7 +144,7 @@ class Rebuilding(DataflowPart):
             begin = self.descriptions.version(record, version).begin
             for name in () if begin is None else begin.emptied:
                 assert begin is not None
-                if begin.swapped is not None:  # its tables are whole
+                if begin.swapped is not None:  # its tables are complete
                     begun.pop(name, None)
                     continue
                 queued = _queued(begin, leaders.get(name, name))

@@ -6,8 +6,8 @@
     runs without a record    interrupted: what they read is still queued
     a folder without a row   a dataflow that the store does not know; `rebuild` brings it back
 
-Guaranteed: reads only, and lists names of files instead of reading them where that suffices.
-Not guaranteed: that the result still holds a moment later, if a service is at work.
+Guaranteed: reads only, and lists names of files instead of reading the files where that suffices.
+Not guaranteed: that the result is still true a moment later, if a service is running.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def open_intentions(
 ) -> Sequence[OpenIntention]:
     """Return the open intentions of a dataflow, by stage and epoch.
 
-    Its policy may put a publication off (`publish:`). Only the instance that leads knows which
+    Its policy (`publish:`) may delay a publication. Only the instance that leads knows which
     records its tables lack.
     """
     by_epoch: dict[tuple[str, int], OpenIntention] = {}

@@ -28,7 +28,7 @@ from controller.loop.records.dataflow_part import DataflowPart
 from controller.store.base import DataflowRecord
 
 READINGS_MAX = 1000
-"""How often the tables are read at most; each repetition follows a publication in between."""
+"""Largest number of readings of the tables; each repetition follows a publication in between."""
 
 _Tables = Mapping[str, TableVersion]
 
@@ -100,7 +100,7 @@ class Snapshots(DataflowPart):
         now_ms: int,
     ) -> Snapshot:
         stamp = max((table.stamp_ms for table in tables.values()), default=0)
-        # A record that changed no table is in none; it counts if nothing else is missing.
+        # A record that changed no table is in no table; it counts if nothing else is missing.
         complete = newest and not _lacking(records, tables)
         epochs = {}
         for leader, unit in units.items():
@@ -161,8 +161,8 @@ class Snapshots(DataflowPart):
         stamp_ms, shown, node = min(stamps, key=lambda one: one[:2])
         if shown <= epoch:
             return stamp_ms
-        # Several epochs were published at once, or this one changed nothing. Or its version is
-        # collected; then no earlier version is readable, and this call raises.
+        # Several epochs were published together, or this one changed nothing. Or its version was
+        # collected: then no earlier version is readable, and this call raises.
         self.history.shown(record.folder, record.name, node, at_ms=stamp_ms - 1)
         recorded = log.read(leader, epoch)
         if recorded is not None and not any(one.data_change for one in recorded.changes):
@@ -176,7 +176,7 @@ def _open(log: IntentionLog, leader: str) -> tuple[Intention, ...]:
 
 
 def _lacking(records: Mapping[str, tuple[Intention, ...]], tables: _Tables) -> list[int]:
-    """Return, for each stage with such a record, when its first unpublished record was put."""
+    """Return when the first unpublished record of each stage that has one was put."""
     lacking_epochs = []
     for many in records.values():
         lacking = (

@@ -3,10 +3,10 @@
 The size comes from the log of the table, so that it costs as much as the table has files; no
 record is read. Reads only.
 
-`SetAsideCounts` counts the records that each stage has set aside now, from the logs of the tables:
-so a restart, a rebuilt store and an instance that only reads give the same figure. Counts are kept
-until the dataflow changes. A table is published after the run that changed it was
-committed; so they are kept once they are those in the figures of the newest run of the stage.
+`SetAsideCounts` counts the records that each stage has set aside now, from the logs of the tables.
+So the count is the same after a restart, with a rebuilt store, and in an instance that only reads.
+Counts are kept until the dataflow changes. A table may be published some time after its run was
+committed, so a count is kept only once it agrees with the figures of the stage's newest run.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class StageFacts(DataflowPart):
         """Return the newest compaction of each table, by table; raises `NotFoundError`.
 
         Tables without a compaction in the examined records are left out. Damaged records are
-        skipped; the part that needs them reports the damage.
+        skipped; the code that needs them reports the damage.
         """
         log = self.open_log(self.store.dataflow(dataflow).folder)
         stages = self.store.stages(dataflow)
@@ -141,7 +141,7 @@ class StageFacts(DataflowPart):
     def limits(self, dataflow: str, stage: str) -> Mapping[str, FlowLimit]:
         """Return, by input, how much can wait there before the stage that writes it must wait.
 
-        Inputs that never hold a stage are left out: those that read a source, and those inside
+        Inputs that no stage waits for are left out: those that read a source, and those inside
         the stage's own cycle.
         """
         _, node = self.catalog.stage(dataflow, stage)
@@ -240,7 +240,7 @@ def _count(record: DataflowRecord, stage: str) -> int | None:
     path = f"{local_path(record.folder)}/{set_aside_table(stage)}"
     try:
         live = open_table(path, files_for(path)).snapshot.live.values()
-    except NotFoundError:  # a new version, whose tables are not made yet
+    except NotFoundError:  # the tables of a new version are not made yet
         return None
     except CbpError as error:
         _log.warning("set_aside.unreadable", table=path, error=error.message)

@@ -1,21 +1,22 @@
 """Build beside: the tables of a dataflow's next version, made from all retained input, then shown.
 
-    feed      what arrived is applied by the new version, in a folder of its own   (again and again)
+    feed      the new version applies what arrived, in a folder of its own      (repeatedly)
     compare   record by record with what readers see now
-    find      the rest is applied, and all of it is copied beside the live files   (nothing runs)
+    find      the rest is applied, and everything is copied beside the live files  (nothing runs)
     put       the description of the new version                      <- the commit point
     redo      each table shows its new files, by one entry; all entries have one time
 
-The last two are those of any change (`version_switch.py`). `Return` shows the earlier tables again
-in the same way, with what arrived since in the queues. Files that were replaced or taken back
-before it began are read as they count now (`valid_inputs.py`): so it is right also for stages that
-cannot apply a replacement. A build keeps how far it has come (`checkpoint.py`).
+The last two steps are those of any change (`version_switch.py`). `Return` shows the earlier tables
+again in the same way, with the input that arrived since in the queues. Files that were replaced or
+retracted before the build began are read as they count now (`valid_inputs.py`), so the result is
+right even for stages that cannot apply a replacement. A build records its progress
+(`checkpoint.py`).
 
-Where all results are views, and nothing depends on when they are published, a run reads many
-increments of a source whose ends no stage notices (`sources_rebuilt_together`), up to `unit_bytes`.
-So such a build also catches up with small updates that follow each other without a pause; its views
-have fewer changes than before, those of its runs. Elsewhere each increment is a run: an output that
-is no view would have other records.
+Where all results are views, and nothing depends on when they are published, a run reads several
+increments of a source at a time, up to `unit_bytes`, if no stage depends on their boundaries
+(`sources_rebuilt_together`). So such a build also catches up with small updates that follow each
+other without a pause. Its views have fewer changes than before, one set for each of its runs.
+Elsewhere each increment is a run, since an output that is no view would have other records.
 
 Guaranteed (tests/controller/loop/rebuild/test_build_beside.py): readers see the old tables or
 the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
@@ -72,7 +73,7 @@ from controller.store.base import DataflowRecord, IncrementRecord
 Tables = Mapping[str, tuple[TableChange, ...]]
 
 UNIT_BYTES, UNIT_INCREMENTS = 4 << 20, 1_000
-"""The most bytes of Parquet, and increments, that a run of a build reads: a second's work."""
+"""The most bytes of Parquet, and increments, that a run of a build reads: about one second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
 
 @dataclass(kw_only=True, eq=False)
 class BuildParts(DataflowPart):
-    """What builds work on; `checkpoint_seconds` and `unit_bytes` as in `LoopLimits`."""
+    """What all builds share; `checkpoint_seconds` and `unit_bytes` are as in `LoopLimits`."""
 
     engine: Engine
     faults: Faults
@@ -204,7 +205,7 @@ class Build:
         self._closes = [one for one in made if one.number in checkpoint.closes]
 
     def _keep(self, publishes: bool) -> None:
-        """Keep how far it has come: before anything is shown, and else from time to time."""
+        """Write a checkpoint: before anything is shown, and otherwise from time to time."""
         if not publishes and self.clock.seconds() < self._kept_at + self.parts.checkpoint_seconds:
             return
         checkpoint = Checkpoint(
@@ -230,7 +231,7 @@ class Build:
 
     @property
     def _depth(self) -> str:
-        """The way from its folder to the dataflow's."""
+        """The path from its folder to the dataflow's."""
         return f"../../{self.record.folder.rpartition('/')[2]}"
 
     def feed(self) -> None:
@@ -241,7 +242,7 @@ class Build:
         Raises:
             InputNotRetainedError: If an increment is no longer kept.
             CorrectedMeanwhileError: If a file that it has read was replaced, and a stage cannot
-                apply that.
+                apply the replacement.
             CbpError: As in `RunPreparer.prepare`.
         """
         ends, done = self.ends, sum(self._fed.values())
@@ -250,7 +251,7 @@ class Build:
         self.watched.tell("builds", done, total, "increments")
         self._take_closes()
         flows = [self._arrived(source, end) for source, end in ends.items()]
-        waiting, size = 0, 0  # of the increments that the next runs read
+        waiting, size = 0, 0  # increments that the next runs read, and their bytes
         for _, source, index, one in heapq.merge(*flows, key=lambda arrived: arrived[:3]):
             self._close({source: index})
             gone = any(index in part for part in dropped.get(source, ()))
@@ -262,7 +263,7 @@ class Build:
             ):
                 self._run(done, total)
                 waiting, size = 0, 0
-            # Before it is offered: a run's increment is kept by both tables, or by neither.
+            # Before it is offered: the checkpoint has both the number and the increment, or none.
             self._fed[source] = index + 1
             done += 1
             if increment is not None:
@@ -371,7 +372,7 @@ class Build:
         self._beside.tables.forget(self.folder)
 
     def _stage(self, name: str, stage: StagePosition) -> StagePosition:
-        """Return where a stage begins: with the memo and what waits as the build left them."""
+        """Return where a stage begins: with the memo and the queues that the build left."""
         unit = physical_stages(self.dataflow, self.leaders)[name]
         connectors = {}
         for input_, connector in self._replay.waiting(name).items():
@@ -418,7 +419,7 @@ class Build:
         return below(self._depth, one.increment)
 
     def _require_followed(self, source: str, index: int) -> None:
-        """Refuse an increment that takes records back if a stage of the build cannot apply it."""
+        """Raise an error if an increment takes records back and a stage cannot apply that."""
         sources, stages = self.dataflow.sources, self.dataflow.stages
         for one in obstacles(sources[source], sources, stages, taken_back=True):
             if index >= self._valid_to[source]:
@@ -491,7 +492,7 @@ class Return:
         return replace(before, stages=stages), tables
 
     def _queues(self, record: DataflowRecord, stage: str) -> dict[str, Connector]:
-        """Return what waited at a stage's inputs, and what its sources brought since."""
+        """Return what waited at a stage's inputs, and what arrived at its sources since."""
         read = {one.flow: one.index + 1 for one in self.stood.newest}
         closed = punctuations_since(self.parts.store, record.name, self.stood.punctuations)
         no_longer = closes_dropped(self.parts.open_log(record.folder).generations)

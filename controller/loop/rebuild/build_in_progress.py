@@ -1,24 +1,25 @@
-"""A build in progress: what is shown of it, how its thread is steered, and at what pace it works.
+"""A build in progress: its public view, the control of its thread, and its pace.
 
     start -> building -> ready -> swapping -> swapped          cancel: nothing has changed
               |   ^- waits, after a full disk
               '- failed: nothing has changed
 
-`rebuild_jobs.py` carries it out. A job that waits is `building`, with the error and `again_at`.
+`rebuild_jobs.py` carries it out. A job that waits is shown as `building`, with the error and
+`again_at`.
 
 `Pace` lets a build work a share of the time, and give way to the runs of its dataflow:
 
-    works for t seconds -> rests for t * (1 - share) / share, and then until no run of its dataflow
-                           was under way for a moment, four times as long at most
+    works for t seconds -> rests for r = t * (1 - share) / share, and then until no run of its
+                           dataflow was under way for a moment, but at most for another 4 r
 
-A build is worked off in small units (a run, a batch that is compared), and rests between two of
-them. So an update waits for the rest of one unit at most, and a build beside a dataflow
-that never rests continues: at a share of one half it works a sixth of the time at least.
+A build works in small units (a run, a batch that is compared), and rests between two of them. So
+an update waits at most until the present unit ends. A build beside a dataflow that is never idle
+still continues: at a share of one half it works at least a sixth of the time.
 
 Guaranteed: the shares and the limit above, and that a rest ends as soon as `check` raises
 (tests/controller/loop/rebuild/test_pace.py).
-Not guaranteed: how long a unit takes, such as a run of a large increment; it has its share of the
-engine's slots only.
+Not guaranteed: how long a unit takes, such as a run of a large increment; it has only its share of
+the engine's slots.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ from controller.loop.runs.retry_policy import lasts, operating
 from controller.loop.verification.recomputation import Watched
 
 GIVES_WAY_MAX = 4
-"""The longest that a build gives way, in rests."""
+"""The longest time for which a build gives way, as a multiple of its rest."""
 
 QUIET_SECONDS = 0.1
-"""Runs with shorter pauses follow each other: it gives way in the pauses, too."""
+"""A build gives way during shorter pauses between runs, too."""
 
 UNIT_SECONDS_MIN = 0.02
-"""Less than this is added to the next unit: waiting is not exact."""
+"""A shorter unit is counted with the next one, since such short rests would not be exact."""
 
 LOOK_SECONDS, LEAST_SECONDS = 0.02, 0.001
-"""The longest and the shortest pause between two looks at what happens."""
+"""The longest and the shortest pause between two checks during a rest."""
 
 
 @dataclass
@@ -81,7 +82,7 @@ class Pace:
 
     @contextmanager
     def hurrying(self) -> Iterator[None]:
-        """Suspend pauses in the block, since the dataflow runs nothing meanwhile."""
+        """Work without pauses in the block, since the dataflow runs nothing meanwhile."""
         self._hurries = True
         try:
             yield
@@ -126,8 +127,9 @@ class RebuildJob:
         done, total, unit: Progress of the step, its size, and what is counted.
         behind: Number of arrived increments that are not in the new tables; a swap applies them
             first.
-        exact: Whether both were compared after the same input. Otherwise the dataflow did not
-            become idle, and some differences are increments that only one side has applied.
+        exact: Whether the old and the new tables were compared after the same input. Otherwise the
+            dataflow did not become idle, and some differences come from increments that only one
+            side has applied.
         share: The share of time in which it works, and of the engine's slots that it takes.
         again_at: Time of the next attempt, after a fault of the environment.
         ended_by: The person who asked for the swap, or cancelled the rebuild.
@@ -158,7 +160,7 @@ class RebuildJob:
 
     @classmethod
     def recorded(cls, dataflow: str, order: BuildOrder, outcome: Outcome) -> Self:
-        """Return a job that ended in an earlier process, or that this one no longer remembers."""
+        """Return the view of a job that ended in another process, from its order."""
         return cls(
             id=order.id,
             dataflow=dataflow,
@@ -209,8 +211,8 @@ class Job(Watched):
     Attributes:
         kept: Whether its order stays, because the service stops and the next leader continues.
         busy: Held by the thread that builds or swaps.
-        scratch: The folder of its tables and of its other files before a swap; it may come from
-            an earlier process.
+        scratch: The folder of its tables and its other files before a swap; an earlier process may
+            have made it.
     """
 
     waits = "waits until the dataflow has applied its new input"
@@ -248,13 +250,13 @@ class Job(Watched):
         self.show(again_at=rest.end, done=0, total=0, unit="")
 
     def count_as_cancelled(self, order: BuildOrder, by: str) -> None:
-        """Show a job that failed as cancelled, since a person has dealt with it."""
+        """Show a failed job as cancelled, since a person has dealt with it."""
         step = STEPS["cancelled"]
         self.order = order
         self.shown = replace(self.shown, status="cancelled", step=step, ended_by=by)
 
     def is_due(self, now: datetime) -> bool:
-        """Return whether its pause is over, or whether it is to end."""
+        """Return whether its pause is over, or whether it was asked to end."""
         return self.rest is None or not self.rest.lasts(now) or self.stop.is_set()
 
     def wait(self, busy: Mapping[str, str]) -> None:
@@ -271,7 +273,7 @@ class Job(Watched):
 
 
 def error_of(cause: Exception) -> CbpError:
-    """Return why a job did not succeed."""
+    """Return the error of a job, given what was raised."""
     known = operating(cause)
     if isinstance(known, CbpError):
         return known

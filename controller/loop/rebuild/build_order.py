@@ -1,13 +1,13 @@
-"""Build order: what an operator asked to be built beside, and what became of it.
+"""Build order: which version an operator wants built beside, and how that build ended.
 
     _description/rebuild/order.json     which version to build, whether to swap it in; how it ended
 
-It makes a build outlive the process. The swap is not part of the order, but a version like any
+Through it a build outlives the process. The swap is not part of the order, but a version like any
 other: once the version is put, its order is done, wherever a crash happened.
 
-One file is replaced, not put once out of the folder of the term: an order that a former leader
-writes late names the version and the generation that it was for, and is refused if another one took
-over.
+The file is replaced by each order, and not put from the folder of the term. A former leader may
+write an order late; since an order names its version and generation, it is refused if another
+version or a roll-back came in between.
 
 Guaranteed: `read_order` returns what was written last; an order that has ended is not carried out
 again (tests/controller/loop/rebuild/test_build_after_restart.py).
@@ -82,7 +82,7 @@ class BuildOrder:
 
     Attributes:
         version: The number that the version will have once it is swapped in.
-        seeds: Source to the operator's own files that are read instead of removed input.
+        seeds: Source -> the operator's own files, which are read instead of removed input.
         swaps: Whether it is swapped in as soon as it is ready, as an operator has requested.
     """
 

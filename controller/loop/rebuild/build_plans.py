@@ -1,6 +1,6 @@
 """Build plans: whether a version can be built beside, with which choice, and why not; reads only.
 
-Guaranteed: whatever a build needs and cannot have is refused before anything is built
+Guaranteed: a build that lacks something it needs is refused before anything is built
 (tests/controller/loop/rebuild/test_build_beside.py, test_seeds.py).
 """
 
@@ -29,7 +29,7 @@ from controller.registry import Registry
 from controller.store.base import DataflowRecord
 
 _ABOUT_CHOICE = frozenset({"choice_unknown", "choice_twice", "state_undecided"})
-"""Codes of what is wrong with a choice, whatever way it is carried out."""
+"""Codes of mistakes in the choice itself, in place or beside."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -88,10 +88,10 @@ class BuildPlans(DataflowPart):
         mistakes: Sequence[Mistake],
         seeds: Collection[str],
     ) -> Iterator[Mistake]:
-        """Yield mistakes; one about input that is gone says from when on it is kept.
+        """Yield the mistakes that hinder a build; for removed input, say since when it is kept.
 
-        None is about input of a source that has a seed, nor about files that were replaced: a build
-        reads them as they count.
+        Removed input of a source with a seed does not hinder a build. Nor do replaced files: a
+        build reads them as they count now.
         """
         for mistake in mistakes:
             _, stage, _, input_ = [*mistake.where.split("."), *[""] * 4][:4]

@@ -1,11 +1,11 @@
-"""Build work: carries out a build until it is ready, from the beginning or from where it was left.
+"""Build work: carries out a build until it is ready, from the beginning or from where it stopped.
 
-    what an earlier process left   -> continues
-    what it built before a fault   -> continues
-    it cannot be believed          -> starts over, and says why; also if its input was corrected
-    as far as the dataflow         -> compared with what readers see: ready
+    tables of an earlier process          -> continues with them
+    tables from before a fault            -> continues with them
+    damaged tables, or corrected input    -> starts over, and says why
+    as far as the dataflow                -> compared with what readers see: ready
 
-Guaranteed: what is gone on with is what was built from the same input by the same code
+Guaranteed: a build continues only with tables that the same code built from the same input
 (tests/controller/loop/rebuild/test_build_after_restart.py).
 """
 
@@ -27,10 +27,10 @@ from controller.loop.records.dataflow_folder import remove_scratch
 from controller.store.base import DataflowRecord
 
 READINGS_MAX = 25
-"""How often a comparison waits for the dataflow to have applied what the build has."""
+"""How often a comparison waits for the dataflow to apply what the build has applied."""
 
 _BEHIND_MIN = 10
-"""A build that is behind by so few increments can still come to rest with its dataflow."""
+"""A build that lacks no more increments than this can still catch up with its dataflow."""
 
 _log = structlog.get_logger(__name__)
 
@@ -70,7 +70,7 @@ class BuildWork(BuildParts):
             checkpoint = None
 
     def _take_up(self, job: Job) -> None:
-        """Let a job that has waited continue with what it had built, in another try's folder."""
+        """Let a job that has waited continue with its tables, in the folder of the next try."""
         _, job.tries = take_over(self.files, self.tables_root, job.order.id, faults=self.faults)
         job.scratch = folder_of(self.tables_root, job.order.id, job.tries)
         job.show(step="continues", error=None, again_at=None)

@@ -1,16 +1,16 @@
-"""Checkpoint: how far a build has come, so that the next leader continues with its tables.
+"""Checkpoint: the progress of a build, with which the next leader continues from its tables.
 
     <tables>/.scratch-<rebuild>t<try>/1/            the tables
-    <tables>/.scratch-<rebuild>t<try>/build.json    what they hold, at the most
+    <tables>/.scratch-<rebuild>t<try>/build.json    the checkpoint
 
-As for the tables that are served, a record is put first, and what it says is shown then
-(`cbp.engine.read.replay`): so the tables never hold more than the checkpoint says, and what they
-lack of it is published again. What was prepared since is prepared again.
+As with the tables that are served, a record is put first, and then its content is shown
+(`cbp.engine.read.replay`). So the tables never contain more than the checkpoint says. What they
+lack is published again, and what was prepared after the checkpoint is prepared again.
 
-Guaranteed: a checkpoint that is damaged, or that another release wrote, is not read
+Guaranteed: a checkpoint that is damaged, or that another release wrote, is not used
 (tests/controller/loop/rebuild/test_build_after_restart.py).
-Not guaranteed: that a former leader which stalls right before it renames the folder does no harm: a
-build whose folder is taken away fails, and shows nothing.
+Not guaranteed: that a former leader which stalls right before it renames the folder does no harm. A
+build whose folder is renamed by another process fails, and shows nothing.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Checkpoint:
     """The progress of a build, as plain data.
 
     Attributes:
-        fed: Source to the number of its next increment.
+        fed: Source -> the number of its next increment.
         closed: Number of the next close that it has not read.
         closes: Numbers of closes that it has read, but not applied.
         seeds: The increments that it read instead of removed ones.
-        valid_to: Source to the first increment that it reads unchanged; of earlier ones it
+        valid_to: Source -> the first increment that it reads unchanged; of earlier ones it
             reads only the records that still count.
     """
 
@@ -95,7 +95,7 @@ class Checkpoint:
 def write_checkpoint(files: Files, scratch: str, checkpoint: Checkpoint) -> None:
     """Replace the checkpoint of a build; durable once this returns."""
     text = json.dumps(checkpoint.to_json(), allow_nan=False, separators=(",", ":"))
-    # Under no folder's name, since the folder is renamed.
+    # The digest covers no folder's name, since the folder is renamed.
     files.write_durable(_path_of(scratch), digested(text.encode(), _NAME), what=EFFECT)
 
 

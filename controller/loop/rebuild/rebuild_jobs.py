@@ -1,11 +1,11 @@
 """Rebuild jobs: new tables are built beside the old ones, compared with them, and swapped in.
 
-`build_beside.py` says how; `swap.py` swaps, and goes back. A build runs one run at a time, in the
-executor of verifications, and only one build is under way in the service; so runs of dataflows keep
-their places. It keeps all retained inputs of its dataflow while it is under way.
+`build_beside.py` builds; `swap.py` swaps, and goes back. A build does one run at a time, in the
+executor of verifications, and the service has only one build at a time. So runs of dataflows keep
+their slots. No input of a dataflow is removed while it is built beside.
 
-Guaranteed: one build at a time; a cancelled or failed one has changed nothing; one that was
-accepted ends, however often the service is killed
+Guaranteed: one build at a time; a build that was cancelled or failed has changed nothing; a build
+that was accepted ends, however often the service is killed
 (tests/controller/loop/rebuild/test_build_beside.py, test_build_after_restart.py).
 """
 
@@ -155,13 +155,13 @@ class RebuildJobs(DataflowPart):
         try:
             with self._failed.writing:
                 write_order(self.files, record.folder, order)
-        except CbpError:  # an earlier failure still needs a person
+        except CbpError:  # nothing was ordered, so an earlier failure still needs a person
             self._end(job, "cancelled")
             with self._lock:
                 self._jobs.pop(order.id, None)
             self._failed.put_back(name, failed)
             raise
-        self.executor.submit(self._carry_out, job)
+        self._submit(job)
         return job.shown
 
     def start_present(
@@ -217,7 +217,15 @@ class RebuildJobs(DataflowPart):
             self._left = [job for job in self._left if job not in due]
         for job in due:
             if not job.shown.ended:
-                self.executor.submit(self._carry_out, job)
+                self._submit(job)
+
+    def _submit(self, job: Job) -> None:
+        """Carry out a job in a thread of its own; if none can be started, `go_on` tries again."""
+        try:
+            self.executor.submit(self._carry_out, job)
+        except RuntimeError:
+            with self._lock:
+                self._left.append(job)
 
     def _add(self, name: str, folder: str, order: BuildOrder) -> tuple[Job, BuildOrder | None]:
         """Add a job; return it and the order of the failed one that it replaces, if any."""
@@ -273,7 +281,7 @@ class RebuildJobs(DataflowPart):
     def cancel(self, name: str, id_: str, *, by: str = "") -> RebuildJob:
         """End a job unless it has ended, or is being swapped in; durable, and returns at once.
 
-        One that failed counts as cancelled from then on: a person (`by`) has dealt with it.
+        A failed job counts as cancelled from then on: a person (`by`) has dealt with it.
         Raises `NotFoundError` or `DataflowBusyError`.
         """
         job = self._jobs.get(id_)
@@ -291,20 +299,33 @@ class RebuildJobs(DataflowPart):
         try:
             self._record(job, "cancelled", by)
             self._cancel(job)
-        except DiskFullError:  # what it built may be what fills the disk
+        except DiskFullError:  # the tables that it built may fill the disk: remove them first
             self._cancel(job)
             self._record(job, "cancelled", by)
         return job.shown
 
-    def end_all(self, name: str) -> None:
-        """End the jobs of a dataflow that was deleted; returns at once."""
-        self._failed.forget(name)
+    def end_all(self, name: str, folder: str) -> None:
+        """End the jobs of a dataflow that was deleted; returns at once.
+
+        A failed one counts as cancelled from then on, also if a registration takes the folder over.
+        """
+        failed = self._failed.forget(name)
         for job in self._open_jobs():
             if job.shown.dataflow == name:
                 self._cancel(job)
+        with self._lock:
+            for id_, job in list(self._jobs.items()):
+                if job.shown.dataflow == name and job.shown.ended:
+                    del self._jobs[id_]
+        if failed is not None and failed.outcome is not None:
+            outcome = replace(failed.outcome, status="cancelled")
+            try:
+                end_order(self.files, folder, failed, outcome)
+            except CbpError as error:
+                _log.warning("rebuild.end_not_recorded", job=failed.id, error=error.as_dict())
 
     def _record(self, job: Job, status: Ended, by: str) -> None:
-        """Write how a job ends, unless that is written."""
+        """Record how a job ends, unless that is recorded already."""
         if job.order.outcome is None:
             outcome = job.shown.outcome(status, self.clock(), by)
             end_order(self.files, job.folder, job.order, outcome)
@@ -326,7 +347,7 @@ class RebuildJobs(DataflowPart):
         job.stop.set()
         if job.run:
             self.engine.control.cancel(job.run)
-        if job.busy.acquire(blocking=False):  # else the thread that builds sees it
+        if job.busy.acquire(blocking=False):  # otherwise the thread that builds ends it
             try:
                 self._end(job, "cancelled")
             finally:
@@ -361,17 +382,17 @@ class RebuildJobs(DataflowPart):
                 self._wait(job, fault)
         finally:
             job.busy.release()
-        if status == "building":  # its order has that it is to be swapped in
+        if status == "building":  # its order still says that it is swapped in once it is ready
             if job.rest is None:
                 job.show(status=status)
-                self.executor.submit(self._carry_out, job)
+                self._submit(job)
             return
         if status != "ready":
             self._end(job, status)
             return
         try:
             self.swaps.ask(job, swaps=False)
-        except CbpError as error:  # it swaps by itself after a restart, as was asked for
+        except CbpError as error:  # after a restart it is swapped in, as was requested
             _log.warning("rebuild.swap_still_ordered", job=job.shown.id, error=error.as_dict())
         job.show(status="ready", step="is ready", done=0, total=0, unit="")
 
@@ -385,7 +406,7 @@ class RebuildJobs(DataflowPart):
     # one build
 
     def _carry_out(self, job: Job) -> None:
-        """Build, and swap if that was asked for; in a thread of its own."""
+        """Build, and swap if that was requested; in a thread of its own."""
         with job.busy:
             try:
                 record = self.store.dataflow(job.shown.dataflow)
@@ -398,7 +419,7 @@ class RebuildJobs(DataflowPart):
             except JobEndedError:
                 self._end(job, "cancelled")
             except Exception as cause:  # author's code and engines may raise anything
-                if job.stop.is_set():  # also if its dataflow was deleted beneath it
+                if job.stop.is_set():  # for example because its dataflow was deleted
                     _log.info("rebuild.stopped", dataflow=job.shown.dataflow, exc_info=cause)
                     self._end(job, "cancelled")
                     return
@@ -413,7 +434,7 @@ class RebuildJobs(DataflowPart):
             return
         if job.stop.is_set():  # since the last check
             self._cancel(job)
-        elif not job.order.swaps:  # it can be swapped in as soon as this is shown
+        elif not job.order.swaps:  # once this is shown, an operator can swap it in
             job.show(status="ready", step="is ready", done=0, total=0, unit="")
         elif job.busy.acquire(blocking=False):
             job.show(status="swapping", step="applies new input", error=None)
@@ -439,7 +460,7 @@ class RebuildJobs(DataflowPart):
         try:
             if not job.kept:
                 self._record(job, status, order.swap_by if status == "swapped" else "")
-        except CbpError as error:  # after a restart it is found to be outdated, or continues
+        except CbpError as error:  # after a restart it is outdated, or continues
             _log.warning("rebuild.end_not_recorded", job=job.shown.id, error=error.as_dict())
         if status == "failed" and not job.stop.is_set():
             self._failed.note(job, self.clock())
@@ -471,13 +492,12 @@ class RebuildJobs(DataflowPart):
 class FailedRebuilds:
     """The newest rebuild of each dataflow, if it failed; safe to use from several threads.
 
-    A failure is kept with the order, so it is known after a restart too. It is dealt with by
-    another rebuild, a new version, a roll-back, the deletion of the dataflow, or a cancel of the
-    failed rebuild, which then counts as cancelled.
+    A failure is kept with the order, so it is known after a restart, too. It is over once there is
+    another rebuild, a new version or a roll-back, or once the dataflow is deleted or the failed
+    rebuild is cancelled.
 
     Attributes:
-        writing: Held while an order is written whose dataflow may have a failed one: the orders of
-            a dataflow share a file.
+        writing: Held while an order is written, since all orders of a dataflow share a file.
     """
 
     def __init__(self, files: Files) -> None:
@@ -486,7 +506,7 @@ class FailedRebuilds:
         self._orders: dict[str, BuildOrder] = {}
 
     def read(self, record: DataflowRecord) -> None:
-        """Take over what the folder of a dataflow says of its last rebuild."""
+        """Read from the folder of a dataflow whether its last rebuild failed."""
         order = read_order(self._files, record.folder)
         self.forget(record.name)
         if order is not None and order.outcome is not None and order.outcome.status == "failed":
@@ -494,7 +514,7 @@ class FailedRebuilds:
                 self._orders[record.name] = order
 
     def note(self, job: Job, at: datetime) -> None:
-        """Note a job that has just failed, also if that could not be recorded."""
+        """Note a job that has just failed, even if its outcome could not be recorded."""
         outcome = job.order.outcome or job.shown.outcome("failed", at, "")
         with self._lock:
             self._orders[job.shown.dataflow] = replace(job.order, outcome=outcome)
@@ -511,17 +531,15 @@ class FailedRebuilds:
                 self._orders[name] = order
 
     def of(self, record: DataflowRecord) -> RebuildJob | None:
-        """Return the rebuild of a dataflow that failed, unless that is dealt with."""
+        """Return the failed rebuild of a dataflow; `None` if there is none that still matters."""
         with self._lock:
             order = self._orders.get(record.name)
         if order is None or order.outcome is None or not order.is_for(record):
             return None
-        if order.began_at < record.created_at:  # the folder was taken over by a registration
-            return None
         return RebuildJob.recorded(record.name, order, order.outcome)
 
     def cancel(self, record: DataflowRecord, id_: str, *, by: str) -> BuildOrder | None:
-        """Let a rebuild that failed count as cancelled, durably; `None` if none of this id did."""
+        """Count a failed rebuild as cancelled, durably; `None` if no rebuild of this id failed."""
         with self.writing:
             with self._lock:
                 order = self._orders.get(record.name)

@@ -1,10 +1,10 @@
-"""Seeds: records of an operator's own files, in place of increments of a source that are gone.
+"""Seeds: records of an operator's own files, in place of removed increments of a source.
 
     --seed clicks=/archive/clicks       a Parquet file, a folder of them, or a Delta table
 
-A build reads them before the oldest increment that is kept. Nobody can check that they are the
-records of what is gone: that is what the operator says. Columns are found by their names, and cast
-if no value changes.
+A build reads them before the oldest kept increment. Nothing can check that they are the records of
+the removed increments: that is the operator's claim. Columns are found by name, and cast if no
+value changes.
 
 Guaranteed: a path outside of the allowed folders, and columns that do not fit, are refused before
 anything is built (tests/controller/loop/rebuild/test_seeds.py).

@@ -1,7 +1,7 @@
 """Swap: the tables of a rebuild are shown instead of the present ones, all at one time; and back.
 
-The step itself is a version switch (`controller.loop.operations.version_switch`), whose tables are
-those that were built beside (`build_beside.py`). When to swap: `rebuild_jobs.py`.
+The step itself is a version switch (`controller.loop.operations.version_switch`) to the tables that
+were built beside (`build_beside.py`). `rebuild_jobs.py` decides when to swap.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Swaps(DataflowPart):
         """Swap in the tables of a job that is ready.
 
         Returns:
-            How the job goes on: `building` if it is built on, and swapped in then. And the fault of
-            the environment that it waits for first; `None` if there is none.
+            The status with which the job continues: `building` if more is built before the swap.
+            And the fault of the environment that must pass first; `None` if there is none.
         """
-        assert job.build is not None, "it is ready"
-        assert job.planned is not None, "it was built"
+        assert job.build is not None, f"rebuild {job.shown.id} has no tables to swap in"
+        assert job.planned is not None, f"rebuild {job.shown.id} has no plan"
         build = job.build
         job.pace.begin()
         try:

@@ -4,8 +4,8 @@ Registration chose which stages run together: the store has a row for each leadi
 compilation, by any version of the service, never chooses again.
 
 A dataflow whose loaded code is not that of its version is compiled again once translator files have
-changed, since the right code may be on disk by then: the old text was saved again, or another
-instance registered what is there.
+changed, since the right code may now be on disk: the old text was saved again, or another instance
+registered the new text.
 
 Invariant: the result was compiled from the record that the store holds now; a name that was
 deleted and registered again is compiled again (tests/controller/loop/operations/test_operating.py).
@@ -106,7 +106,7 @@ class Catalog:
         return dataflow
 
     def first_position(self, record: DataflowRecord) -> int:
-        """Return the number of the position at which the record's version began; 0 for the first.
+        """Return the number of the position at which the record's version began; 0 for version 1.
 
         A roll-back cannot go further back, since earlier runs used other code.
         """
@@ -138,7 +138,7 @@ class Catalog:
             raise error
 
     def drifted(self, record: DataflowRecord) -> Mapping[str, CodeDriftedError]:
-        """Return the leading stages that may not run, since they or fused stages have drifted.
+        """Return the leading stages that may not run, since their code or a member's has drifted.
 
         The other stages continue: they are unchanged, and read the same columns as before.
 
@@ -160,7 +160,7 @@ class Catalog:
         return stopped
 
     def drift_of(self, record: DataflowRecord, stage: str) -> str:
-        """Return how the loaded code of a stage differs, in words; `""` if it may run."""
+        """Return how the loaded code of a stage differs, in words; `""` if it does not."""
         drifted = self._compare(record).drifted
         mistakes = () if drifted is None else drifted.mistakes
         return "; ".join(one.message for one in mistakes if one.where == f"stages.{stage}")
@@ -221,7 +221,7 @@ class Catalog:
         return compared
 
     def _compare_again(self, record: DataflowRecord, before: _Compared, loads: int) -> _Compared:
-        """Compare with the code that is loaded now; take it if fewer stages differ."""
+        """Compare with the code that is loaded now; use that code if fewer stages differ."""
         after = before
         with suppress(DataflowInvalidError):
             dataflow = self._registry.compile_registered(record.document)
@@ -263,9 +263,8 @@ class Catalog:
     def forget(self, name: str) -> None:
         """Forget a deleted dataflow."""
         with self._lock:
-            self._compiled.pop(name, None)
-            self._units.pop(name, None)
-            self._compared.pop(name, None)
+            for kept in (self._compiled, self._never_run, self._units, self._compared):
+                kept.pop(name, None)
 
 
 def wiring_of(units: Units) -> tuple[dict[str, dict[str, str]], set[tuple[str, str]]]:

@@ -1,10 +1,10 @@
 """Correction log: person, state, time and reason of corrections; notes are kept forever.
 
     _corrections/<stage>/<epoch>-00000-<run>.parquet    what was corrected
-    _corrections/<run>.json                             the note; of recorded ones only
+    _corrections/<run>.json                             the note, if the run is recorded
 
-A note is written by redo after its run's record and before the epoch is committed. It stays when
-the record is removed.
+Redo writes a note after the record of its run, and before the epoch is committed. The note stays
+when the record is removed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_notes(files: Files, folder: str) -> Iterator[Corrected]:
 def is_undone(
     one: Corrected, generations: Sequence[Generation], taken_back: Mapping[str, Sequence[TakenBack]]
 ) -> bool:
-    """Return whether a roll-back undid a correction, or a swap before it was taken back."""
+    """Return whether a correction was undone: by a roll-back, or with a swap before it."""
     swaps = taken_back.get(one.leader, ())
     home = home_of(generations, one.leader, one.epoch)
     return home != one.generation or any(one.epoch in swap.epochs for swap in swaps)
@@ -66,7 +66,7 @@ def put_note(files: Files, folder: str, intention: Intention) -> None:
 
 def corrected_by(intention: Intention) -> Corrected:
     """Return the correction that a record describes."""
-    assert intention.correction is not None, "only called for corrections"
+    assert intention.correction is not None, f"run {intention.run} is not a correction"
     return Corrected(
         intention.run,
         intention.stage,

@@ -74,13 +74,13 @@ def claim_folder(files: Files, folder: str, first: Description) -> tuple[Descrip
 def described(files: Files, tables_root: str) -> dict[str, Any]:
     """Return folder name -> newest document, for the described folders in `tables_root`.
 
-    Leaves out folders whose description is damaged or cannot be read, and hidden ones.
+    Leaves out hidden folders, and folders whose description is damaged or cannot be read.
     """
     documents = {}
     descriptions = Descriptions(files)
     for name in files.list_names(tables_root):
         if not name.startswith("."):
-            with suppress(InvariantError, OperatingError):  # damaged, or a file of somebody
+            with suppress(InvariantError, OperatingError):  # damaged, or not a dataflow's folder
                 newest = descriptions.newest(f"{tables_root}/{name}")
                 if newest is not None:
                     documents[name] = newest.document
@@ -88,9 +88,10 @@ def described(files: Files, tables_root: str) -> dict[str, Any]:
 
 
 def set_aside(files: Files, folder: str, *, run: str, faults: Faults) -> str:
-    """Rename a folder at once and durably; `remove_purged` then removes it.
+    """Rename a folder durably; `remove_purged` then removes it.
 
-    So a crash never leaves half of a dataflow under its name; `left_aside` finds the rest.
+    So a crash never leaves half of a dataflow under its name. After a crash, `left_aside` finds the
+    renamed folder.
 
     Returns:
         The new path of the folder; `""` if there is no folder.
@@ -121,7 +122,7 @@ def remove_purged(path: str) -> None:
 
 
 def scratch_folder(tables_root: str, name: str) -> str:
-    """Return a scratch folder beside those of the dataflows, which no start confuses with them."""
+    """Return the path of a scratch folder beside the dataflows' folders; its name is hidden."""
     return f"{tables_root}/{_SCRATCH}{name}"
 
 
@@ -150,7 +151,7 @@ def _not_removed(path: str, error: OSError) -> OperatingError:
 def warn_of_other_places(records: Iterable[DataflowRecord], tables: str) -> None:
     """Log a warning for each dataflow whose folder is not below the folder of the tables.
 
-    A copied database still names the original folders, so the copy would change these.
+    A copied database still names the original folders, so a service on the copy would change them.
     """
     for record in records:
         if not record.folder.startswith(f"{tables}/"):

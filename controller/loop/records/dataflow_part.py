@@ -1,7 +1,7 @@
 """What the parts of a controller that work on dataflows have in common: where dataflows are kept.
 
-A part inherits these attributes, and adds what only it needs. `controller.loop.assembly` gives the
-same ones to all.
+A part inherits these attributes, and adds its own. `controller.loop.assembly` passes the same
+values to all parts.
 """
 
 from __future__ import annotations

@@ -2,17 +2,16 @@
 
     begin -> running, step by step -> ended: done, or failed
 
-A job is shown as a frozen value that is replaced as a whole. The table is forgotten with the
-process; what has to outlive it is recorded by the operation itself.
+A job is shown as a frozen value, which is replaced when the job changes. The table ends with the
+process; the operation itself records what has to outlive it.
 
-Guaranteed: an ended job no longer changes, and only the newest jobs are remembered
-(tests/controller/loop/records/test_job_table.py).
+Guaranteed: an ended job no longer changes; only the newest jobs are remembered, and all that have
+not ended (tests/controller/loop/records/test_job_table.py).
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
@@ -42,14 +41,14 @@ class JobTable(Generic[J]):
     """The newest jobs of one kind; safe to use from several threads.
 
     Args:
-        most: Number of remembered jobs; `None` means all.
+        most: Number of jobs up to which ended ones are remembered; `None` means all.
     """
 
     def __init__(
         self, monotonic: Callable[[], float] = MACHINE.seconds, most: int | None = KEPT_MAX
     ) -> None:
         self._monotonic, self._most, self._lock = monotonic, most, threading.Lock()
-        self._jobs: OrderedDict[str, tuple[J, float]] = OrderedDict()
+        self._jobs: dict[str, tuple[J, float]] = {}
 
     def begin(
         self, id_: str, job: J, refuse: Callable[[str, J], None] = lambda id_, job: None
@@ -68,8 +67,10 @@ class JobTable(Generic[J]):
                     refuse(other, known)
             self._jobs.pop(id_, None)
             self._jobs[id_] = job, self._monotonic()
-            while self._most is not None and len(self._jobs) > self._most:
-                self._jobs.popitem(last=False)
+            if self._most is not None and (surplus := len(self._jobs) - self._most) > 0:
+                ended = [one for one, (known, _) in self._jobs.items() if known.ended]
+                for old in ended[:surplus]:
+                    del self._jobs[old]
         return job
 
     def get(self, id_: str) -> J | None:
@@ -89,7 +90,7 @@ class JobTable(Generic[J]):
                 self._jobs[id_] = replace(self._now(id_), **changed), self._jobs[id_][1]  # type: ignore[type-var]
 
     def forget(self, id_: str) -> None:
-        """Drop a job that could not begin."""
+        """Drop a job, such as one that could not begin."""
         with self._lock:
             self._jobs.pop(id_, None)
 

@@ -1,8 +1,8 @@
-"""Version log of a dataflow, beside its tables: its descriptions, one immutable record a version.
+"""Version log: the descriptions of a dataflow, one immutable record per version, beside its tables.
 
     _description/00000000000000000001.json      as it was registered
-    _description/00000000000000000002.json      as it was changed, and where it went on
-    _description/adopted/0000000....json        codes of one that an earlier release registered
+    _description/00000000000000000002.json      as it was changed, and from where it continued
+    _description/adopted/0000000....json        codes of a version of an earlier release
 
 The newest description is the truth; the store is an index over it. Putting it is the one step by
 which a new version takes over: before it, nothing of the new version is visible; after it,
@@ -45,8 +45,8 @@ class Begin:
         fresh: Leading stages whose code, input or settings changed; their failures are forgotten.
         anew: All stages that changed, or that rebuild their state.
         emptied: The stages that begin with nothing, since they are added or rebuilt.
-        swapped: The position of the previous version, if this one replaces all tables: by
-            tables that were built beside, or by those from before such a swap.
+        swapped: The position of the previous version, if this version replaces all tables: by
+            tables that were built beside, or by the tables from before such a swap.
         back: Whether it shows the tables from before a swap.
     """
 
@@ -79,7 +79,7 @@ class Begin:
         tables = {
             n: tuple(map(TableChange.from_json, changes)) for n, changes in value["tables"].items()
         }
-        # Old descriptions do not say; a rebuilt stage's tables lose all that they had.
+        # Old descriptions do not say it; the tables of a rebuilt stage lose all their records.
         emptied = (
             n for n, changes in tables.items() if any(c.drops and not c.adds for c in changes)
         )
@@ -88,7 +88,7 @@ class Begin:
             position,
             tables,
             tuple(value["fresh"]),
-            # Old descriptions do not say: any stage may have started again.
+            # Old descriptions do not say it: any stage may have started over.
             tuple(value.get("anew", position.stages)),
             tuple(value.get("emptied", emptied)),
             Position.from_json(value["swapped"]) if "swapped" in value else None,
@@ -165,8 +165,8 @@ class Description:
 class Descriptions:
     """Reads and puts descriptions; caches the one in use of each dataflow.
 
-    All parts of a controller share one. What another process puts is seen: its version has another
-    number.
+    All parts of a controller share one instance. A version that another process puts is noticed,
+    since it has another number.
     """
 
     files: Files
@@ -186,11 +186,15 @@ class Descriptions:
             self._cache[record.folder] = cached
         return cached[1]
 
-    def reread(self, record: DataflowRecord) -> Description:
-        """Return `of`, read from its file again: what is written next is made from it.
+    def forget(self, folder: str) -> None:
+        """Forget a deleted dataflow; `folder` is where its tables were."""
+        self._cache.pop(folder, None)
 
-        So damage is noticed before, however long ago the file was first read. What is cached stays:
-        runs continue with it.
+    def reread(self, record: DataflowRecord) -> Description:
+        """Return `of`, read from its file again, since the next version is made from it.
+
+        Damage is thus noticed before a version is written, however long ago the file was first
+        read. The cached description stays: runs continue with it.
         """
         return self._with_adopted(record)
 
@@ -245,8 +249,8 @@ class Descriptions:
     def begins_that_count(self, record: DataflowRecord) -> Iterator[Begin]:
         """Yield how the versions after the first began, newest first; raises as `of`.
 
-        An undone swap is left out, and so is the version that undid it, since both together
-        change neither tables nor code.
+        An undone swap is left out, and so is the version that undid it: together they change
+        neither tables nor code.
         """
         version = record.version
         while version > 1:
@@ -311,7 +315,7 @@ class Descriptions:
         text = json.dumps(description.to_json(), allow_nan=False, sort_keys=True, indent=1)
         data = digested(text.encode(), path)
         result = self.files.put_if_absent(path, data, what="description", staged=staged)
-        # A description of an earlier release has no digest, or no name in it, and may be the same.
+        # An earlier release wrote the same description without a digest, or without a name in it.
         same = data, text.encode(), digested(text.encode(), "")
         if isinstance(result, Exists) and result.data not in same:
             raise LogConflictError(path)

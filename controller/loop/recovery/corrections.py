@@ -1,6 +1,6 @@
 """Corrections of state: each is an epoch of its own, and is kept forever.
 
-What a stage had set aside is given back in the same way.
+Records that a stage had set aside are given back in the same way.
 
 The record of the correcting run is the commit point; it also holds who corrected and why.
 Everything after it is redo, as for any run (`controller.loop.runs.run_commit`).
@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from cbp.engine.interface.readers import RecordReader
 from cbp.engine.interface.runs import PreparedRun, RunPlan, RunPreparer, looked_up_tables
 from cbp.errors import CorrectionUnfinishedError, DataflowBusyError, NotFoundError
-from cbp.model.flow.generation import home_of
 from cbp.model.run.correction import Correction, CorrectionNote, check_corrections
 from cbp.model.run.intention import Intention, RunStatus
 from controller.loop.leadership.terms import CurrentTerm
-from controller.loop.records.correction_log import Corrected, corrected_by, read_notes
+from controller.loop.records.correction_log import Corrected, corrected_by, is_undone, read_notes
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.recovery.past_position import Tell, untold
 from controller.loop.runs.planned_run import RecordedRun
@@ -32,7 +31,7 @@ _STEPS = {
     "again": "calls the code again, without the records that failed",
     "assemble": "writes the tables",
 }
-"""Phase of the run to what it does, in words."""
+"""Phase of the run -> its work, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +219,8 @@ class Corrections(DataflowPart):
     def of(self, record: DataflowRecord) -> list[Corrected]:
         """Return the recorded corrections of a dataflow, oldest first."""
         generations = self.open_log(record.folder).generations
+        taken_back = self.descriptions.taken_back(record)
         return [
-            replace(one, undone=home_of(generations, one.leader, one.epoch) != one.generation)
+            replace(one, undone=is_undone(one, generations, taken_back))
             for one in read_notes(self.files, record.folder)
         ]

@@ -5,10 +5,10 @@
     arrivals  what came to the sources since the base
     redo      the records up to the point, in their order, as recovery redoes them
 
-All this happens in a scratch store, which no other code sees. So there is only one definition of
-what a record does to the queues. What no record up to the point can have read does not pass through
-the scratch store: it waits behind everything else. So the cost follows the records that are redone,
-and not how many increments wait.
+All this happens in a scratch store, which no other code sees. So the effect of a record on the
+queues is defined only once. Increments that no record up to the point can have read do not pass
+through the scratch store: they wait behind all others. So the cost follows the number of records
+that are redone, not that of increments that wait.
 
 Guaranteed (tests/controller/loop/recovery/test_rollback.py, test_rollback_framed.py): the service's
 own store and files are only read. Not guaranteed: that the past is still kept;
@@ -50,16 +50,16 @@ from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
 
 _NOT_WITHOUT = (
-    "that point can only be reached from a later position, and there {}, which came after the "
-    "point, {}. Choose {} or a later time, or repeat the command without --drop-later"
+    "that point can only be reached from a later position, where {} {}, although it came after "
+    "the point. Choose {} or a later time, or repeat the command without --drop-later"
 )
 
 Tell = Callable[[str, int, int, str], None]
-"""Takes a step in words, how much of it is done, of how much, and what that counts."""
+"""Receives the progress: the step in words, how much of it is done, of how much, and the unit."""
 
 
 def untold(step: str, done: int, total: int, unit: str) -> None:
-    """Report no progress."""
+    """Ignore the progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Past(DataflowPart):
         redo.sort(key=lambda intention: intention.prepared_ms)
         until, last_read = None if everything else point, _last_read(redo, units)
         arrivals = self._arrivals(record, base, until, last_read)
-        # Frames are made of increments in order; how many the records needed is not known.
+        # Frames are made from increments in order; how many the records needed is unknown.
         in_turn = {wiring[stage][input_] for stage, input_ in framed}
         ends = {
             s: sum(s in in_turn or one.increment.index <= last_read.get(s, -1) for one in a)
@@ -157,16 +157,17 @@ class Past(DataflowPart):
             position = scratch.position(record.name)
         unread = {source: arrived[ends[source] :] for source, arrived in arrivals.items()}
         position = _with_arrivals(position, unread, wiring)
-        # What was closed since then comes after this position: `number` is not asked again.
+        # Closes made since then come after this position, so the earlier `number` is used.
         again, dropped = (later, ()) if everything else ((), later)
         return PastPosition(replace(position, punctuations=kept.number), again, dropped)
 
     def reachable(
         self, record: DataflowRecord, log: IntentionLog, *, everything: bool
     ) -> tuple[Callable[[RollbackPoint], bool], Callable[[RollbackPoint], bool]]:
-        """Return two tests of a point: is a kept position before it; can `position_at` begin there?
+        """Return two tests of a point.
 
-        Where no position is before a point, none is before an earlier one.
+        The first says whether a kept position is before it. If none is, none is before an earlier
+        point. The second says whether `position_at` can begin for this point.
         """
         units = self.catalog.units(record)
         kept = self._kept(record, log, units, list(log.newest_positions()))
@@ -196,10 +197,11 @@ class Past(DataflowPart):
     def _start(
         self, kept: _Kept, point: RollbackPoint, *, everything: bool
     ) -> tuple[Position, list[Punctuation], tuple[int, ...]]:
-        """Return where the way to a point starts; raises like `position_at`.
+        """Return how to reach a point; raises like `position_at`.
 
-        These are the position from which records are redone; the closes that are made again on the
-        way, oldest first; and the numbers of the closes that were made after the point.
+        Returns:
+            The position from which records are redone; the closes that are made again, oldest
+            first; and the numbers of the closes that were made after the point.
         """
         made_later = {} if everything or not kept.framed else self._made_later(kept, point)
         nothing_later = self._holds_nothing_later(kept.record, point, made_later)
@@ -220,10 +222,10 @@ class Past(DataflowPart):
         return base, closes, later
 
     def _made_later(self, kept: _Kept, point: RollbackPoint) -> dict[int, Punctuation]:
-        """Return number -> close, of all closes that are known and were made after a point.
+        """Return number -> close, for all known closes that were made after a point.
 
-        The log has them as far back as positions are kept, and the store has those before, unless
-        it was lost since.
+        The log has them as far back as positions are kept. The store has earlier ones, unless it
+        was lost since.
         """
         made = dict(kept.logged)
         since = datetime.fromtimestamp(point.at_ms / 1000, UTC)
@@ -238,7 +240,7 @@ class Past(DataflowPart):
     def _holds_nothing_later(
         self, record: DataflowRecord, point: RollbackPoint, made_later: Mapping[int, Punctuation]
     ) -> Callable[[Position], bool]:
-        """Return a predicate: whether a position holds only arrivals from before a point."""
+        """Return a test of whether a position has only arrivals and closes from before a point."""
         at = datetime.fromtimestamp(point.at_ms / 1000, UTC)
 
         def came_before(increment: Increment) -> bool:
@@ -247,7 +249,7 @@ class Past(DataflowPart):
             try:
                 recorded = self.store.increment(record.name, increment.flow, increment.index)
             except NotFoundError:
-                return True  # forgotten, so it is old
+                return True  # no longer in the store, so it is old
             return recorded.created_at <= at
 
         return lambda position: (
@@ -266,7 +268,7 @@ class Past(DataflowPart):
                 try:
                     came = self.store.increment(record.name, flow, framing.last).created_at
                 except NotFoundError:
-                    continue  # none is framed, or it was forgotten, so it is old
+                    continue  # nothing is framed, or it is no longer in the store, so it is old
                 if came.timestamp() * 1000 > point.at_ms:
                     last, at = f"{flow}/{framing.last}", came.isoformat()
                     is_framed = f"is in a frame of {name}.{input_}"
@@ -324,7 +326,7 @@ class Past(DataflowPart):
         memo: Any,
         set_aside_max: int | None,
     ) -> tuple[list[Segment], Any]:
-        """Frame an old increment; if its own files are gone, from those of the stage's table."""
+        """Frame an old increment, from the table of its stage if its own files are gone."""
         own = all(self.files.exists(f"{folder}/{file.path}") for file in increment.files)
         if not own and "." in increment.flow:  # `stage.output`; a source has a plain name
             (increment,) = self.increments.locate(folder, increment.flow, [increment])
@@ -391,7 +393,7 @@ class Past(DataflowPart):
 
 
 class _GivenPunctuations(Punctuations):
-    """Punctuations of a scratch store; it is given the closes that it needs and reads no log."""
+    """Punctuations of a scratch store, to which the needed closes were added; reads no log."""
 
     def catch_up(self, record: DataflowRecord) -> None:
         """Do nothing."""
@@ -420,7 +422,7 @@ def _closes(kept: _Kept, base: Position) -> list[Punctuation]:
 def _base(
     kept: _Kept, point: RollbackPoint, fits: Callable[[Position], bool] = lambda position: True
 ) -> Position | None:
-    """Return the newest position before a point from which every record is there."""
+    """Return the newest position before a point from which on every record is kept."""
     log = kept.log
     newest = log.newest_positions() if kept.positions is None else kept.positions
     for position in chain(newest, [kept.origin]):
@@ -441,12 +443,12 @@ def _base(
 def _without_closes(
     position: Position, later: Sequence[Punctuation], wiring: Mapping[str, Mapping[str, str]]
 ) -> Position:
-    """Return a position as if closes that it holds had not been made.
+    """Return a position without the closes that were made after the roll-back point.
 
-    The beginning of a version, and the oldest position that is kept, can be the only one from which
-    a point is reached, although closes were made between the two. One that waits is taken out. One
-    that came before the first frame has changed nothing. Any other one has ended a frame, which
-    nothing begins again. Raises `RollbackImpossibleError`.
+    A point may be reachable only from the beginning of a version, or from the oldest kept position,
+    and closes may have been made between the point and that position. A close that still waits is
+    removed. A close before the first frame has changed nothing. Any other close has ended a frame,
+    which cannot be opened again: then `RollbackImpossibleError` is raised.
     """
 
     def without(close: Punctuation, name: str, connector: Connector) -> Connector:
@@ -460,9 +462,9 @@ def _without_closes(
 
 
 def _without_close(position: Position, connector: Connector, close: Punctuation) -> Connector:
-    """Return a framed input without a close; raises `RollbackImpossibleError`, as above."""
+    """Return a framed input without a close; raises as `_without_closes`."""
     framing, closes = connector.framing, list(connector.closes)
-    assert framing is not None, "only framed inputs have closes"
+    assert framing is not None, f"input {connector.input!r} is not framed"
     if close.at in closes:
         closes.remove(close.at)
         return replace(connector, closes=tuple(closes))
@@ -474,7 +476,7 @@ def _without_close(position: Position, connector: Connector, close: Punctuation)
 
 
 def _last_read(records: Sequence[Intention], units: Units) -> dict[str, int]:
-    """Return flow -> the newest increment that records read of it, at inputs without frames."""
+    """Return flow -> its newest increment that records read, at inputs without frames."""
     last_read: dict[str, int] = {}
     for one in records:
         leader = units[one.stage].leader
@@ -491,7 +493,7 @@ def _with_arrivals(
     arrivals: Mapping[str, Sequence[IncrementRecord]],
     wiring: Mapping[str, Mapping[str, str]],
 ) -> Position:
-    """Return the position with more increments that wait, unread, after all others."""
+    """Return the position with further unread increments, which wait after all others."""
     came = {
         s: tuple(one.increment for one in arrived) for s, arrived in arrivals.items() if arrived
     }

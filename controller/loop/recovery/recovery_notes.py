@@ -2,13 +2,14 @@
 
     <tables>/.recoveries/notes.json    the last NOTES_MAX recoveries that did anything
 
-A recovery that found nothing to do is kept in memory only, so a service that starts writes nothing.
-What is redone later in the same term, since it could not be redone at once, joins the term's note.
+A recovery that found nothing to do is noted in memory only, so a start after an orderly stop writes
+nothing. What could not be redone at once, and is redone later in the same term, is added to the
+term's note.
 
 Guaranteed: a note that cannot be written stops no recovery
 (tests/controller/loop/recovery/test_recovery_notes.py).
 Not guaranteed: that a note outlives a crash during its recovery; the next recovery then notes what
-is left to do.
+it still had to do.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class RecoveryNotes:
             )
 
     def notes(self) -> list[RecoveryNote]:
-        """Return the last recoveries, newest first; includes this term's even if it did nothing."""
+        """Return the last recoveries, newest first; that of this term even if it did nothing."""
         with self._lock:
             written, current = self._written(), self._current
         if current is not None:

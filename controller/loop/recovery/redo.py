@@ -4,8 +4,8 @@ A roll-back that was begun is finished before anything else. A crash can leave t
 
     a record that is not committed      published and committed again (redo)
     a committed record                  published if it may be unpublished, and always if it
-                                        is the newest; changes nothing unless the crash came
-                                        before, or a table lost its last entry
+                                        is the newest; this changes nothing, unless the crash
+                                        came before or a table lost its last entry
     a run without a record              interrupted: its read set is still queued,
                                         and the stage runs again
 
@@ -14,7 +14,7 @@ oldest first, as soon as the increments that it read are queued. If the log begi
 store ends, the newest position is restored first (`cbp.model.flow.position`).
 
 Invariant: after `recover` every INTENDED run is being executed, or has a record that could not be
-finished yet; its stage then says so (tests/controller/loop/recovery/test_recovery.py).
+finished yet; its stage then shows why (tests/controller/loop/recovery/test_recovery.py).
 """
 
 from __future__ import annotations
@@ -82,21 +82,21 @@ class Recovery(DataflowPart):
         self.punctuations.recover(record)  # before anything is framed
         for stage in self.store.stages(record.name):
             self._keep(record, stage)
-        # A record may read what another stage's record brings: repeat until nothing moves.
+        # A record may read the output of another stage's record: repeat until none is redone.
         moved = True
         while moved:
             stages = self.store.stages(record.name)
             moved = any([self._redo(record, nodes[one.stage], one, on_redo) for one in stages])
         for stage in self.store.stages(record.name):
             self._require_arrived(record, dataflow, stage)
-        # Completes a publication that died; it does no harm to one that was not due yet.
+        # Completes a publication that a crash interrupted. It may publish more than was due.
         self.run_commit.publish(record)
 
     def forget_removed(self, record: DataflowRecord, began: Position | None) -> None:
         """Forget increments that retention removed before the store was lost.
 
-        The logs of sources name all increments forever. Only what comes before the oldest position
-        can have been removed: files that are missing behind it are lost.
+        The logs of sources name all increments forever. Retention removes only increments from
+        before the oldest position: later files that are missing are lost.
 
         Args:
             began: Where its version began; `None` if it is the first.
@@ -120,8 +120,8 @@ class Recovery(DataflowPart):
     ) -> None:
         """Refuse to continue if a stage has read increments that its source has lost.
 
-        Otherwise the next file would get the number of the lost increment. The record of the run
-        would then stand for that file, which nobody would ever read. Raises `FileLostError`.
+        Otherwise the next file would get the number of the lost increment. The stage would then
+        never read that file, since by its record it has read this number. Raises `FileLostError`.
         """
         if (record.name, stage.stage) in self.parked.all():
             return
@@ -136,7 +136,10 @@ class Recovery(DataflowPart):
             path = f"{record.folder}/{source_folder(source)}/_log/{end:020d}.json"
             # If the entry exists, its source's error says why it could not be read.
             if max(indexes, default=-1) >= end and not self.files.exists(path):
-                why = f"epoch {stage.epoch} of stage {stage.stage!r} read its increment"
+                why = (
+                    f"epoch {stage.epoch} of stage {stage.stage!r} read the increment that this "
+                    "entry describes"
+                )
                 raise FileLostError(path, why)
 
     def settle(self) -> None:
@@ -164,7 +167,7 @@ class Recovery(DataflowPart):
     def _bring_forward(self, record: DataflowRecord) -> None:
         """Restore the newest position if something from before it is missing.
 
-        Records and closes may be missing, and files of what was framed.
+        Records, closes, and files of framed increments may be missing.
         """
         log = self.open_log(record.folder)
         position = log.position()
@@ -213,6 +216,6 @@ class Recovery(DataflowPart):
         try:
             self.publisher.before(record, stage.stage, stage.epoch)
         except InvariantError as error:
-            # Without them its state is unknown: the stage never runs, the other stages continue.
+            # Without these records its state is unknown: it never runs; other stages continue.
             details = error.as_dict()
             self.store.pause_stage(record.name, stage.stage, error.message, details)

@@ -11,9 +11,9 @@ and so are inputs that arrived since, unless they are dropped: all of them (`dro
 files that an operator named (`undone_inputs.py`).
 
 Invariants (tests/controller/loop/recovery/test_rollback.py): a dataflow that was rolled back and
-runs on gives the same results as before, epoch by epoch; a crash at any failpoint ends before or
-after the roll-back. Absent on purpose: removal of what was undone; it stays readable in the tables'
-history.
+continues has the same results as before, epoch by epoch; a crash at any failpoint leaves the state
+before or after the roll-back. Absent on purpose: removal of what was undone; it stays readable in
+the history of the tables.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ class RollbackPlan:
     Attributes:
         generation: The generation that begins; holds the position and the undone epochs.
         queued: `stage.input` -> number of increments that wait there afterwards, framed or not.
-        queued_before: Only if later arrivals are dropped: source -> its increments that had
-            arrived before the point, but had not been read (or framed, for a framed input), and
-            so are applied again.
+        queued_before: Source -> number of its increments that had arrived before the point, but
+            had not been read (or framed, at a framed input), so they are applied again. Only if
+            later arrivals are dropped.
         tables: Table folder -> what changes.
         comes_back: Source -> increments that an earlier roll-back removed, and that are applied
             again, since this one goes back further.
@@ -180,15 +180,15 @@ class Rollbacks(DataflowPart):
     ) -> Sequence[PointAfterRun]:
         """Return the newest roll-back points of the dataflow; reads only.
 
-        Left out is a point that `plan` refuses for what its position is reconstructed from. A file
-        that is gone, or frames that the author's code makes no more, are found by `plan` only.
+        Points whose position cannot be reconstructed from what is kept are left out. Only `plan`
+        notices that a file is gone, or that the author's code no longer makes the same frames.
 
         Args:
             limit: Maximum number of moments to return; one record of the log is read for each,
                 and for each that is not before `until`, or not below `below`.
             since, until: Range of time; `until` is exclusive. The moment before the first run
                 has no time, so a range leaves it out.
-            drop_later: Only points to which a roll-back can go that drops later increments.
+            drop_later: Return only points to which a roll-back with `drop_later` can go.
         """
         since_ms = None if since is None else since.timestamp() * 1000
         until_ms = None if until is None else until.timestamp() * 1000
@@ -245,7 +245,7 @@ class Rollbacks(DataflowPart):
             dropped = increments_dropped(log.generations)
             self.store.rewind(generation, at=self.clock(), dropped=dropped)
         finally:
-            # Also if the store's answer was lost: then it is never finished again.
+            # Even after an error: if only the store's answer was lost, nothing finishes it again.
             self.run_commit.forget(record.name, since_ms=generation.prepared_ms)
         epochs = {name: stage.epoch for name, stage in generation.position.stages.items()}
         _log.info(
@@ -271,7 +271,7 @@ class Rollbacks(DataflowPart):
         point = find_point(named, spans, _time_of(log))
         if point is None:
             oldest = {stage: span.start for stage, span in spans.items()}
-            kept = f"the records of runs are kept from {_listed(oldest)} on"
+            kept = f"records of runs are kept only from {_listed(oldest)} on"
             why = f"{kept}; {_LIST_MOMENTS.format(record.name)}"
             raise RollbackImpossibleError(record.name, why, oldest=oldest)
         begins, _ = self.descriptions.begins(record)
@@ -339,7 +339,7 @@ class Rollbacks(DataflowPart):
     ) -> tuple[Position, dict[str, int]]:
         """Return the position as if later arrivals had been read, and their number by source.
 
-        A kept position at the point may hold what arrived between its last run and its putting.
+        A kept position may have increments that arrived after its last run, before it was put.
         """
         unread = self._unread_of_sources(record, position)
         keys = {(record.name, s, index) for s, one in unread.items() for index in one.everywhere}
@@ -359,7 +359,7 @@ class Rollbacks(DataflowPart):
         return replace(position, newest=tuple(newest[flow] for flow in sorted(newest))), dropped
 
     def _require_queued(self, record: DataflowRecord, position: Position) -> None:
-        """Raise an error if the position's queues name files that are gone."""
+        """Raise `RollbackImpossibleError` if the position's queues name files that are gone."""
         for name, stage in position.stages.items():
             for connector in stage.connectors.values():
                 for increment in connector.held:
@@ -405,9 +405,9 @@ def _time_of(log: IntentionLog) -> TimeOf:
 
 
 def _records_after(log: IntentionLog, stage: str, stop: int, epoch: int) -> list[Intention]:
-    """Return the records, up to `stop`, that a table may lack if it shows this epoch.
+    """Return the records before `stop` that a table may lack if it shows this epoch.
 
-    A table that no epoch has changed shows everything, and yet no epoch.
+    A table that no run has changed is complete, although it shows no epoch.
     """
     newest = log.read(stage, stop - 1) if stop > epoch + 1 else None
     published = 0 if newest is None else newest.unpublished_from

@@ -1,12 +1,12 @@
 """Superseded increments: those that a roll-back must not bring back.
 
-What an earlier roll-back took away stays away, unless a later one goes to a point before that
+What an earlier roll-back removed stays removed, unless a later one goes to a point before that
 roll-back. Even then an increment does not come back if its files have meanwhile arrived again as
 new increments: they would count twice.
 
-Guaranteed (tests/controller/loop/recovery/test_claims_of_roll_backs.py): of several files with the
-same name and content one counts: the accepted one, or if there is none, the oldest that comes back.
-Two files that took the place of others are the same only if these were, too.
+Guaranteed (tests/controller/loop/recovery/test_claims_of_roll_backs.py): only one of several files
+with the same name and content counts: the accepted one, or if there is none, the oldest that comes
+back. Two files that replaced others are the same only if the replaced files were the same, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from controller.loop.recovery.undone_inputs import BySource
 from controller.store.base import Store
 
 _BY = ("replaced", "retracted")
-"""How a claim says that it took the place of an earlier one."""
+"""The values of `same_as.by` in a claim that replaces or retracts an earlier one."""
 
 _EQUAL_MAX = 100_000
 
@@ -37,7 +37,7 @@ def stay_dropped(position: Position, generations: Sequence[Generation]) -> BySou
 
 
 def coming_back(position: Position, generations: Sequence[Generation]) -> BySource:
-    """Return source -> what earlier roll-backs removed, and this one applies again."""
+    """Return source -> the increments that earlier roll-backs removed and this one brings back."""
     return _by_source(_held_of(position, increments_dropped(generations)))
 
 
@@ -59,8 +59,8 @@ def superseded_in(position: Position, generations: Sequence[Generation], store: 
     """Return source -> the increments of a position that would count twice.
 
     Raises:
-        RollbackImpossibleError: Only some files of an increment arrived again: with the
-            increment they would count twice, and without it the other files would not count.
+        RollbackImpossibleError: If only some files of an increment arrived again. With the
+            increment these would count twice; without it the others would not count.
     """
     dropped = increments_dropped(generations)
     back = _held_of(position, dropped)
@@ -77,9 +77,9 @@ def superseded_in(position: Position, generations: Sequence[Generation], store: 
             superseded[source] = (*superseded.get(source, ()), index)
         elif again:
             why = (
-                f"increment {index} of source {source!r} holds {len(files)} files, of which "
-                f"{len(again)} arrived again later ({listed(again)}). Repeat the command with "
-                "--drop-later, which also drops the later increments"
+                f"{len(again)} of the {len(files)} files of increment {index} of source {source!r} "
+                f"arrived again later ({listed(again)}). Repeat the command with --drop-later, "
+                "which also drops the later increments"
             )
             raise RollbackImpossibleError(position.dataflow, why, source=source, increment=index)
         seen |= {(source, one) for one in files}
@@ -127,7 +127,7 @@ class _File:
     """A file of an increment.
 
     Attributes:
-        before: Those of the files whose place it took, newest first.
+        before: Contents (SHA-256) of the files that it replaced in turn, newest first.
     """
 
     name: str
@@ -154,7 +154,7 @@ def _files(store: Store, dataflow: str, source: str, index: int) -> list[_File]:
 
 
 def _before(store: Store, same_as: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return the contents of the files whose place a file took, newest first."""
+    """Return the contents (SHA-256) of the files that a file replaced in turn, newest first."""
     contents = list[str]()
     while same_as is not None and same_as.get("by") in _BY:
         earlier = str(same_as["claim"])

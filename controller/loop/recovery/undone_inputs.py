@@ -1,14 +1,16 @@
-"""Undone inputs: the increments of sources whose effect a roll-back takes away.
+"""Undone inputs: the increments of sources whose effect a roll-back removes.
 
 An increment is undone at an input that has read it since the roll-back point: it waits there again.
 A framed input has read what it has framed. Increments that the roll-back drops or leaves out are
-undone for good, read or not. An increment that waits now and waited at the point is not undone.
+undone permanently, whether they were read or not. An increment that waits now and waited at the
+point is not undone.
 
-Some are left out since an operator named them: an increment by its file (`bad.jsonl`, or
-`urls/bad.jsonl` with its source), or by itself (`urls/3`). Whatever else was read after the
-roll-back point is applied again. An increment is left out as a whole: one of several files is named
-as increment, or with all its files. Guaranteed: an increment is left out only if no run that stays
-has read it, at any input (tests/controller/loop/recovery/test_rollback_without.py).
+An operator can leave increments out, by the name of a file (`bad.jsonl`, or `urls/bad.jsonl` with
+its source) or of the increment (`urls/3`). Everything else that was read after the roll-back point
+is applied again. Only a complete increment can be left out: an increment of several files is given
+by its own name, or by the names of all its files. Guaranteed: an increment is left out only if no
+remaining run has read it, at any input
+(tests/controller/loop/recovery/test_rollback_without.py).
 
 Absent on purpose: names of files, which the store knows, and I/O (`superseded.py`).
 """
@@ -151,7 +153,7 @@ def left_out(
             raise _refused(message)
         waits = unread.get(source)
         if waits is None or index not in waits.somewhere:
-            continue  # dropped with all that came later
+            continue  # dropped, with all that arrived later
         if index not in waits.everywhere:
             message = (
                 f"a run before position {number} has already read increment {source}/{index}; "
@@ -169,8 +171,8 @@ def _unread(connector: Connector) -> Sequence[Increment]:
 def _not_one(name: str, found: Sequence[tuple[str, int]], number: int) -> str:
     if not found:
         return (
-            f"{name!r} cannot be left out: no increment of that name, or with a file of that name, "
-            f"is read after position {number}. Choose an earlier position"
+            f"{name!r} cannot be left out: no run after position {number} reads an increment of "
+            "that name, or one with a file of that name. Choose an earlier position"
         )
     several = listed([f"{source}/{index}" for source, index in found])
     return f"several increments have a file {name!r}; give the increments instead: {several}"

@@ -48,7 +48,7 @@ class DataflowLocks:
         """Wait for the lock of a dataflow, and hold it.
 
         Args:
-            purpose: The caller's action, in words that follow the dataflow's name: "is deleted".
+            purpose: The caller's action, as the log shows it after the dataflow: "is deleted".
         """
         turn = self._turn(name)
         with turn.lock, self._entered(turn, purpose):

@@ -1,7 +1,7 @@
-"""From which dropped files, and on which lines, the records of a run come.
+"""Dropped files: finds the file and the line from which a record of a run comes.
 
-The store keeps the names of an increment's files, and on which lines their records begin. An
-increment of very many files has the first ones only.
+The store keeps the names of an increment's files, and on which lines their records begin. Of an
+increment of very many files, it keeps only the first names.
 """
 
 from __future__ import annotations
@@ -74,7 +74,10 @@ class DroppedFiles:
         return f"the record is from {' and '.join(places)}" if places else ""
 
     def _read(self, run: RunRecord) -> Iterator[tuple[str, int]]:
-        """Yield the increments of sources that a run read; a frame's number names none."""
+        """Yield the increments of sources that a run read, without frames.
+
+        The number of a frame is not that of an increment.
+        """
         _, node = self.catalog.stage(run.dataflow, run.stage)
         for input_ in node.translator.inputs:
             flow = node.wiring[input_.name]
@@ -83,7 +86,7 @@ class DroppedFiles:
 
 
 def _before(increment: Increment) -> Iterator[tuple[str, int]]:
-    """Yield each data file of an increment, and how many records are in those before it."""
+    """Yield each data file of an increment, and the number of records in the files before it."""
     records = 0
     for file in increment.files:
         yield file.path, records
@@ -103,7 +106,7 @@ def _named(names: set[str]) -> str:
 
 
 def _files(origin: Mapping[str, Any], records: int) -> tuple[Dropped, ...]:
-    """Return the files whose records are known to be in an increment, in their order."""
+    """Return the files of an increment whose number of records is known, in order."""
     names, lines = [str(name) for name in origin.get("files", ())], origin.get("lines", ())
     if len(names) == 1 and origin.get("file_count", 1) == 1:
         return (Dropped(names[0], records, _pairs(lines)),)

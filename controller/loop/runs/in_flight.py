@@ -10,9 +10,9 @@ freed (tests/controller/loop/runs/test_time_limit.py).
 (`cbp.model.run.timeline`). Only the newest runs of this process are known.
 
 `Starving` finds runs that have had work but no slot of the engine for some seconds. The engine is
-asked only when its answer can make another run give way (`Places.matters`). The time is counted
-again for a run that got a slot in between, or that waited for a run that was asked to end, even if
-that run ended between two calls (tests/controller/loop/runs/test_giving_way.py).
+asked only when its answer can make another run give way (`Places.matters`). The time starts again
+at 0 once the run has had a slot, and whenever a run was asked to end, even if that run ended
+between two calls (tests/controller/loop/runs/test_giving_way.py).
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class InFlight:
     def begin(self) -> None:
         """Begin a new term; nothing may be in flight."""
         with self._lock:
-            assert not self._busy, f"still under way: {[*self._busy]}"
+            assert not self._busy, f"a term begins while work is under way: {[*self._busy]}"
             self._futures.clear()
 
     def forget(self, dataflow: str) -> None:

@@ -32,7 +32,7 @@ from cbp.model.schedule.backoff import Backoff, Rest
 MOST_SECONDS = 300.0
 
 RECOVERED = "recovered"
-"""Steps that come before any other; while one fails, nothing else is done to the dataflow."""
+"""The step that comes before any other; while it fails, nothing else is done to the dataflow."""
 
 UNRECOVERED = "the dataflow could not be recovered"
 
@@ -83,7 +83,7 @@ class Isolation:
         self._troubles: dict[tuple[str, str], Trouble] = {}
 
     def attempt(self, dataflow: str, doing: str, work: Callable[[], _T]) -> _T | None:
-        """Do a step of a dataflow; return `None` if it fails, or rests after a failure."""
+        """Do a step of a dataflow; return `None` if it fails, or if it rests after a failure."""
         if self.resting(dataflow, doing) is not None:
             return None
         try:
@@ -100,7 +100,7 @@ class Isolation:
     def together(
         self, dataflows: Iterable[str], doing: str, work: Callable[[Collection[str]], _T]
     ) -> _T:
-        """Do a step for several dataflows at once; if it fails, repeat it without failing ones.
+        """Do a step for several dataflows in one call; after a failure, leave the failing ones out.
 
         Args:
             work: Does the step for the given names; called with single names to find failing
@@ -140,7 +140,7 @@ class Isolation:
             _log.info("dataflow.works_again", dataflow=dataflow, doing=doing, tries=over.tries)
 
     def forget(self, dataflow: str) -> None:
-        """Forget the troubles of a dataflow that was deleted, or that is to be retried at once."""
+        """Forget the troubles of a dataflow, because it was deleted, or to retry it at once."""
         with self._lock:
             for key in [key for key in self._troubles if key[0] == dataflow]:
                 del self._troubles[key]

@@ -26,8 +26,8 @@ from controller.store.base import DataflowRecord, Store
 class SinkReads:
     """Finds the oldest increment of each flow that a sink may still read; reads only.
 
-    A sink is a reader whose increments stay. One that has not begun, or whose row was lost with a
-    database, may need everything. One that is paused or fails keeps what it has not published.
+    What a sink may still read stays. A sink that has not begun, or whose row was lost with a
+    database, may need everything. A sink that is paused or fails needs what it has not published.
     """
 
     store: Store

@@ -68,7 +68,7 @@ class PlannedRun:
         unpublished_from: int,
         leader_epoch: int,
     ) -> RecordedRun:
-        """Return the run with its intention, which is to be put."""
+        """Return the run with its intention, which the caller puts next."""
         decision, connectors = self.start.decision, self.view.connectors
         intention = Intention(
             dataflow=self.record.name,
@@ -97,7 +97,7 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """A run that can only be finished, since its record is put now or already."""
+    """A run that can only be finished: its record is put already, or is the next thing put."""
 
     record: DataflowRecord
     node: StageNode

@@ -1,6 +1,6 @@
 """Publication: keeps records that are committed and not published yet, and publishes them.
 
-    finish a run ----> due? --no--> kept here, and handed to the next run of its stage
+    finish a run ----> due? --no--> kept here, and passed to the next run of its stage
                         '--yes-> published with everything that is kept of its dataflow
 
 What is kept is an index of the intention logs. After a crash it is read from the logs again, as
@@ -63,23 +63,32 @@ class Publisher(DataflowPart):
         return self._of(dataflow).lock
 
     def before(self, record: DataflowRecord, stage: str, epoch: int) -> tuple[Intention, ...]:
-        """Return the records before an epoch that tables may not show; raises `InvariantError`."""
+        """Return a stage's records before an epoch that its tables may not show yet.
+
+        Raises `InvariantError` if such a record is damaged or missing.
+        """
         unpublished = self._of(record.name)
         if stage not in unpublished.waiting:
             with unpublished.lock:
                 self._load(unpublished, record, stage, epoch)
         return tuple(one for one in unpublished.waiting[stage] if one.epoch < epoch)
 
-    def next_ms(self, dataflow: str) -> int:
-        """Return the present time, but later than every record, since clocks may be set back.
+    def next_ms(self, dataflow: str, now_ms: int | None = None) -> int:
+        """Return the present time, or a later one if a record has a later time.
+
+        Clocks may be set back, but the times of records only rise.
 
         A compaction is a second table entry, one millisecond later, and a retention a third one.
         With records three milliseconds apart, all tables of a publication have equal timestamps,
         and a reader AS OF one of them sees the publication whole.
+
+        Args:
+            now_ms: The present time, if the caller has read the clock.
         """
         unpublished = self._of(dataflow)
         with unpublished.lock:
-            return max(self.now_ms(), unpublished.last_ms + len(KINDS))
+            now_ms = self.now_ms() if now_ms is None else now_ms
+            return max(now_ms, unpublished.last_ms + len(KINDS))
 
     def add(self, record: DataflowRecord, intention: Intention) -> None:
         """Keep a record; the caller holds the lock. Raises as `before`."""
@@ -96,7 +105,12 @@ class Publisher(DataflowPart):
         without: Collection[str] = (),
         at_once: bool = False,
     ) -> Publication | None:
-        """Return the publication that is due."""
+        """Return the publication that is due; `None` if none is.
+
+        Args:
+            without: Stages whose records stay unpublished.
+            at_once: Publish everything now, whatever the dataflow's `publish` says.
+        """
         waiting = self.records(record.name)
         for stage in without:
             waiting.pop(stage, None)
@@ -209,7 +223,7 @@ def _unpublished(
 ) -> tuple[tuple[Intention, ...], int]:
     """Return the records that may be unpublished, and the time up to which the tables are current.
 
-    A damaged or missing record is not needed if the tables show its whole epoch.
+    A damaged or missing record is not needed if the tables show its complete epoch.
     """
     try:
         return log.unpublished(stage, epoch), 0

@@ -1,11 +1,11 @@
 """Retained inputs: increments that a stage has read, from which runs recompute groups.
 
-    first version     every increment of the source
-    emptied later     those that were queued when it began with nothing, and those that came since;
-                      it is refused if these are not all
-    changed later     not known: it is refused
+    stage of the first version     has read every increment of the source
+    emptied by a later version     has read what was queued when it began with nothing, and what
+                                   arrived since; refused if an earlier increment is missing
+    changed by a later version     unknown, so it is refused
 
-What roll-backs dropped does not count, and what waits is not read yet.
+Increments that roll-backs dropped do not count. Increments that wait are not read yet.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RetainedInputs(DataflowPart):
         record, dataflow = self.catalog.find(name)
         if source not in dataflow.sources:
             raise NotFoundError(kind="source", name=f"{name}.{source}")
-        unable = self._unable(record, dataflow, source)
+        unable = _unable(dataflow, source, self._altered(record, dataflow))
         waits = {one for one in unable if rebuild and one.startswith("stages.")}
         if readers := {one: why for one, why in unable.items() if one not in waits}:
             raise ReplaceRefusedError(record.name, source, _words(readers), readers)
@@ -48,8 +48,9 @@ class RetainedInputs(DataflowPart):
     def of(self, record: DataflowRecord, node: StageNode) -> dict[str, tuple[Increment, ...]]:
         """Return what each input has read, in order; raises `ReplacementUnfollowedError`."""
         dataflow = self.catalog.compiled(record)
+        altered = self._altered(record, dataflow)
         for flow in dict.fromkeys(node.wiring.values()):
-            if readers := self._unable(record, dataflow, flow, only=node.name):
+            if readers := _unable(dataflow, flow, altered, only=node.name):
                 why = next(iter(readers.values()))
                 raise ReplacementUnfollowedError(record.name, node.name, why)
             self._require_kept(record, node, flow, flow)
@@ -67,22 +68,6 @@ class RetainedInputs(DataflowPart):
             )
         return read
 
-    def _unable(
-        self, record: DataflowRecord, dataflow: Dataflow, source: str, only: str = ""
-    ) -> dict[str, str]:
-        """Return the readers of a source that cannot apply corrections -> why.
-
-        `only`: just this stage, whose run reads what was taken back already.
-        """
-        node = dataflow.sources.get(source)
-        altered = self._altered(record, dataflow)
-        every = dataflow.sources, dataflow.stages, dataflow.sinks, altered
-        return {
-            one.reader: one.why
-            for one in (() if node is None else obstacles(node, *every, taken_back=bool(only)))
-            if not only or one.reader == f"stages.{only}"
-        }
-
     def _require_kept(
         self, record: DataflowRecord, node: StageNode, flow: str, source: str
     ) -> None:
@@ -91,48 +76,67 @@ class RetainedInputs(DataflowPart):
         if oldest and (first := oldest[0].increment.index):
             why = (
                 f"only increments of {flow!r} from number {first} on are kept, but stage "
-                f"{node.name!r} recomputes groups from all of its input. To keep it longer, raise "
-                "`keep` of its source or stage, or CBP_KEEP_INPUTS_HOURS"
+                f"{node.name!r} recomputes groups from all of its input. To keep increments "
+                "longer, raise `keep` of their source or stage, or CBP_KEEP_INPUTS_HOURS"
             )
             raise ReplaceRefusedError(record.name, source, why)
 
     def _altered(self, record: DataflowRecord, dataflow: Dataflow) -> frozenset[str]:
         """Return stages whose tables differ from the result of their present code and input."""
+        begins = tuple(self.descriptions.begins_that_count(record))
         altered = set[str]()
-        for begin in reversed(list(self.descriptions.begins_that_count(record))):
+        for begin in reversed(begins):
             altered = (altered | set(begin.anew)) - set(begin.emptied)
         dropped = self.dropped(record)
         for name, node in dataflow.stages.items():
-            began = self._began(record, name)
+            began = _began(begins, name)
             if began is not None and name in began.stages and _lacks(began, node, dropped):
                 altered.add(name)
-        return frozenset(altered | set(self._corrected(record)))
+        return frozenset(altered | set(self._corrected(record, begins)))
 
-    def _corrected(self, record: DataflowRecord) -> Iterator[str]:
+    def _corrected(self, record: DataflowRecord, begins: Sequence[Begin]) -> Iterator[str]:
         """Yield the stages whose present state an operator corrected.
 
-        A roll-back undoes a correction, and so do a later rebuild, and taking back the swap of the
-        tables that were corrected.
+        A correction no longer counts after a roll-back to a point before it, after a later rebuild,
+        or after the swap that brought the corrected tables was taken back.
         """
         generations = self.open_log(record.folder).generations
-        begins = tuple(self.descriptions.begins_that_count(record))
         taken_back = self.descriptions.taken_back(record)
         for one in read_notes(self.files, record.folder):
             rebuilt = any(_began_after(one, begin) for begin in begins)
             if not rebuilt and not is_undone(one, generations, taken_back):
                 yield one.note.stage
 
-    def _began(self, record: DataflowRecord, stage: str) -> Position | None:
-        """Return the position at which a stage last began with nothing; `None`: with all."""
-        for begin in self.descriptions.begins_that_count(record):
-            if stage in begin.emptied:
-                # Tables that were built beside have all that came before the swap.
-                return begin.position if begin.swapped is None else None
-        return None
+
+def _unable(
+    dataflow: Dataflow, source: str, altered: frozenset[str], only: str = ""
+) -> dict[str, str]:
+    """Return the readers of a source that cannot apply corrections -> why.
+
+    With `only`, check that stage alone: its run is about to read what was taken back.
+    """
+    node = dataflow.sources.get(source)
+    every = dataflow.sources, dataflow.stages, dataflow.sinks, altered
+    return {
+        one.reader: one.why
+        for one in (() if node is None else obstacles(node, *every, taken_back=bool(only)))
+        if not only or one.reader == f"stages.{only}"
+    }
+
+
+def _began(begins: Sequence[Begin], stage: str) -> Position | None:
+    """Return the position at which a stage last began with nothing; `None` if it never did.
+
+    Args:
+        begins: Newest first.
+    """
+    begin = next((one for one in begins if stage in one.emptied), None)
+    # Tables that were built beside contain all input from before the swap.
+    return None if begin is None or begin.swapped is not None else begin.position
 
 
 def _began_after(one: Corrected, begin: Begin) -> bool:
-    """Return whether a corrected stage began with nothing after that."""
+    """Return whether a corrected stage began with nothing after the correction."""
     stages, name = begin.position.stages, one.note.stage
     first = stages.get(name) or stages.get(one.leader)
     return name in begin.emptied and first is not None and one.epoch < first.epoch
@@ -146,7 +150,9 @@ def _lacks(began: Position, node: StageNode, dropped: Mapping[str, Sequence[rang
     """Return whether a stage began without an earlier increment that is still valid."""
     newest = {one.flow: one.index for one in began.newest}
     for input_, flow in node.wiring.items():
-        queued = {one.index for one in began.stages[node.name].connectors[input_].waiting}
+        connector = began.stages[node.name].connectors.get(input_)
+        # A later version added the input: then that version has altered the stage.
+        queued = set() if connector is None else {one.index for one in connector.waiting}
         queued |= {index for part in dropped.get(flow, ()) for index in part}
         if not queued.issuperset(range(newest.get(flow, -1) + 1)):
             return True

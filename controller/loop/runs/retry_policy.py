@@ -5,12 +5,12 @@
     author's error,      tried `failures_max` times; then the stage stops until an operator
     a worker that died,  resumes it, since it would fail again
     any unexpected error
-    hopeless             stops at once
+    a hopeless failure   stops the stage at once, such as a broken invariant
     cancelled            by an operator: the stage stops; by a time limit: the run fails
     gave way             to another dataflow: tried again
     interrupted          by an orderly stop of the service: not counted
     the service died     tried again, at once and then after pauses; after `DEATHS_MAX` deaths in a
-                         row the run is taken for their cause, and its stage stops
+                         row the run is assumed to be their cause, and its stage stops
 
 Guaranteed: the error's class alone decides whether a failure is operating, so a restart counts
 the same tries (tests/controller/loop/runs/test_retry_policy.py, test_time_limit.py).
@@ -231,7 +231,7 @@ class Failures(DataflowPart):
     def _with_origin(
         self, run: RunRecord, error: Exception, described: dict[str, Any]
     ) -> dict[str, Any]:
-        """Say in which dropped file the record is on which author's code failed."""
+        """Add the dropped file, and the line, of the record on which author's code failed."""
         words = ""
         if isinstance(error, AuthorCodeError):
             with suppress(CbpError):  # the dataflow is being deleted, or changed
@@ -276,7 +276,7 @@ class Failures(DataflowPart):
         )
 
     def _settle_gave_way(self, run: RunRecord, work: Work, now: datetime) -> None:
-        """Settle a run that gave way; its epoch may run again at once, in the narrow place."""
+        """Settle a run that gave way; its epoch may run again at once, with fewer slots."""
         seconds = (now - work.since).total_seconds()
         error = RunGaveWayError(
             work.run, stage=run.stage, seconds=seconds, to=work.gives_way_to
@@ -319,7 +319,7 @@ def _fields(run: RunRecord) -> dict[str, Any]:
 
 
 def _with_newer_files(described: dict[str, Any], files: Sequence[str]) -> dict[str, Any]:
-    """Add that the failed code differs from the code on disk, which a retry would not use."""
+    """Add that the code on disk has changed since it was loaded, and that a retry ignores it."""
     if not files:
         return described
     verb = "has" if len(files) == 1 else "have"

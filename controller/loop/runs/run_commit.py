@@ -74,7 +74,7 @@ class RunCommit(DataflowPart):
         self.publisher.forget(dataflow, since_ms=since_ms)
 
     def record(self, run: PlannedRun, prepared: PreparedRun, begins: Mapping[str, float]) -> bool:
-        """Make the record of a prepared run, and finish the run; see `finish`."""
+        """Make the record of a prepared run, and finish the run as `finish` does."""
         name = run.record.name
         with self.publisher.lock(name):
             older = self.publisher.before(run.record, run.node.name, run.run.epoch)
@@ -88,7 +88,10 @@ class RunCommit(DataflowPart):
             return self._finish(recorded)
 
     def finish(self, run: RecordedRun) -> bool:
-        """Record a run, publish due runs, and commit; park the run on failure."""
+        """Record a run, publish due runs, and commit; return whether it is committed.
+
+        On failure the run is parked.
+        """
         with self.publisher.lock(run.record.name):
             return self._finish(run)
 
@@ -99,7 +102,7 @@ class RunCommit(DataflowPart):
         try:
             failed = run.id in self.parked.all()
             if failed and self.publisher.before(record, stage, intention.epoch):
-                # A try that failed may have begun a publication, which nothing later may join.
+                # A failed attempt may have begun a publication, which no later record may join.
                 self._publish(record, stage=stage, at_once=True)
             self.open_log(record.folder).put(intention)
             put_note(self.files, record.folder, intention)

@@ -18,7 +18,6 @@ from cbp.model.schedule.waiting import Wait
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """Upper bounds of the buckets of seconds."""
 
-OUTCOMES = ("committed", "failed", "cancelled", "gave_way", "interrupted")
 _OUTCOME_BY_CODE = {
     "run_cancelled": "cancelled",
     "run_gave_way": "gave_way",
@@ -36,10 +35,9 @@ FIGURES = (
     "lookups_scan",
 )
 WAITS = ("readers", "place")
-"""Waits that tell of too little room; the other ones are no one's fault."""
+"""Kinds of waits that show that capacity is lacking."""
 
 _T = TypeVar("_T")
-
 
 _NO_JOB = "none"
 
@@ -64,11 +62,12 @@ class Counts:
     """A copy of the counts, which no longer changes.
 
     Attributes:
-        runs: (dataflow, outcome) -> runs.
+        runs: (dataflow, outcome) -> runs; an outcome is `committed`, `failed`, `cancelled`,
+            `gave_way` or `interrupted`.
         figures: (dataflow, figure) -> total over committed runs.
         phase_seconds: (dataflow, phase) -> total seconds.
         buckets: Phase -> runs by bucket of seconds; one more than `BUCKETS`, for longer ones.
-        waited: (dataflow, stage, kind) -> seconds.
+        waited: (dataflow, stage, kind) -> seconds; only kinds in `WAITS`.
         lanes: (dataflow, lane) -> its runs, including those of deleted dataflows.
     """
 

@@ -21,7 +21,10 @@ class Threads(Executor):
         self._futures: set[Future[Any]] = set()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Start `fn` and return its future; raises `RuntimeError` after `shutdown`."""
+        """Start `fn` and return its future.
+
+        Raises `RuntimeError` after `shutdown`, or if no thread can be started.
+        """
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         with self._lock:
@@ -32,9 +35,12 @@ class Threads(Executor):
             self._futures.add(future)
             name = f"{self._name}_{self._count}"
         future.add_done_callback(self._forget)
-        threading.Thread(
-            target=_work, args=(future, fn, args, kwargs), name=name, daemon=True
-        ).start()
+        work = (future, fn, args, kwargs)
+        try:
+            threading.Thread(target=_work, args=work, name=name, daemon=True).start()
+        except RuntimeError:  # the process cannot have more threads
+            self._forget(future)
+            raise
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -50,7 +56,7 @@ class Threads(Executor):
 
 
 class Here(Executor):
-    """Does each piece of work at once, in the caller's thread; for tests that step by hand."""
+    """Does each piece of work at once, in the caller's thread."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Return a completed future; raises a `BaseException` that is not an `Exception`."""

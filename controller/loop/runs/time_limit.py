@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass
 class TimeLimit:
-    """Keeps the time of the work in flight; used only by the thread that ticks."""
+    """Enforces the time limits of the work in flight; used only by the thread that ticks."""
 
     in_flight: InFlight
     isolation: Isolation
@@ -53,19 +53,15 @@ class TimeLimit:
         if work.give_up is None or work.recording:
             return
         if work.cancelled_at is not None:
-            if (now - work.cancelled_at).total_seconds() >= _patience(work):
-                self._give_up(work, partial(work.give_up, work))
+            waited = (now - work.cancelled_at).total_seconds()
+            if waited >= _patience(work) and self.in_flight.free(work):
+                # If this fails, the run is still recorded as intended; it is settled later.
+                self.isolation.attempt(work.key[0], FREED, partial(work.give_up, work))
+                self.wake()
         elif work.seconds_max and (now - work.since).total_seconds() >= work.seconds_max:
             _log.warning("run.over_time_limit", **work.log_fields)
             work.late = True
             self.in_flight.cancel(work.run)
-
-    def _give_up(self, work: Work, on_given_up: Callable[[], None]) -> None:
-        if not self.in_flight.free(work):
-            return
-        # If this fails, the run is still recorded as intended, and is settled as interrupted.
-        self.isolation.attempt(work.key[0], FREED, on_given_up)
-        self.wake()
 
 
 def _patience(work: Work) -> float:

@@ -1,7 +1,8 @@
-"""Announcements of a tick: waits of another kind, dataflows that get into trouble or out of it.
+"""Announcements of a tick: events of stages whose wait changes its kind, and of troubles.
 
-Such changes are in memory only, so their events are written by themselves. A wait for input, and
-what comes and goes with each run, is in the events of runs.
+A trouble of a dataflow begins or ends. These changes are in memory only, so they get events of
+their own. Waits that change with every run, such as a wait for input, have none: the events of
+runs show them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import structlog
 
 from cbp.errors import CbpError
 from cbp.model.schedule.waiting import Kind, Wait
+from controller.loop.runs.in_flight import StageId
 from controller.store.base import Event
 
 _ANNOUNCED: Collection[Kind] = ("readers", "retry", "paused", "stopped")
-StageId = tuple[str, str]
 
 _log = structlog.get_logger(__name__)
 

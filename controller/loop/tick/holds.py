@@ -11,7 +11,7 @@ from cbp.errors import DataflowBusyError
 
 
 class Holds:
-    """See the module header.
+    """The dataflows that start no runs, and the lock of the tick.
 
     Attributes:
         lock: Held during a tick; no run starts while it is held.
@@ -26,11 +26,9 @@ class Holds:
 
     def because(self, dataflow: str) -> str:
         """Return why a dataflow starts no runs; `""` if nothing holds it."""
-        return (
-            "the dataflow is being deleted"
-            if dataflow in self.deleting
-            else self.held.get(dataflow, "")
-        )
+        if dataflow in self.deleting:
+            return "the dataflow is being deleted"
+        return self.held.get(dataflow, "")
 
     def all(self) -> set[str]:
         """Return the dataflows that start no runs."""
@@ -48,6 +46,6 @@ class Holds:
             raise DataflowBusyError(dataflow, because)
 
     def release(self, dataflow: str) -> None:
-        """Let a dataflow run again, after a tick under way, which saw its old state, has ended."""
+        """Let a dataflow run again; first waits for a tick under way, which saw its old state."""
         with self.lock:
             del self.held[dataflow]

@@ -1,8 +1,8 @@
-"""Dataflows as a tick keeps them for the next one: their data, and until when each one rests.
+"""Kept dataflows: what a tick has loaded, and how long each dataflow rests, for the next tick.
 
-    another revision, or its turn    loaded again, and looked at
-    does not rest, or rest is over   looked at, as it was loaded
-    else                             left out: what the last tick said of its stages holds
+    its revision changed, or its turn came    loaded again, and examined
+    it does not rest, or its rest is over     examined, as it was loaded
+    otherwise                                 left out: the waits of its stages stay valid
 
 So a dataflow in which nothing happens costs a tick one row of one statement
 (tests/controller/loop/tick/test_idle.py). The revision is the store's: another instance that writes
@@ -36,8 +36,8 @@ class _Kept:
     """One dataflow.
 
     Attributes:
-        loaded: `None` if it cannot be loaded: it is tried again at each tick.
-        rests_until: When it is looked at again, if its revision stays.
+        loaded: `None` if it cannot be loaded: loading is tried again at each tick.
+        rests_until: When it is examined again, if its revision does not change.
     """
 
     revision: int
@@ -105,7 +105,7 @@ class KeptDataflows:
         changed.update(turn)
         together = changed.difference(turn)
         records = {one.name: one for one in self._store.dataflows()} if together else {}
-        for name in turn:  # read past all that is kept, also by the store
+        for name in turn:  # from the database: what is kept here and in the store may be outdated
             read = partial(self._store.dataflow, name)
             if (record := self._isolation.attempt(name, READ, read)) is not None:
                 records[name] = record
@@ -134,7 +134,7 @@ class KeptDataflows:
             names: Dataflows with work, trouble, or a hold.
         """
         now = self._clock()
-        if now < self._looked_at:  # the clock was set back: no time that is kept counts
+        if now < self._looked_at:  # the clock was set back: no kept time is valid
             for kept in self._kept.values():
                 kept.rests_until = AWAKE
         self._looked_at = now
@@ -150,7 +150,7 @@ class KeptDataflows:
         return [kept.loaded for kept in chosen if kept.loaded is not None]
 
     def note(self, name: str, waits: Mapping[StageId, Wait], rests_until: datetime | None) -> None:
-        """Note a tick's result for a dataflow, and the end of its validity; `None` means now."""
+        """Note a tick's result for a dataflow, and how long it is valid; `None` means until now."""
         self._waits[name] = waits
         self._kept[name].rests_until = AWAKE if rests_until is None else rests_until
 

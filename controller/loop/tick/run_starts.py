@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -40,10 +41,10 @@ class RunStarts(DataflowPart):
         node, *fused = self.catalog.units(record)[stage.stage].members
         recorded = self.recovery.read(record, stage.stage, stage.epoch)
         if recorded is not None:
-            # The store lost this epoch, or has not seen it yet. It is done: never do it twice.
+            # The store lost this epoch, or does not have it yet. Its run is done: never repeat it.
             self.runner.redo(RecordedRun(record, node, recorded))
             return
-        last = self._last_try(stage)
+        last, now = self._last_try(stage), self.clock()
         if node.translator.is_logged and last is not None and not view.by_author:
             start = _as_before(start, stage, last)
         run = RunRecord(
@@ -55,7 +56,7 @@ class RunStarts(DataflowPart):
             status=RunStatus.INTENDED,
             read=dict(start.decision.read),
             remove=dict(start.decision.remove),
-            started_at=self.clock(),
+            started_at=now,
         )
         before = self.publisher.before(record, stage.stage, start.epoch)
         inputs = {name: start.decision.increments(view.connectors[name]) for name in node.wiring}
@@ -70,7 +71,7 @@ class RunStarts(DataflowPart):
             before,
             own_messages=self.catalog.compiled(record).own_messages(),
             slots_max=self.places.share(self.preparer.limits().slots) if view.gave_way else None,
-            time_ms=self.publisher.next_ms(record.name),
+            time_ms=self.publisher.next_ms(record.name, int(now.timestamp() * 1000)),
             due_ms=stage.due_ms,
             lookups=looked_up_tables(
                 self.catalog.compiled(record),
@@ -103,9 +104,9 @@ class RunStarts(DataflowPart):
 
 
 def _as_before(start: Start, stage: StageRecord, last: RunRecord) -> Start:
-    """Let a run of a loop read the input of its last attempt, to continue where that ended.
+    """Let a run of a loop read the input of its last attempt, and continue where that ended.
 
-    What came since then is read by the next run, as if the try had not failed.
+    The next run reads what arrived since, as if the attempt had not failed.
     """
     if last.error is None or start.decision.memo != stage.memo:
         return start
@@ -118,12 +119,13 @@ _TIME_DIGITS = 12
 
 @dataclass
 class RunIds:
-    """Makes ids that sort by time, even across restarts; used under the lock of the tick."""
+    """Makes ids that sort by time, even across restarts; safe to use from several threads."""
 
     store: Store
     clock: Callable[[], datetime]
     random_hex: Callable[[int], str]
     _last_id_ms: int = field(init=False, default=0)
+    _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def new_id(self) -> str:
         """Return an id that sorts by time, also within a millisecond.
@@ -131,8 +133,9 @@ class RunIds:
         It sorts after the ids of the previous process, even if the clock was set back, since
         attempts and failures are counted in this order.
         """
-        if not self._last_id_ms:
-            newest = self.store.runs(limit=1).items
-            self._last_id_ms = int(newest[0].id[:_TIME_DIGITS], 16) if newest else 0
-        self._last_id_ms = max(int(self.clock().timestamp() * 1000), self._last_id_ms + 1)
-        return f"{self._last_id_ms:0{_TIME_DIGITS}x}{self.random_hex(4)}"
+        with self._lock:
+            if not self._last_id_ms:
+                newest = self.store.runs(limit=1).items
+                self._last_id_ms = int(newest[0].id[:_TIME_DIGITS], 16) if newest else 0
+            self._last_id_ms = max(int(self.clock().timestamp() * 1000), self._last_id_ms + 1)
+            return f"{self._last_id_ms:0{_TIME_DIGITS}x}{self.random_hex(4)}"

@@ -1,4 +1,4 @@
-"""Views of stages for the decision, from the store's data and work under way."""
+"""Views of stages, from the store's data and the work under way; the scheduler decides by them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One tick: load -> decide (pure) -> start runs -> remember why the other stages wait.
 
 Only a tick starts runs, and there is one tick at a time. A run ends on its own thread and
-wakes the next tick. A tick loads what has changed, and leaves out what rests
+wakes the next tick. A tick loads the dataflows that have changed, and leaves out those that rest
 (`kept_dataflows`).
 
 Guaranteed: a dataflow that no longer compiles, or in which anything else fails, stops only
@@ -9,9 +9,9 @@ itself; every stage that does not start has a reason (tests/controller/loop/test
 test_isolation.py).
 Absent on purpose: threads and timers; the caller of `tick` has them.
 
-`Drains` ends a drain: a resume that comes meanwhile wins, and a listing under way is waited for
-(tests/controller/loop/tick/test_drains.py). Not guaranteed: an upload that had begun before, or a
-timer that becomes due, can bring something after the end of a drain; it waits for the resume.
+`Drains` ends a drain. A resume meanwhile takes precedence, and a drain does not end during a
+listing (tests/controller/loop/tick/test_drains.py). Not guaranteed: that nothing comes after the
+end of a drain. An upload that had begun before, or a timer that becomes due, waits for the resume.
 """
 
 from __future__ import annotations
@@ -73,19 +73,16 @@ class UnfinishedRuns(DataflowPart):
         failed = (one.dataflow for one in self.isolation.troubles() if one.doing == ASKED)
         for record in records({*self.run_commit.publisher.unpublished_dataflows(), *failed}):
             at_once = record.desired != "running" and record.name not in busy
-            if self.holds.because(record.name):
-                continue
-            if self.isolation.resting(record.name, PUBLISHED) is None:
+            rests = self.isolation.resting(record.name, PUBLISHED) is not None
+            if not rests and not self.holds.because(record.name):
                 publish = partial(self.run_commit.start_publishing, record, at_once=at_once)
                 self.isolation.attempt(record.name, ASKED, publish)
 
     def finish_parked(self) -> None:
-        """Retry to finish parked runs; runs of a paused stage wait for the operator."""
+        """Try again to finish parked runs; runs of a paused stage wait for the operator."""
         now = self.clock()
         for (name, stage_name), parked in self.parked.all().items():
-            if (name, stage_name) in self.in_flight.busy():
-                continue
-            if self.holds.because(name):
+            if (name, stage_name) in self.in_flight.busy() or self.holds.because(name):
                 continue
             if parked.rest is None or not parked.rest.lasts(now):
                 self.isolation.attempt(name, FINISHED, partial(self._redo, parked.run))
@@ -160,7 +157,7 @@ class Drains(DataflowPart):
 
     def end(self, record: DataflowRecord) -> None:
         """Note that a draining dataflow is drained, if no work is left; never waits."""
-        # The listing of its folders has the lock, and reads the record under it.
+        # A listing of its folders holds this lock, and reads the record while it does.
         with self.exclusion.attempt(record.name, "is drained") as free:
             if not free or self._is_left(record):
                 return
@@ -265,8 +262,8 @@ class Ticker:
             self.decisions.answers.keep_time()
             self.unfinished.finish_parked()
             self.recovery.settle()
-            # Taken before loading: a run that ends in between then counts as running once more. The
-            # other way round its stage could look free while its queue dates from before the end.
+            # Taken before loading: a run that ends in between then counts as running for one more
+            # tick. In the other order its stage could look free, with a queue from before its end.
             busy = self.starving.mark(
                 self.in_flight.active_runs(), asked_to_end=self.in_flight.asked_to_end
             )
@@ -283,7 +280,7 @@ class Ticker:
             return schedule
 
     def _unsettled(self) -> set[str]:
-        """Return the dataflows that something is going on in beside their data."""
+        """Return the dataflows with a trouble, a parked run or a hold; each tick examines them."""
         troubled = {trouble.dataflow for trouble in self.isolation.troubles()}
         return troubled | {name for name, _ in self.unfinished.parked.all()} | self.holds.all()
 
@@ -342,7 +339,7 @@ class Ticker:
         waits: Waits,
         go_on: Collection[str],
     ) -> None:
-        """Keep decisions and until when they are valid; none for stages that are busy."""
+        """Keep the waits of dataflows, and how long they are valid; busy stages have no wait."""
         by_name: dict[str, dict[StageId, Wait]] = {name: {} for name in names}
         for key, wait in waits.items():
             by_name[key[0]][key] = wait

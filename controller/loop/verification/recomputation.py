@@ -1,13 +1,12 @@
-"""Recomputation: chooses the cut of a verification, and makes its tables again from the input.
+"""Recomputation: chooses the cut of a verification, and computes its tables again from the input.
 
 The cut is a snapshot of the tables, and the input that they show. Input is read in place,
 through paths that lead out of the scratch folder, so nothing is copied. The engine is the
 service's own, on the same executor, with separate tables and index copies; or, for small inputs,
 the reference engine in memory.
 
-Guaranteed: the cut holds no output that its input does not reach; missing input is an error,
-never a comparison with less. Not guaranteed: that a dataflow whose epochs depend on time comes to
-rest.
+Guaranteed: every output in the cut comes from input in the cut; missing input is an error, never a
+comparison with less. Not guaranteed: that a dataflow whose epochs depend on time becomes idle.
 
 Invariants: tests/controller/loop/verification/test_verification.py.
 """
@@ -93,11 +92,11 @@ class Watched:
 
     def began(self, run: str) -> None:
         """Note the run that starts next; `""` if there is none."""
-        self.run = run  # first: whatever ends the job either sees the run, or is seen below
+        self.run = run  # first: code that ends the job then sees the run, or `check` sees the end
         self.check()
 
     def check(self) -> None:
-        """Raise `JobEndedError` if it is to end."""
+        """Raise `JobEndedError` if the job was asked to end."""
         if self.stop.is_set():
             raise JobEndedError
 
@@ -128,7 +127,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is verified.
+    """The dataflow that is verified, and what is known about its tables.
 
     Attributes:
         id: Id of the verification; prefix of the ids of its runs.
@@ -137,7 +136,7 @@ class Subject:
             stage -> its first epoch since the swap. Epoch numbers continue from before, so only
             idle tables can be compared.
         valid_to: For the same tables: source -> the first increment that had not arrived when
-            they were built. Only those records of earlier files were read that still counted.
+            they were built. Of earlier files, only the records that still counted were read.
         taken_back: Leading stage -> undone swaps, oldest first. The tables lack their epochs; a
             recomputation continues the numbers without a gap.
     """
@@ -168,7 +167,7 @@ class Subject:
 
 @dataclass(kw_only=True, eq=False)
 class VerificationParts(DataflowPart):
-    """What verifications work on."""
+    """What all verifications share."""
 
     engine: Engine
     in_flight: InFlight
@@ -210,14 +209,14 @@ class Recomputation:
             for leader, stage in position.stages.items():
                 if snapshot.epochs[leader] + 1 != stage.epoch:
                     busy.setdefault(leader, "has unpublished results")
-            # What arrived meanwhile would be in only one of the two.
+            # Input that arrived in between would be in only one of position and snapshot.
             if not busy and self.parts.store.position(name) == position:
                 not_run = self._not_run(position, snapshot)
                 return Cut(snapshot, never, ends, punctuations, not_run)
             watched.wait(busy)
 
     def _not_run(self, position: Position, snapshot: Snapshot) -> dict[str, str]:
-        """Return why the tables of each stage that has not run, and has input, are undecided."""
+        """Return stage -> why its tables are undecided, for stages with input that have not run."""
         reasons: dict[str, str] = {}
         for leader, unit in self.subject.units.items():
             waiting = sum(len(c.held) for c in position.stages[leader].connectors.values())
@@ -392,7 +391,7 @@ class Recomputation:
         return parts, moved
 
     def _valid(self, folder: str) -> dict[str, Read]:
-        """Return the increments that were replaced before the tables were built, as they count."""
+        """Return the increments that were replaced before the tables were built; see `Subject`."""
         record = self.subject.record
         dropped = self.parts.dropped(record)
         way = f"../{'/'.join(folder.split('/')[-2:])}/"
@@ -410,18 +409,12 @@ class Recomputation:
 
         A merged increment comes when the first of its parts came.
         """
-        flows = [
-            self._source(source, ranges, valid.get(source, {})) for source, ranges in parts.items()
-        ]
+        flows = (
+            self._source(source, some, valid.get(source, {})) for source, some in parts.items()
+        )
         done = 0
-        for _, count, increment in heapq.merge(
-            *flows,
-            key=lambda increment_and_flow: (
-                increment_and_flow[0],
-                increment_and_flow[2].flow,
-                increment_and_flow[2].index,
-            ),
-        ):
+        in_order = heapq.merge(*flows, key=lambda one: (one[0], one[2].flow, one[2].index))
+        for _, count, increment in in_order:
             done += count
             yield done, increment
 

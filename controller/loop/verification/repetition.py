@@ -10,12 +10,12 @@ their epochs follows from the state before it and the increments that its record
     made anew (rebuild)          nothing           -> all epochs of the new version again
     reads such a stage           nothing           -> all epochs, with what it did read
 
-So every stage is compared for its own input, and a wrong stage is found whatever comes before it.
-The repetition begins at the earliest epoch for which records of one code, their increments and the
-state before them are kept.
+So every stage is compared for its own input, and a wrong stage is found even if stages before it
+are wrong. The repetition begins at the earliest epoch from which on the records are of one code,
+and for which these records, their increments and the state before them are kept.
 
-Guaranteed: what is not repeated says why, and what a table holds from before is undecided. Not
-guaranteed: that the Runnable would decide the same again.
+Guaranteed: for stages that are not repeated the reason is shown, and older records of a table are
+undecided. Not guaranteed: that the Runnable would decide the same again.
 
 Invariants: tests/controller/loop/verification/test_repetition.py.
 """
@@ -105,7 +105,7 @@ class Repetition:
                 self._origins[leader] = origin
                 since, begins = origin.first, origin.first
                 if not one.carried:
-                    # What an earlier life of the stage wrote is seen too, unless it is removed.
+                    # Readers still see records of an earlier life of the stage, until removed.
                     begins = collected.get(f"{one.stage}.{one.name}", 0)
                     since = max(since, begins)
                 whole = origin.from_nothing and begins >= since
@@ -113,10 +113,8 @@ class Repetition:
 
     def repeat(self, folder: str, watched: Watched) -> Side:
         """Run the chosen epochs again, in a scratch folder, and return the tables."""
-        engine, depth = (
-            self.parts.engine.beside(),
-            f"../../{self.subject.record.folder.rpartition('/')[2]}",
-        )
+        engine = self.parts.engine.beside()
+        depth = f"../../{self.subject.record.folder.rpartition('/')[2]}"
         total = sum(len(origin.records) for origin in self._origins.values())
         done = 0
         for number, (leader, origin) in enumerate(self._origins.items()):
@@ -170,7 +168,7 @@ class Repetition:
         return self._behind(unit, records, why)
 
     def _begun(self, unit: PhysicalStage) -> tuple[int, int | None, bool]:
-        """Return the epoch and the time at which a version changed a stage; otherwise epoch 0.
+        """Return the epoch and the time at which a version last changed a stage, or epoch 0.
 
         The last value says whether the stage had no tables then.
         """
@@ -225,7 +223,7 @@ class Repetition:
                 folder, name, node, least, home
             ).values()
         ]
-        # A publication covers many epochs: records hold those before the first epoch.
+        # A publication covers many epochs: the epochs before the first one are in the records.
         for at_ms in (min(stamps) - 1, max(stamps)) if stamps else ():
             try:
                 tables, shown = self._tables(unit, at_ms)

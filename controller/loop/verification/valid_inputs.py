@@ -1,25 +1,24 @@
-"""Valid inputs: the increments of a source as if its files had been right from the first.
+"""Valid inputs: the increments of a source as if its files had been right from the beginning.
 
     increment   0        1                   2                       5
     it brought  monday   tuesday             wednesday   (replaces tuesday) +came -gone
     is read as  monday   tuesday -gone +came wednesday               nothing
 
-A stage follows a replacement by what its increment brings and takes back, if it can
-(`cbp.model.dataflow.replacement_obstacles`). What computes everything anew needs no such promise:
-it reads each file as it counts now, where the file first came. So it is right for every stage, also
-for those that depend on the order in which records arrived.
+A run applies a replacement by what its increment brings and takes back, if the stage can do that
+(`cbp.model.dataflow.replacement_obstacles`). A recomputation needs no such ability: it reads each
+file as it counts now, at the place where the file first arrived. So its result is right for every
+stage, even for one that depends on the order in which records arrived.
 
-Numbers of increments stay: what only took the place of another is read as an empty one. Where a
-source has signs and all its readers add them up, what was taken back came as further records, and
-is read as it is.
+Numbers of increments stay: an increment that only replaced another is read as an empty one. Where a
+source has signs and all its readers add them up, retracted records arrived as further records, and
+are read as they are.
 
-Memory: an increment of which files were replaced, with what replaced them, as Arrow columns.
+Memory: one increment with replaced files, and the increments that replaced them, as Arrow columns.
 
 Invariant (tests/controller/loop/verification/test_valid_inputs.py): the records of all increments
 are those of the newest file of each name.
-Not guaranteed: the order of records in a file that replaced another. Those that the earlier file
-had, too, come first, since nothing says where the new one has them; and which of several equal
-records of one increment remains.
+Not guaranteed: the order of records in a file that replaced another: records that the earlier file
+had, too, come first. Nor which of several equal records of one increment remains.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ FOLDER = "inputs"
 """The place of the files, in the folder of their reader."""
 
 _BY = ("replaced", "retracted")
-"""How an increment says that it takes the place of an earlier file."""
+"""The values of `same_as.by` of an increment that replaces or retracts an earlier file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class ValidInputs:
         return read
 
     def _chains(self, known: Iterable[IncrementRecord]) -> dict[int, list[int]]:
-        """Return the increments with files that were replaced -> those that replaced them."""
+        """Return each increment whose files were replaced -> the increments that replaced them."""
         first_of: dict[str, int] = {}
         chains: defaultdict[int, list[int]] = defaultdict(list)
         for one in known:
@@ -176,4 +175,4 @@ def _read(folder: str, files: Sequence[DataFile], schema: pa.Schema) -> Iterator
 
 
 Read = Mapping[int, Increment]
-"""The increments of a source that are read otherwise than they came."""
+"""The increments of a source that are read with other records than they arrived with."""

@@ -8,9 +8,9 @@ executor's slots with the runs.
 
 Guaranteed: it ends within its time limit plus `GIVE_UP_SECONDS`. Work that hangs beyond that is
 left alone, and its result is dropped. The scratch folder is removed, at the next start at the
-latest.
-The results of the last `KEPT_MAX` verifications of a dataflow outlive the process, in the store.
-A verification that was under way when the process died is listed as `verification_interrupted`.
+latest. The results of the last `KEPT_MAX` verifications of a dataflow outlive the process, in the
+store. A verification that was under way when the process died is listed with the error
+`verification_interrupted`.
 
 Invariants: tests/controller/loop/verification/test_verification.py.
 """
@@ -93,11 +93,11 @@ class _Job(Watched):
 
     @property
     def shown(self) -> Verification:
-        """What is shown of it; one that was given up may be forgotten before its thread ends."""
+        """Its public view; a job that was given up may be forgotten before its thread ends."""
         return self.table.get(self.begun.id) or replace(self.begun, status=self.why)
 
     def wait(self, busy: Mapping[str, str]) -> None:
-        """Wait a moment for stages to come to rest; raises when the time is up."""
+        """Wait a moment for stages to become idle; raises an error when the time is up."""
         try:
             super().wait(busy)
         except JobEndedError:
@@ -163,16 +163,21 @@ class Verifications(VerificationParts):
         # What is recorded if this process dies before the verification ends.
         cut_off = VerificationInterruptedError(id_, name)
         self._keep(replace(job.shown, status="failed", error=describe_error(cut_off)))
-        self.executor.submit(self._guarded, job, subject)
+        try:
+            self.executor.submit(self._guarded, job, subject)
+        except RuntimeError:  # no thread can be started, or the service stops
+            self._table.forget(id_)
+            raise
         return job.shown
 
     def _altered(
         self, record: DataflowRecord, dataflow: Dataflow
     ) -> tuple[Mapping[str, int] | None, Mapping[str, int], set[str]]:
-        """Return stages that cannot be recomputed from scratch, apart from their input.
+        """Return `built` and `valid_to` of the `Subject`, and stages to repeat.
 
-        The first values are `built` and `valid_to` of the `Subject`. If all input can still be
-        read, what was before the last swap does not count, nor does a swap that was taken back.
+        The stages are those that cannot be recomputed from scratch, for reasons other than their
+        input. If all input can still be read, changes before the last swap do not count, nor does
+        a swap that was taken back.
         """
         complete = all(self._complete(record, one) for one in dataflow.sources)
         since = self.descriptions.since_built(record) if complete else None
@@ -201,10 +206,7 @@ class Verifications(VerificationParts):
         return not first and (bool(oldest) or not self.store.next_index(record.name, source))
 
     def _corrected(self, record: DataflowRecord, first: Mapping[str, int]) -> set[str]:
-        """Return the stages with corrections from these epochs on that were not undone.
-
-        A roll-back undoes them, and so does taking back the swap before them.
-        """
+        """Return the stages with corrections from these epochs on that still count."""
         generations = self.open_log(record.folder).generations
         taken_back = self.descriptions.taken_back(record)
         return {
@@ -233,8 +235,12 @@ class Verifications(VerificationParts):
 
     def all(self, name: str) -> list[Verification]:
         """Return the verifications of a dataflow, newest first; raises `NotFoundError`."""
-        self.store.dataflow(name)
-        remembered = [one for one in reversed(self._table.all()) if one.dataflow == name]
+        created_at = self.store.dataflow(name).created_at
+        remembered = [
+            one
+            for one in reversed(self._table.all())
+            if one.dataflow == name and (one.began_at is None or one.began_at >= created_at)
+        ]
         ids = {one.id for one in remembered}
         stored = [
             result_of(record.result)
@@ -360,7 +366,7 @@ class Verifications(VerificationParts):
 
             def side(one: Comparison) -> Contents:
                 contents_of = whole if one.since is None else repeated
-                assert contents_of is not None, "it is wanted"
+                assert contents_of is not None, f"{one.table} was not computed again"
                 return contents_of(one)
 
             return side
@@ -426,7 +432,7 @@ class Verifications(VerificationParts):
 def _comparisons(subject: Subject, collected: Mapping[str, int]) -> list[Comparison]:
     """Return the comparisons of a verification.
 
-    The records that a swap brought are older than every increment, so it hides all before it.
+    A swap hides the increments before it, since its records count as older than every increment.
     """
     built, split = subject.built, subject.request.split
     if built is not None:
@@ -439,7 +445,7 @@ def _comparisons(subject: Subject, collected: Mapping[str, int]) -> list[Compari
         subject.dataflow, split, subject.changed, collected, built=built is not None
     )
     return [
-        # Readers see older records, too, but where these begin is no longer known.
+        # Readers see older records, too, but it is no longer known where these begin.
         replace(one, whole=False) if one.first and subject.is_return(one.stage, one.first) else one
         for one in every
     ]

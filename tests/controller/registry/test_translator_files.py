@@ -207,11 +207,11 @@ def test_an_import_that_hangs_holds_nobody_who_looks_for_newer_files(folder: Pat
     gate.touch()
     waits = f"import os, time\nwhile os.path.exists({str(gate)!r}):\n    time.sleep(0.01)\n"
     write(folder, {"filed_text.py": waits + "def cleaned(text):\n    return text\n"})
-    loads = known.loads
+    loads = known.translator_files.loads
     assert [known.renew(), known.renew()] == [loads, loads]
     assert known.newer_files(before, "count") == [str(folder / "filed_text.py")]
     gate.unlink()
-    until(lambda: known.loads > loads)
+    until(lambda: known.translator_files.loads > loads)
     assert known.renew() == loads + 1
 
 

@@ -63,3 +63,15 @@ def test_the_last_collection_is_known(world: World, client: httpx.Client) -> Non
     last = client.get(path).json()["last"]
     assert (last["by"], last["at"][:16]) == ("idle work", world.clock().isoformat()[:16])
     assert client.post(f"{path}/collect").json()["last"]["by"] == "request"
+
+
+def test_a_dataflow_of_a_deleted_ones_name_is_measured_again(world: World) -> None:
+    """At once, however fresh the measurement of the deleted one is."""
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1))
+    world.ticks()
+    before = world.controller.disk_uses.of(world.store.dataflow("one"))
+    world.clock.advance(1)
+    world.controller.delete("one", purge=True)
+    world.controller.register(ONE)
+    assert world.controller.disk_uses.of(world.store.dataflow("one")).places != before.places

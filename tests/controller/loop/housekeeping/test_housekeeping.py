@@ -214,3 +214,16 @@ def test_a_parked_stage_is_left_alone(tmp_path: Path) -> None:
     world.ticks()
     assert collected
     world.close()
+
+
+def test_a_requested_collection_that_fails_says_so(tmp_path: Path) -> None:
+    """It does not report files as removed that are still there."""
+    world = world_on(tmp_path, every=10**6)
+    play(world)
+    world.faults.to = PlannedFaults("dead_entry.before", error=DiskFullError("/x"))
+    with pytest.raises(DiskFullError):
+        world.controller.housekeeping.collect("diamond")
+    last = world.controller.housekeeping.last("diamond")
+    assert last is not None
+    assert last.by == "idle work"
+    world.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 
 from cbp.client.errors import ServiceProblemError
 from cbp.engine.direct import LocalEngine
+from cbp.engine.read.scrub import Damage
 from cbp.errors import FileDamagedError, FileLostError
 from controller.cli import main
 from controller.client.service_client import ServiceClient
@@ -205,3 +207,36 @@ def test_the_command_lets_a_service_at_work_read(
     assert service.world.controller.scrubs.show("one").status == "damaged"
     assert cbp() == here
     service.world.close()
+
+
+def test_a_purged_dataflow_leaves_no_damage(
+    service: Live, client: ServiceClient, readers: Deferred
+) -> None:
+    """Neither what was found, nor what a reading finds that was under way at the deletion."""
+    world = service.world
+    flip(the_last(world, "flows/*/_runs/*.parquet"))
+    client.post(*PATH)
+    readers.run_next()
+    assert client.get(*PATH)["status"] == "damaged"
+    world.clock.advance(1)
+    client.post(*PATH)
+    world.clock.advance(1)
+    world.controller.delete("one", purge=True)
+    world.controller.register(ONE)
+    assert client.get(*PATH)["status"] == "never"
+    assert world.controller.troubles("one") == []
+    housekeeping = world.controller.housekeeping
+    damage = Damage.of(FileDamagedError("x", "a test"), "")
+    began = world.clock() - timedelta(seconds=1)
+    housekeeping.scrubbing.take("one", {"x": damage}, world.clock(), since=began)
+    assert world.controller.troubles("one") == []
+
+
+def test_a_deleted_dataflow_has_no_last_collection(service: Live) -> None:
+    """The next dataflow of that name has had none."""
+    controller = service.world.controller
+    controller.housekeeping.collect("one")
+    assert controller.housekeeping.last("one") is not None
+    controller.delete("one", purge=True)
+    controller.register(ONE)
+    assert controller.housekeeping.last("one") is None

@@ -13,11 +13,11 @@ from cbp.client.errors import RequestRefusedError, ServiceProblemError
 from cbp.engine.direct import LocalEngine
 from cbp.errors import DataflowBusyError, NotFoundError
 from controller.client.service_client import ServiceClient
-from controller.loop.operations.jobs import RollbackJobs
+from controller.loop.operations.jobs import RollbackJobs, id_of
 from controller.loop.runs.threads import Here
 from tests.controller.live import Live, live
 from tests.controller.rollbacks import play
-from tests.controller.world import ONE, Deferred, World
+from tests.controller.world import ONE, Deferred, Stopped, World
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -138,3 +138,13 @@ def test_a_client_waits_for_the_job(client: ServiceClient) -> None:
     done = service.roll_back("one", "1", reason="a bad file", without=["a/1"])
     assert (done.position, done.left_out, done.dropped) == (1, {"a": [1]}, {})
     assert service.rollbacks("one").first() == done
+
+
+def test_a_job_without_a_thread_blocks_no_other(service: Live) -> None:
+    """If no thread can be started, the request fails, and the next one begins a job."""
+    jobs = jobs_of(service.world, Stopped())
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            start(jobs, "1", request="key")
+    with pytest.raises(NotFoundError):
+        jobs.show("one", id_of("key"))

@@ -26,6 +26,8 @@ from tests.controller.loop.rebuild.beside_world import (
     order,
     restart,
 )
+from tests.controller.lost import SourceLogs
+from tests.controller.world import Stopped
 from tests.planned_faults import PlannedFaults
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
@@ -80,7 +82,7 @@ def test_a_build_whose_dataflow_was_deleted_beneath_it_did_not_fail(world: Besid
         """Meets an error that comes of the deletion of its dataflow."""
 
         def translate(self, key: Any, group: Any, out: Any) -> None:
-            world.controller.rebuild_jobs.end_all("d")
+            world.controller.rebuild_jobs.end_all("d", f"{world.tables}/d")
             deleted.append("d")
             raise FileNotFoundError(key.word)
 
@@ -184,3 +186,29 @@ def test_a_failure_under_another_leader_is_the_newest_and_can_be_cancelled(
     assert (cancelled.status, cancelled.ended_by) == ("cancelled", "ann")
     assert here.needs_person(world.store.dataflow("d")) is None
     assert replace(here.all("d")[0], error=None) == replace(cancelled, error=None)
+
+
+def test_a_failed_build_needs_a_person_also_after_the_store_was_lost(world: Beside) -> None:
+    """The folder says that it failed, and that nothing has dealt with it since."""
+    failed_one(world)
+    page = world.store.increments("d", "a", limit=500)
+    world.clock.advance(1)
+    world.store.delete("d")
+    world.restart()
+    world.arrivals = SourceLogs(world, "d", [one.increment for one in reversed(page.items)])
+    assert world.controller.rebuild() == ["d"]
+    restart(world)
+    assert needs(world) == "failed"
+
+
+def test_a_build_without_a_thread_is_begun_by_a_later_tick(world: Beside) -> None:
+    """It is ordered, so it is built once a thread can be started."""
+    begun(world)
+    rebuilds = world.parts.rebuild_jobs
+    executor, rebuilds.executor = rebuilds.executor, Stopped()
+    job = world.start(document("tripled"))
+    world.controller.tick()
+    assert world.shown(job).status == "building"
+    rebuilds.executor = executor
+    world.controller.tick()
+    assert world.shown(job).status == "ready"

@@ -126,7 +126,9 @@ def test_a_correction_that_was_taken_back_counts_no_more(world: Beside) -> None:
     world.controller.amendments.correct("d", "sum", "sums", right, who="me", why="wrong")
     world.ticks()
     assert verified(world, "d").status == "undecided"
+    assert [one.undone for one in world.controller.amendments.corrections("d")] == [False]
     back(world)
+    assert [one.undone for one in world.controller.amendments.corrections("d")] == [True]
     applied(world, 3, 4)
     result = verified(world, "d")
     assert (result.status, found(result)) == ("equal", {}), result

@@ -53,10 +53,18 @@ def test_a_job_may_refuse_to_run_beside_others_and_begins_once() -> None:
     assert jobs.get("b2") is None
 
 
-def test_the_newest_are_remembered() -> None:
-    """What was forgotten is neither shown nor changed."""
+def test_the_newest_are_remembered_and_all_that_are_under_way() -> None:
+    """What was forgotten is neither shown nor changed; a job under way can always be asked for."""
     jobs, _ = table()
+    jobs.begin("long", Copy("two"))
     for number in range(KEPT_MAX + 1):
         jobs.begin(f"b{number}", Copy("one", number))
+        jobs.show(f"b{number}", ended=True)
+    jobs.begin("last", Copy("three"))
     jobs.show("b0", done=99)
-    assert [one.done for one in jobs.all()] == list(range(1, KEPT_MAX + 1))
+    shown = [one.done for one in jobs.all() if one.dataflow == "one"]
+    assert shown == list(range(3, KEPT_MAX + 1))
+    assert [one.dataflow for one in jobs.all() if not one.ended] == ["two", "three"]
+    for number in range(KEPT_MAX):
+        jobs.begin(f"c{number}", Copy("four"))
+    assert len(jobs.all()) == KEPT_MAX + 2

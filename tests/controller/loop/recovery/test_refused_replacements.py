@@ -9,19 +9,36 @@ from typing import Any
 
 import pytest
 
+from cbp import Input
+from cbp.engine.direct import LocalEngine
 from cbp.errors import OperatingError, ReplaceRefusedError
 from cbp.model.run.correction import Correction
+from cbp.model.version.version_change import Choice
 from controller.ingest.errors import FileNameSharedError
 from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord
 from tests.controller.corrected_files import DOCUMENT, Row, Shelf
 from tests.controller.rollbacks import back
 from tests.controller.verified import verified
+from tests.controller.world import ONE, SCHEMA, Sum, World
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
 MONDAY, TUESDAY = [("a", 1), ("b", 2)], [("a", 5), ("c", 7)]
 ME = Author("me", "mended")
+
+
+class Again(Sum):
+    """Other code with the same result."""
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        super().translate(key, group, out)
+
+
+class Two(Sum):
+    """The same, with an input more."""
+
+    more = Input("word STRING, n BIGINT", route_by="word")
 
 
 @pytest.fixture
@@ -240,3 +257,26 @@ def test_a_refusal_says_what_to_do(shelf: Shelf) -> None:
     add_under_its_name(shelf)
     with pytest.raises(OperatingError, match="--without a/1 --without a/2"):
         shelf.retract("tuesday")
+
+
+def test_a_stage_that_got_an_input_after_its_rebuild_is_refused(tmp_path: Path) -> None:
+    """The position at which the rebuild began does not have that input."""
+    world = World(tmp_path, engine=LocalEngine)
+    world.translators |= {"again": Again, "two": Two}
+    world.restart()
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1))
+    world.ticks()
+
+    def change(translator: str, choice: Choice, **inputs: str) -> None:
+        stage = {"translator": translator, "inputs": {"items": "a", **inputs}}
+        sources = {name: {"schema": SCHEMA} for name in {"a", *inputs.values()}}
+        document = {**ONE, "sources": sources, "stages": {"sum": stage}}
+        world.controller.change(document, choice=choice)
+        world.ticks()
+
+    change("again", Choice(rebuild=frozenset({"sum"})))
+    change("two", Choice(keep=frozenset({"sum"})), more="b")
+    with pytest.raises(ReplaceRefusedError, match=r"stages\.sum cannot apply corrections"):
+        world.controller.retained.check("one", "a")
+    world.close()

@@ -150,7 +150,7 @@ def test_a_publication_that_cannot_be_begun_stops_no_other_dataflow(
     two.controller.register({**ONE, "name": "bad", "publish": policy})
     two.arrive("bad", "a", ("x", 1))
     two.ticks()
-    assert two.controller.unpublished("bad") == {"sum": 1}
+    assert two.parts.publisher.unpublished("bad") == {"sum": 1}
     calls = break_calls(monkeypatch, part_of(two, "run_commit"), "start_publishing", named)
     two.clock.advance(seconds=60)
     two.arrive("good", "a", ("x", 1))

@@ -75,7 +75,7 @@ def test_tables_show_several_epochs_at_once(world: World) -> None:
         assert shown(world) == (rows(("x", 3 * published)) if published else [])
         records = world.controller.reading.look_up("one", "sum", "sums", {"word": "x"})
         assert [row["n"] for row in records] == ([3 * published] if published else [])
-        assert world.controller.unpublished("one") == {"sum": (number + 1) % 3}
+        assert world.parts.publisher.unpublished("one") == {"sum": (number + 1) % 3}
 
 
 def test_tables_have_one_time_though_the_clock_goes_back_behind_registration(world: World) -> None:

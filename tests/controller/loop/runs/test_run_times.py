@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +120,18 @@ def test_what_depends_on_the_time_of_runs_is_verified_at_the_recorded_times(worl
     WRONG.clear()
     verification = verified(world, "one")
     assert (verification.status, verification.suspect) == ("differs", "timed")
+
+
+def test_the_time_of_a_run_is_when_it_started(world: World) -> None:
+    """Not some milliseconds later, when the plan is made."""
+    world.arrive("one", "a", ("x", 1))
+    clock = world.clock
+
+    def passing() -> datetime:
+        clock.advance(0.01)
+        return clock()
+
+    world.parts.starts.clock = world.parts.publisher.clock = passing
+    world.ticks()
+    (run,) = world.store.runs("one", stage="timed", limit=9).items
+    assert record(world, 0).time_ms == int(run.started_at.timestamp() * 1000)

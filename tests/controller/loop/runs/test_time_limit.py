@@ -239,10 +239,10 @@ def test_framing_that_hangs_stops_its_stage_only(tmp_path: Path) -> None:
     world.controller.tick()
     assert Hangs.entered.wait(WAIT_SECONDS)
     assert world.store.stages("good")[0].epoch == 1
-    assert world.parts.framer.busy() == {("bad", "sum")}
+    assert world.parts.framer._questions.busy().keys() == {("bad", "sum")}
     world.clock.advance(LIMIT + 1)
     world.controller.tick()
-    assert world.parts.framer.busy() == set()
+    assert world.parts.framer._questions.busy() == {}
     reason = world.store.stages("bad")[0].paused_because
     assert "stage 'sum': items.frame_by failed at" in reason
     assert "did not answer within 60 s" in reason
@@ -275,7 +275,7 @@ def test_framing_that_hangs_twice_leaves_others_a_place(tmp_path: Path, dataflow
             world.arrive(made["name"], "a", ("x", 1))
     world.controller.tick()
     assert Hangs.entered.wait(WAIT_SECONDS)
-    assert len(world.parts.framer.busy()) == 2
+    assert len(world.parts.framer._questions.busy()) == 2
     world.arrive("good", "a", ("x", 1), ("x", 2))
     world.controller.tick()
     assert len(world.store.connectors("good")["sum"]["items"].arrived) == 1, "it waits its turn"
