@@ -409,7 +409,7 @@ def _digest(data: bytes) -> bytes:
 
 def _decode(data: bytes, path: str) -> list[Action]:
     actions: list[Action] = []
-    for line in data.decode().splitlines():
+    for line in data.decode().split("\n"):  # `splitlines` would also cut texts at U+2028
         if not line.strip():
             continue
         for kind, body in json.loads(line).items():
