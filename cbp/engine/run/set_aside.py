@@ -104,9 +104,9 @@ class SetAsideTable:
     def given_back(self, plan: RunPlan, files: Files) -> dict[str, tuple[Increment, ...]]:
         """Write the records as increments of the stage's inputs, in their order; durable.
 
-        `TypeError`, `ValueError` or `ArithmeticError` if a record no longer fits its input.
+        `TypeError`, `ValueError` or `ArithmeticError` if a record no longer fits its input. Files
+        that a killed run of the stage left are removed.
         """
-        increments: dict[str, tuple[Increment, ...]] = {}
         names = [input_.name for input_ in plan.node.translator.inputs]
         if gone := [one["input"] for one in self.records if one["input"] not in (None, *names)]:
             message = (
@@ -114,14 +114,24 @@ class SetAsideTable:
                 "input: register a version that has it"
             )
             raise ValueError(message)
-        for input_ in plan.node.translator.inputs:
-            texts = [one["record"] for one in self.records if one["input"] == input_.name]
-            if not texts:
-                increments[input_.name] = ()
+        # All are read before any is written: the caller removes what a complete call has written.
+        rows_by_input = [
+            [
+                read_record(one["record"], input_.schema)
+                for one in self.records
+                if one["input"] == input_.name
+            ]
+            for input_ in plan.node.translator.inputs
+        ]
+        folder = f"{GIVEN_BACK}/{plan.node.name}"
+        for left in files.list_files(f"{plan.folder}/{folder}"):
+            files.remove(f"{plan.folder}/{folder}/{left.path}")
+        increments: dict[str, tuple[Increment, ...]] = dict.fromkeys(names, ())
+        for input_, rows in zip(plan.node.translator.inputs, rows_by_input, strict=True):
+            if not rows:
                 continue
-            rows = [read_record(text, input_.schema) for text in texts]
-            path = f"{GIVEN_BACK}/{plan.node.name}/{flow_file(plan.epoch, 0, plan.run)}"
-            path = path.replace(".parquet", f"-{input_.name}.parquet")
+            name = flow_file(plan.epoch, 0, f"{plan.run}-{input_.name}")
+            path = f"{folder}/{name}"
             data = _encoded(rows, input_.schema, f"{plan.folder}/{path}")
             files.write_durable(f"{plan.folder}/{path}", data, what="given_back")
             file = DataFile(path, len(rows), len(data))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -79,11 +79,16 @@ class WorkerVariables(MutableMapping[str, str]):
 
 @contextmanager
 def jobs_of(context: SparkContext, plan: RunPlan) -> Iterator[None]:
-    """Tag this thread's Spark jobs with the run, in its dataflow's pool, until the block ends."""
+    """Tag this thread's Spark jobs with the run, in its dataflow's pool, until the block ends.
+
+    Those of a recomputation run in its Python workers.
+    """
     context.addJobTag(plan.run)
     context.setLocalProperty(_POOL, plan.dataflow)
+    variables = WorkerVariables.of(context)
     try:
-        yield
+        with variables.recomputing() if plan.recomputes else nullcontext():
+            yield
     finally:
         context.setLocalProperty(_POOL, None)  # type: ignore[arg-type]  # that removes it
         context.removeJobTag(plan.run)

@@ -20,7 +20,6 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pickle import PicklingError
@@ -123,7 +122,7 @@ class SparkExecutor:
         of_workers = [name for name in conf if name.startswith(_EXECUTOR_ENV)]
         environment = {name.removeprefix(_EXECUTOR_ENV): conf[name] for name in of_workers}
         self.residents = WorkerPool(most, environment)
-        self._variables = WorkerVariables.of(spark.sparkContext)
+        WorkerVariables.of(spark.sparkContext)  # installed before threads make jobs
         self._expressions, self._queries = SqlKeys(spark), QueryCheck(spark)
         self._sessions: dict[tuple[str, str], list[SqlSession]] = {}
         self._plan_optimisations = plan_optimisations
@@ -160,8 +159,7 @@ class SparkExecutor:
         """Run a job under the run's tag; `bodies` returns the reports of its tasks as JSON."""
         self._going.add(plan.run)
         try:
-            apart = self._variables.recomputing() if plan.recomputes else nullcontext()
-            with jobs_of(self.spark.sparkContext, plan), apart:
+            with jobs_of(self.spark.sparkContext, plan):
                 self._require_going(plan.run)  # before this job, or between two of its run
                 texts = bodies()
         except Exception as exc:

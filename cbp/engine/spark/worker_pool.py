@@ -153,9 +153,11 @@ class WorkerPool:
         with self._lock:
             if tasks > self.most or self._closed:
                 return None
-            there = [worker for worker in self._free if not worker.ended]
-            self._seen = self._seen + 1 if there == self._free else 1
-            self._free = there
+            for worker in [worker for worker in self._free if worker.ended]:
+                self._free.remove(worker)
+                worker.close()  # at once, since its process has ended
+                self._seen = 0
+            self._seen += 1
             if len(self._free) >= tasks:
                 chosen, self._free = self._free[:tasks], self._free[tasks:]
                 self._serving[run] = chosen

@@ -198,7 +198,7 @@ class SqlJob:
             return list(chain.from_iterable(done))
 
     def _tagged(self, going: Callable[[], None], part: _Part) -> list[str]:
-        with jobs_of(part.session.spark.sparkContext, part.plan):  # tags are per thread
+        with jobs_of(part.session.spark.sparkContext, part.plan):  # all of this is per thread
             return part.bodies(going)
 
 
