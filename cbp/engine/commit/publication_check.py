@@ -31,9 +31,11 @@ def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: in
     end = str(generation) if generation else ""
     for table in _tables_of(folder, files, stage):
         entries: list[Sequence[Action]] = []
-        snapshot = DeltaLog(f"{folder}/{table}", files).snapshot(
-            visit=lambda version, actions, kept=entries: kept.append(actions)  # type: ignore[misc]
-        )
+        log = DeltaLog(f"{folder}/{table}", files)
+        try:
+            snapshot = log.snapshot(visit=lambda _, actions, kept=entries: kept.append(actions))  # type: ignore[misc]
+        except NotFoundError:
+            continue  # no table yet
         shown[table] = snapshot.txns
         for actions in entries:
             ids = [t.app_id for t in actions if isinstance(t, Txn) and t.version == epoch]

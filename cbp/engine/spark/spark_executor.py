@@ -319,8 +319,9 @@ class SparkExecutor:
 
     def forget(self, folder: str) -> None:
         """Drop the sessions of a folder's stages."""
-        for stage in [stage for stage in self._sessions if stage[0] == folder]:
-            del self._sessions[stage]
+        for stage in list(self._sessions):  # a copy, since runs of other stages add theirs
+            if stage[0] == folder:
+                self._sessions.pop(stage, None)
 
     def close(self) -> None:
         """Stop the workers and the session."""

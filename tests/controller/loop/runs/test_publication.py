@@ -23,7 +23,8 @@ from cbp.errors import ForeignWriterError
 from cbp.model.run.correction import Correction
 from tests.controller.crashes import CRASHES, play, rows
 from tests.controller.lost import SourceLogs
-from tests.controller.rollbacks import back, number
+from tests.controller.rollbacks import back
+from tests.controller.rollbacks import number as moment
 from tests.controller.world import DIAMOND, ONE, Deferred, World
 from tests.planned_faults import Crash, PlannedFaults
 
@@ -329,7 +330,7 @@ def test_a_table_can_be_released_right_after_a_roll_back(world: World) -> None:
     arrive(world, ("x", 1))
     picture = world.picture()
     arrive(world, ("x", 2))
-    back(world, number(picture, "one"), name="one", pause=True)
+    back(world, moment(picture, "one"), name="one", pause=True)
     path = f"{world.tables}/one/{STATE}"
     release_table(path, files=LocalFiles(), now_ms=1)
     frame = pl.scan_delta(path).select("word", "n").collect()
