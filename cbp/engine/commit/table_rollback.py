@@ -5,7 +5,7 @@
 
 Versions 9 and 10 stay in the history. The entry holds the difference to the earlier version. It
 counts epochs under the new generation's transactions, since Delta's transactions never go back.
-By its generation mark every writer of an older generation sees that it no longer leads.
+From its generation mark, every writer of an older generation sees that it no longer leads.
 
 Guaranteed: nothing is written unless every file of the earlier version exists; a roll-back is
 written once, however often it is repeated (tests/controller/loop/recovery/test_rollback.py). Not
@@ -48,7 +48,7 @@ Records = Callable[[int], Sequence[Intention]]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a table is to show after the roll-back: files, their unwritten vectors, the horizon."""
+    """What a table will show after the roll-back: files, their unwritten vectors, the horizon."""
 
     live: Mapping[str, AddFile]
     vectors: VectorsFile | None = None
@@ -104,7 +104,7 @@ def roll_back_table(
     files: Files,
     limits: EngineLimits,
 ) -> TableRewind | None:
-    """Make a table show the records of an earlier epoch; `None` if it was done; idempotent.
+    """Make a table show the records of an earlier epoch; `None` if that is done already.
 
     Raises as `plan_table_rollback`; `LogConflictError` if another controller writes meanwhile.
     """

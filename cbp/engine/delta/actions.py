@@ -366,8 +366,8 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan
 def encode(actions: Sequence[Action], path: str = "") -> bytes:
     """Return the bytes of an entry: one action per line, `commitInfo` first.
 
-    `InvariantError` if an action holds a float, if two actions of one type name the same path, or
-    if there is not exactly one `commitInfo`.
+    `InvariantError` if an action contains a float, if two actions of one type name the same path,
+    or if there is not exactly one `commitInfo`.
     """
     _check(actions)
     ordered = sorted(actions, key=lambda action: not isinstance(action, CommitInfo))
@@ -375,7 +375,7 @@ def encode(actions: Sequence[Action], path: str = "") -> bytes:
     if name := own_name(path):
         lines[0] = f"{lines[0][:-2]},{_dumps({_NAME: name})[1:-1]}}}}}"
     first, rest = lines[0].encode(), "".join(f"\n{line}" for line in lines[1:]).encode() + b"\n"
-    # `commitInfo` may hold any member, so the digest is there; it covers all the rest.
+    # The digest covers everything else. It is in `commitInfo`, which may have any member.
     return b"".join((first[:-2], _MARK, _digest(first + rest), _MARK_END, rest))
 
 
@@ -478,13 +478,13 @@ def _kind(action: Action) -> str:
 def _body(action: Action) -> Any:
     body = action.body if isinstance(action, Unknown) else action.to_json()
     if _has_float(body):
-        message = f"a {_kind(action)} action holds a float, which readers cannot read"
+        message = f"a {_kind(action)} action contains a float, which readers cannot read"
         raise InvariantError(message)
     return body
 
 
 def _has_float(value: Any) -> bool:
-    """Return whether a value holds a float, nested objects included; called thousands of times."""
+    """Return whether a value or an object in it is a float; called thousands of times."""
     if not isinstance(value, dict):
         return isinstance(value, float)
     kinds = set(map(type, value.values()))  # few types, however many values

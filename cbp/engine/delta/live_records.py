@@ -1,4 +1,4 @@
-"""Reads the live records of a data file in small batches, for display.
+"""Reads the live records of a data file in small batches.
 
 Guaranteed: a batch has at most `EngineLimits.read_rows` records, and fewer if they are wide. How
 wide is estimated from the uncompressed pages, which hold a repeated string only once.
@@ -28,7 +28,7 @@ def read_batches(
     without: Collection[str] = (),
     dictionaries: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield records in order, all columns but `without`; `dictionaries` as dictionaries."""
+    """Yield records in order, except the columns `without`; `dictionaries` are read as such."""
     file = open_parquet(path, dictionaries=dictionaries)
     meta = file.metadata
     rows = rows_at_a_time(limits, rows=meta.num_rows, memory=bytes_unpacked(meta))

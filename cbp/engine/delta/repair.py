@@ -56,9 +56,9 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """The result of a repair; the table shows what our version `shows` did.
+    """The result of a repair; the table shows what our version `shows` showed.
 
-    Without `undone` entries of others, only the fence was put back.
+    If `undone` is empty, other programs had written nothing: at most the fence was restored.
     """
 
     version: int

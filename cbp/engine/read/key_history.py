@@ -1,12 +1,12 @@
 """History of a key: the versions of a state's table that changed its records.
 
 The log entry of a version names the files that it added and removed, each with its bucket, so a
-version that did not touch the key's bucket is passed over without a look-up. In the others the
-records of the key are compared with those of the version before, since a compaction touches a
-bucket and changes no record.
+version that did not touch the key's bucket is skipped without a look-up. In all others, the records
+of the key are compared with those of the version before, since a compaction touches a bucket and
+changes no record.
 
-Guaranteed: a call reads at most `VERSIONS_MAX` log entries and looks the key up in at most
-`LOOKUPS_MAX` versions; then it says that there are more.
+Guaranteed: a call reads at most `VERSIONS_MAX` log entries, and looks the key up in at most
+`LOOKUPS_MAX` versions; beyond that, it reports that there are more.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ A run that died before its record was put leaves files that no record names. A l
 have cut them; garbage collection removes them, and they are not damage.
 
 A scrub is lazy: the caller that iterates decides how fast it reads. While the service runs, files
-come and go: a file that is gone when it is to be read is not damage, unless it is still needed.
-Logs are numbered, so a gap shows; the newest record leaves none, but the tables name it.
+come and go: a file that is gone before it was read is not damage, unless it is still needed. Logs
+are numbered, so a missing record leaves a gap. The newest leaves no gap, but the tables name it.
 
 Guaranteed: nothing is changed, and one damage hides no other.
 Not guaranteed: that a file without checksums, of an earlier version, is what was written; it is
@@ -231,7 +231,7 @@ def scrub(folder: str, files: Files, *, needed: Collection[str] = ()) -> Iterato
     yield from missing_entries(folder, there, needed, files)
     live: dict[str, AddFile] = {}
     shown: dict[str, _Shown] = {}
-    named: Collection[str] | None = None  # asked for if anything is wrong
+    named: Collection[str] | None = None  # read only if anything is wrong
     logs = (path for path in there if TABLE_LOG in f"/{path}")
     for table in sorted({path.partition(TABLE_LOG)[0] for path in logs}):
         runs: list[tuple[str, int]] = []
@@ -275,7 +275,7 @@ def _named_files(folder: str, files: Files) -> Collection[str]:
     names: set[str] = set()
     for file in files.list_files(folder):
         if file.path.endswith((".json", ".jsonl")):
-            with suppress(CbpError):  # said elsewhere
+            with suppress(CbpError):  # reported elsewhere
                 text = files.read(f"{folder}/{file.path}").decode("utf-8", "replace")
                 names.update(_DATA_FILE.findall(text))
     return names

@@ -1,14 +1,14 @@
 """Records that a run sets aside: the groups that it leaves out, and the changes of the table.
 
     groups whose records wait -> left out from the start -.
-    groups that fail          -> the job is done again  --+-> their new records -> the table
+    groups that fail          -> the job is repeated    --+-> their new records -> the table
 
-A job in which groups fail counts for nothing: it is done again without them, under another name,
-until none fails. Tasks look for all groups that fail, so twice is the rule.
+If groups fail, the results of the job are discarded. It is repeated without these groups, under
+another name, until none fails. Tasks find all groups that fail, so one repetition is the rule.
 
-The table is small (`SET_ASIDE_MAX`), and read whole at the start of every run of its stage. A run
-adds a file. A run that gives back drops all files, and adds one with what failed again. Both are
-changes of the run's record, so that the table is published, rolled back and redone as states are.
+The table is small (`SET_ASIDE_MAX`), and is read completely at the start of every run of its stage.
+A run adds a file. A run that gives back drops all files, and adds one with what failed again. Both
+are changes of the run's record, so the table is published, rolled back and redone like states.
 
 Invariant: at any epoch, the table has exactly the records of the stage's input that no call has
 seen, in the order in which they came (tests/cbp/engine/test_set_aside.py).
@@ -45,11 +45,11 @@ from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.run.intention import TableChange
 
 GIVEN_BACK = "_given_back"
-"""The folder of the records that are given back, as the run reads them that they are given to."""
+"""The folder of records that are given back, while a run reads them."""
 
 _WINDOW_ROWS = 1_000
 _FILES_MAX = 16
-"""A run writes this many files or more as one."""
+"""If the table has this many files, a run merges them into its own."""
 
 Record = dict[str, Any]
 """A record of the table, by column (`SET_ASIDE`)."""
@@ -169,7 +169,7 @@ class SettingAside:
     @property
     def _most(self) -> int:
         most = self.plan.node.set_aside_max
-        assert most is not None, "only a stage that sets records aside gets here"
+        assert most is not None, "the stage does not set records aside"
         return most
 
     def leave_out(self, groups: Sequence[GroupFailed]) -> None:
@@ -246,7 +246,7 @@ class SettingAside:
         return {"code": code, "message": error.message}
 
     def _place(self, one: SetAside) -> int:
-        """Return the place of a record among all of its input, those that no task read included."""
+        """Return a record's place in its input, counting also records that no task read."""
         if one.input not in self._read:
             files = [f for i in self.plan.inputs.get(one.input, ()) for f in i.files]
             whole, read = 0, 0

@@ -1,10 +1,10 @@
 """An executor whose Spark starts in the background: the service answers at once.
 
-    registered, uploaded, read    at once
-    runs                          wait in `execute` until Spark has started
-    SQL to be checked by Spark    the controller refuses it meanwhile (`waits_for`)
+    registrations, uploads, reads    do not wait
+    runs                             wait in `execute` until Spark has started
+    registrations of SQL             the controller refuses them meanwhile (`waits_for`)
 
-Guaranteed: a run that waits can be cancelled. After a failed start every run that waited for it
+Guaranteed: a run that waits can be cancelled. After a failed start, every run that waited for it
 gets its error, and the next run starts Spark again (tests/spark/test_deferred.py).
 """
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeferredExecutor:
-    """Passes tasks to an executor that `make` makes in a thread of its own: see `SparkExecutor`."""
+    """Passes tasks to an executor that `make` makes in a separate thread; see `SparkExecutor`."""
 
     shuffles = True
 
@@ -97,7 +97,7 @@ class DeferredExecutor:
 
     @property
     def loop_tasks_max(self) -> int:
-        """How many tasks of a loop can exchange messages; before the start, how many may."""
+        """How many tasks of a loop can exchange messages; before the start, the setting."""
         executor = self._executor
         return self._loop_tasks_max if executor is None else executor.loop_tasks_max
 

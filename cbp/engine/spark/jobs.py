@@ -4,10 +4,10 @@ The jobs of one dataflow share a pool, and Spark gives slots to pools in turn. S
 tasks does not keep jobs of other dataflows waiting until the last of its tasks has begun.
 
 Jobs of a recomputation run in Python workers of their own, so what runs have left in a process
-cannot make both sides of a comparison wrong alike.
+cannot make both sides of a comparison wrong in the same way.
 
 Guaranteed: a run between two jobs, or whose plan is still being made, does not count as starved.
-Not guaranteed: more than a picture of the last moments; check more than once before acting on it.
+Not guaranteed: that a starved run stays so for long; check more than once before acting on it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ _UNREADABLE = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a
 class WorkerVariables(MutableMapping[str, str]):
     """The environment of Spark's Python workers, by which Spark distinguishes its sets of workers.
 
-    PySpark asks for it in the thread that makes a job. It takes the place of
-    `SparkContext.environment`.
+    PySpark reads it in the thread that makes a job. It replaces `SparkContext.environment`.
     """
 
     def __init__(self, every: Mapping[str, str]) -> None:
@@ -104,7 +103,7 @@ def starved(context: SparkContext, runs: Collection[str]) -> Collection[str]:
     try:
         return [run for run in runs if _starves(tracker, list(tagged.getJobIdsForTag(run)))]
     except Py4JError as exc:
-        message = f"Spark does not say which runs have slots: {exc}"
+        message = f"Spark did not answer which runs have slots: {exc}"
         raise OperatingError(message) from exc
 
 

@@ -97,8 +97,8 @@ _SETTINGS = {
 _MODULES = "spark.submit.pyFiles"
 """Files with Python modules. Spark's start adds the jars of all packages, 80 MB, which have none.
 
-Each would be copied, and lie on the path of modules here and in all workers: whatever looks for
-a module or an entry point that is elsewhere then reads their tables of contents first.
+Each would be copied, and be on the path of modules here and in all workers: each search for a
+module or an entry point elsewhere would then read their tables of contents first.
 """
 
 _LOCAL = re.compile(r"local\[(\d+|\*)(,\d+)?\]")
@@ -106,7 +106,7 @@ _LOCAL = re.compile(r"local\[(\d+|\*)(,\d+)?\]")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 _LAST_LINES_SECONDS = 5.0
-"""How long the last lines of a JVM that ended are waited for."""
+"""How long a failed start waits for the last lines of its JVM."""
 
 _LOCKS: list[int] = []
 """Locks of scratch folders; held open while this process lives, so no other removes the folders."""
@@ -179,10 +179,10 @@ def start_session(settings: SparkSettings) -> SparkSession:
 
 
 def _start_jvm(options: Mapping[str, str], output: JvmOutput | None) -> None:
-    """Start the JVM without secrets; the session gives them to it later.
+    """Start the JVM without secrets; the session passes them to it later.
 
     PySpark would write every setting on the JVM's command line, which all users of the machine see.
-    Does nothing if a JVM is there.
+    Does nothing if there is a JVM already.
     """
     spark_conf = SparkConf(loadDefaults=False)
     for name, value in options.items():
@@ -301,7 +301,7 @@ def authentication(
 ) -> dict[str, str]:
     """Return the settings by which a driver authenticates connections; pure.
 
-        local, yarn, k8s://   Spark makes a secret for each driver and gives it to its executors
+        local, yarn, k8s://   Spark makes a secret for each driver and passes it to its executors
         spark://, others      master, workers and driver share one; else the master is refused
 
     `settings` are the operator's, of `CBP_SPARK_CONF` or Spark's own defaults. Absent on purpose:

@@ -79,7 +79,7 @@ from cbp.model.plan.spark_or_worker import JOB_START_SECONDS, Bypass, Lane, work
 _EXECUTOR_ENV = "spark.executorEnv."
 
 CANCEL_SECONDS = 1.0
-"""After this time a run that was cancelled, and has not ended, is cancelled again."""
+"""A cancelled run that has not ended is cancelled again after this time."""
 
 _LOST = ("SparkContext was shut down", "stopped SparkContext", "Master removed our application")
 
@@ -94,7 +94,7 @@ class SparkExecutor:
             without a job; see `cbp.engine.spark.worker_pool`.
         job_start_seconds: See `cbp.model.plan.spark_or_worker.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
-        loop_tasks_max: Maximum number of tasks that a loop has; 0 means one a slot.
+        loop_tasks_max: Maximum number of tasks of a loop; 0 means one per slot.
     """
 
     shuffles = True
@@ -206,8 +206,8 @@ class SparkExecutor:
         except TooFewSlotsError as few:
             tasks = min(few.slots, task.tasks - 1)
             _log.warning(
-                "run %s: the loop of stage %r uses %d instead of %d tasks, because its tasks must "
-                "run together, and Spark has fewer free slots",
+                "run %s: the loop of stage %r uses %d tasks instead of %d, because its tasks must "
+                "run together, and Spark has too few free slots",
                 plan.run,
                 task.stage,
                 tasks,
@@ -281,7 +281,7 @@ class SparkExecutor:
         """Interrupt the job of a run, and the resident workers that serve it; returns at once.
 
         Spark forgets the request if it does not know the job yet: while its plan is being made, or
-        while Spark waits to look again whether a barrier stage has enough slots. So it is repeated.
+        while Spark waits for the slots of a barrier stage. So the request is repeated.
         """
         repeats = run in self._cancelled
         self._cancelled.add(run)
@@ -298,15 +298,15 @@ class SparkExecutor:
                 return
             try:
                 self.spark.sparkContext.cancelJobsWithTag(run)
-            except Exception:  # of any kind: Spark is stopping, and its jobs end
-                _log.info("run %s: Spark did not accept its cancellation", run, exc_info=True)
+            except Exception:  # of any kind: Spark is stopping, so its jobs end anyway
+                _log.info("run %s: Spark did not accept the cancellation", run, exc_info=True)
                 return
 
     def stacks(self, run: str) -> Sequence[ProcessStack]:
         """Return where the resident workers of a run are now.
 
-        Raises `RunStackUnseenError` if Spark executes it, in workers of its own or as SQL, or plans
-        it.
+        Raises `RunStackUnseenError` if Spark plans the run, or executes it in its own workers or as
+        SQL.
         """
         stacks = self.residents.stacks(run)
         if not stacks and run in self._going:

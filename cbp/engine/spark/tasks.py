@@ -55,7 +55,7 @@ def reported(reports: Iterable[TaskReport]) -> Iterator[pa.RecordBatch]:
 def task_identity() -> tuple[int, str]:
     """Return this task's number, and an id that no retry or speculated twin shares."""
     context = TaskContext.get()
-    assert context is not None, "runs in a Spark task"
+    assert context is not None, "this is not a Spark task"
     return context.partitionId(), f"{context.taskAttemptId():x}"
 
 

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 def safe_path() -> dict[str, str]:
     """Return the variables that keep a Python process from importing from its working directory.
 
-    None if this process itself imports from there, as under `python -m`.
+    There are none if this process itself imports from there, as under `python -m`.
     """
     here = os.getcwd()
     mine = any(not entry or os.path.abspath(entry) == here for entry in sys.path)
@@ -135,7 +135,7 @@ class WorkerPool:
         with self._lock:
             workers = self._serving.get(run, [])
         stacks = ask_all(lambda worker: worker.stack(), workers)
-        with self._lock:  # others may serve the run by now, and these be in the code of another one
+        with self._lock:  # by now, other workers may serve the run, and these another run
             return stacks if self._serving.get(run) is workers else []
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class WorkerPool:
             worker = _Worker(self._environment)
             worker.ready()
         except (OSError, EOFError) as error:
-            _log.warning("no resident worker could be started: %r", error)
+            _log.warning("a resident worker did not start, so Spark runs its tasks: %r", error)
             with self._lock:
                 self._seen = 0
             if worker is not None:
@@ -210,7 +210,7 @@ class WorkerPool:
 def _answers(workers: Sequence[_Worker], busy: list[_Worker], request: bytes) -> list[str] | str:
     """Return the reports of all tasks, or why one failed.
 
-    Workers that began and did not answer, or were changed, stay in `busy`: they are lost.
+    Workers that began and did not answer, or were changed, stay in `busy`, as lost ones.
     """
     reports: list[str] = []
     failure = ""
@@ -221,7 +221,7 @@ def _answers(workers: Sequence[_Worker], busy: list[_Worker], request: bytes) ->
         try:
             reply = worker.answer()
         except (EOFError, OSError) as error:
-            reply = f"it ended: {error!r}"
+            reply = f"its process ended: {error!r}"
         else:
             if not worker.is_changed:
                 busy.remove(worker)

@@ -59,8 +59,8 @@ def compact(
     full = [is_full(limits, rows=file.rows, size=file.size) for file in files]
     chosen = choose(live, rows, full, limits)
     if len(chosen) > 1:
-        # The log knows only the size in Parquet. A file that compresses well can be full all the
-        # same, and merging it would give as many files again, run after run.
+        # The log has only the size in Parquet. A file that compresses well can be full although it
+        # is small there, and merging it would give as many files again, run after run.
         full = [
             full[at]
             or (at in chosen and is_full(limits, rows=rows[at], memory=state.open(place).memory))

@@ -5,9 +5,9 @@ itself. A file of another origin (an earlier version, a correction, keys that sh
 sorted in memory when a look-up first needs it. A look-up of a few groups, all at once, checks only
 the order of their rows, once per process.
 
-A search compares values, never hashes alone: rows of another key with the same hash lie in another
+A search compares values, never hashes alone: rows of another key with the same hash are in another
 range. It goes column by column, each by a binary search among rows that agree in the columns
-before. Numbers and times are compared as Arrow holds them, without an object per row.
+before. Numbers and times are compared as Arrow stores them, without an object per row.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _INTEGERS = frozenset({"BIGINT", "INT", "SMALLINT", "TINYINT"})
 _FLOATS = frozenset({"DOUBLE", "FLOAT"})
 _TIMES = frozenset({"DATE", "TIMESTAMP"})
 _MANY = 8
-"""If one row in this many is asked for, checking all rows costs less than taking those."""
+"""If one row in this many is needed, checking all rows costs less than taking only those."""
 
 Read = Callable[[Int64s | None], Sequence[pa.Array]]
-"""Returns the columns of an order, after some rows of them, or all, were checked for damage."""
+"""Returns the columns of an order, after a check of some rows, or of all (`None`), for damage."""
 
 _EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 
@@ -53,9 +53,9 @@ class SecondOrder:
     some; the other methods are called for rows that one of them has checked. Such a row keeps its
     place, whatever the rest of the file turns out to be.
 
-    Both get the reader of the file, which the order does not keep: the file keeps its orders, and
-    two objects that keep each other stay in memory until a task ends. Hashes ascend; `rows` are in
-    their order if the file is not.
+    Both are given the reader of the file, and do not store it: the file stores its orders, and two
+    objects that refer to each other stay in memory until a task ends. Hashes ascend. `rows` are the
+    file's rows in the order of the hashes; `None` if the file has this order.
     """
 
     def __init__(self, hashes: Int64s, rows: Int64s | None, types: Sequence[DataType]) -> None:

@@ -32,7 +32,7 @@ _END = len(_MARK) + _DIGITS + 2
 
 
 def digested(data: bytes, path: str) -> bytes:
-    """Return a JSON object with its name and digest as the last members; it has other members."""
+    """Return a JSON object, which has members, with its name and digest as the last ones."""
     if name := own_name(path):
         data = b"".join((data[:-1], b',"_name":', json.dumps(name).encode(), b"}"))
     return b"".join((data[:-1], _MARK, _digest(data), b'"}'))
@@ -52,7 +52,7 @@ def read_record(files: Files, path: str, parse: Callable[[Any], Record]) -> Reco
 def parsed(
     data: bytes, path: str, parse: Callable[[Any], Record], *, written_to: str = ""
 ) -> Record:
-    """Return the record that `data`, with or without a digest, holds.
+    """Return the record in `data`, which may have a digest.
 
     `FileDamagedError` if the data is damaged, or `parse` rejects it. `written_to` is the path for
     which the record was written, if it differs from `path`.

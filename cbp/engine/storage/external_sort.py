@@ -136,13 +136,13 @@ class _Run:
                 low = middle + 1
             else:
                 high = middle
-        assert self._table is not None, "a block was taken"
+        assert self._table is not None, "`fill` was not called, or returned False"
         part = self._table.slice(self._start, low - self._start)
         self._start = low
         return part
 
     def _key(self, row: int) -> tuple[Any, ...]:
-        assert self._table is not None, "a block was taken"
+        assert self._table is not None, "`fill` was not called, or returned False"
         return tuple(_order(self._table.column(name)[row].as_py()) for name in self._columns)
 
 

@@ -37,12 +37,12 @@ def take_scratch(root: Path, prefix: str) -> tuple[Path, int]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if (made / _LOCK).exists():
                 return made, lock
-        os.close(lock)  # another process took it for that of a dead one, and removes it
+        os.close(lock)  # another process took the folder for a dead one's, and removes it
 
 
 @contextmanager
 def scratch_folder(prefix: str) -> Iterator[Path]:
-    """Give a scratch folder in the system's folder for temporary files; remove it at the end."""
+    """Yield a scratch folder in the system's folder for temporary files; remove it at the end."""
     folder, lock = take_scratch(Path(tempfile.gettempdir()), prefix)
     try:
         yield folder

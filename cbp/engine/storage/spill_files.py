@@ -1,6 +1,6 @@
 """Temporary files without a name, in which a task spills; a killed process leaves none behind.
 
-They lie in the temporary folder (`TMPDIR`), are not synced, and vanish with their last reader.
+They are in the temporary folder (`TMPDIR`), are not synced, and vanish with their last reader.
 
 Guaranteed: a full disk or quota raises `DiskFullError`. Reading single batches needs no memory map,
 so it works where the address space of a process is bounded (`spark.executor.pyspark.memory`).
@@ -22,7 +22,7 @@ from cbp.errors import AddressSpaceError, DiskFullError
 
 
 class BatchFile:
-    """Batches of one schema in the order of writing; what it returned stays valid after `close`."""
+    """Batches of one schema in the order of writing; what was read stays valid after `close`."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._bytes = 0

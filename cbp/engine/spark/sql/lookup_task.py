@@ -145,7 +145,7 @@ class LookUpTask:
 
     @property
     def _records(self) -> TaskInput:
-        assert self.own is not None, "a plan of one task"
+        assert self.own is not None, "the keys arrive by the shuffle, so the task reads no records"
         return self.own
 
     @property
@@ -208,7 +208,7 @@ class LookUpTask:
     def _calls(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[int, ...], Call]]:
         """Yield the calls of all keys, each with the buckets that run together."""
         plan = self.plan
-        assert plan.layout is not None, "keys are laid out"
+        assert plan.layout is not None, "the plan has no layout of the keys"
         cache = self._cache()
         with Spool(plan.layout, plan.limits) as spool:
             spool.take(batches)

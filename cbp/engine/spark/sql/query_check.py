@@ -1,13 +1,13 @@
-"""Checks of an author's SQL: queries, and expressions that are keys, give the same at each run.
+"""Checks of an author's SQL: queries and keys must give the same result whenever they run.
 
-A redo after a crash and `cbp verify` repeat a run. The clock, chance and the session are others by
-then. A query reads the recorded time of its run instead (`cbp.engine.spark.sql.data_frames`).
+A redo after a crash and `cbp verify` repeat a run, with another clock, another session and other
+random numbers. So a query reads the recorded time of its run (`cbp.engine.spark.sql.data_frames`).
 
     queries of a class     analysed over empty tables when a dataflow is registered, and before the
                            stage's first run in a process
-    an author's own plan   looked at in each run, as it is made
+    an author's own plan   checked in each run, when it is made
 
-Not guaranteed: what an author's Python code computes before it makes a plan.
+Not checked: what an author's Python code computes before it makes a plan.
 """
 
 from __future__ import annotations

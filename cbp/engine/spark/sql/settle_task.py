@@ -48,7 +48,7 @@ from cbp.model.flow.schema import Schema
 class SettleTask:
     """Settles and writes the results of the author's plan; `plan` is that of `with_results`.
 
-    `given` maps a state or output to the flow that holds its records: its own, or that of an equal
+    `given` maps a state or output to the flow that has its records: its own, or that of an equal
     result. `look_up` finds the called groups of a plan of one task; `None` if keys arrive by the
     shuffle.
     """
@@ -85,7 +85,7 @@ class SettleTask:
     def _settle_buckets(self, batches: Iterable[pa.RecordBatch]) -> Called | None:
         """Settle all buckets; return the called groups if they were looked up before."""
         plan, writers = self.plan, self.writers
-        assert plan.layout is not None, "results are laid out"
+        assert plan.layout is not None, "the plan has no layout of the results"
         cache = writers.cache()
         visited: set[int] = set()
         with Spool(plan.layout, plan.limits) as spool:
@@ -231,7 +231,7 @@ class _ArrivedResults:
 
     @property
     def _key(self) -> Schema:
-        assert self._spec.key is not None, "a stage of this form has a key"
+        assert self._spec.key is not None, "the stage has no key"
         return self._spec.key
 
 
