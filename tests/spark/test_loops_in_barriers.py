@@ -199,7 +199,7 @@ def test_a_loop_has_as_many_tasks_as_there_are_slots(
         one.getMessage() for one in caplog.records if "its tasks must run together" in one.message
     ]
     assert [
-        ("uses 4 tasks instead of 8" in text, "uses 1 tasks instead of 8" in text) for text in warnings
+        ("uses 4 instead of 8" in text, "uses 1 instead of 8" in text) for text in warnings
     ] == [
         (True, False),
         (False, True),

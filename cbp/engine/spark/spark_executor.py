@@ -206,7 +206,7 @@ class SparkExecutor:
         except TooFewSlotsError as few:
             tasks = min(few.slots, task.tasks - 1)
             _log.warning(
-                "run %s: the loop of stage %r uses %d tasks instead of %d, because its tasks must "
+                "run %s: the loop of stage %r uses %d instead of %d tasks, because its tasks must "
                 "run together, and Spark has too few free slots",
                 plan.run,
                 task.stage,
