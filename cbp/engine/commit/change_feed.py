@@ -29,7 +29,7 @@ from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import row_codes
-from cbp.engine.commit.table_entries import shown_epoch, shown_generation
+from cbp.engine.commit.table_entries import newest_epoch
 from cbp.engine.delta.actions import AddFile, ChangeFile
 from cbp.engine.delta.change_feed_settings import feed_flow, feed_key
 from cbp.engine.delta.deletion_vectors import live_in, read_vector
@@ -110,7 +110,7 @@ def feed_of_repair(
     def write(before: Snapshot, after: Snapshot) -> tuple[ChangeFile, ...]:
         if before.live == after.live or not feed_flow(after.metadata.configuration):
             return ()
-        epoch = max(shown_epoch(after.txns, shown_generation(after.txns)), 0)
+        epoch = max(newest_epoch(after.txns), 0)
         feed = ChangeFeed(path, after, epoch, files, DEFAULT_LIMITS)
         try:
             return feed.write_difference(before.live, after.live)

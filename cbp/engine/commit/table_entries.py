@@ -124,6 +124,11 @@ def shown_epoch(txns: Mapping[str, int], generation: int) -> int:
     return max((n for name, n in txns.items() if name.rpartition("/")[2] in ends), default=-1)
 
 
+def newest_epoch(txns: Mapping[str, int]) -> int:
+    """Return the newest epoch, in the newest generation, that a table shows; -1 if none."""
+    return shown_epoch(txns, shown_generation(txns))
+
+
 def horizon_mark(name: str, below: int, generation: int) -> dict[str, int]:
     """Return the transaction that records the first epoch which retention kept in an output.
 

@@ -27,7 +27,7 @@ from cbp.engine.commit.table_entries import (
     horizon,
     horizon_mark,
     live_at,
-    shown_epoch,
+    newest_epoch,
     shown_generation,
 )
 from cbp.engine.delta.actions import Action, AddFile, ChangeFile, RemoveFile, Txn, difference
@@ -70,7 +70,7 @@ def plan_table_rollback(
             f"(after version {past.version})"
         )
         raise RollbackImpossibleError(target.dataflow, why, table=name)
-    since = records(_shown(past.txns))
+    since = records(newest_epoch(past.txns))
     below = [change.below for one in since for change in one.changes if change.table == name]
     left = max([horizon(past.txns), *below])
     live, vectors = past.live, None
@@ -155,17 +155,13 @@ def _past(log: DeltaLog, target: Target) -> Snapshot:
         elif newest is None:
             newest = version
     oldest = log.snapshot(log.base_of(versions[0]))
-    if _shown(oldest.txns) > target.epoch:
+    if (first := newest_epoch(oldest.txns)) > target.epoch:
         why = (
-            f"the history of {log.path} begins at epoch {_shown(oldest.txns)}; earlier versions "
-            "are no longer kept (CBP_KEEP_HOURS, CBP_KEEP_VERSIONS_MIN)"
+            f"the history of {log.path} begins at epoch {first}; earlier versions are no longer "
+            "kept (CBP_KEEP_HOURS, CBP_KEEP_VERSIONS_MIN)"
         )
-        raise RollbackImpossibleError(target.dataflow, why, oldest=_shown(oldest.txns))
+        raise RollbackImpossibleError(target.dataflow, why, oldest=first)
     return oldest if newest is None else log.snapshot(newest)
-
-
-def _shown(txns: Mapping[str, int]) -> int:
-    return shown_epoch(txns, shown_generation(txns))
 
 
 def _shown_by(actions: Iterable[Action]) -> int | None:

@@ -20,9 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import xxhash
-
-from cbp.engine.storage.checked_json import require_name
+from cbp.engine.storage.checked_json import digest_of, require_name
 from cbp.errors import FileDamagedError, InvariantError, own_name
 
 ROWS_UNKNOWN = -1
@@ -376,7 +374,7 @@ def encode(actions: Sequence[Action], path: str = "") -> bytes:
         lines[0] = f"{lines[0][:-2]},{_dumps({_NAME: name})[1:-1]}}}}}"
     first, rest = lines[0].encode(), "".join(f"\n{line}" for line in lines[1:]).encode() + b"\n"
     # The digest covers everything else. It is in `commitInfo`, which may have any member.
-    return b"".join((first[:-2], _MARK, _digest(first + rest), _MARK_END, rest))
+    return b"".join((first[:-2], _MARK, digest_of(first + rest), _MARK_END, rest))
 
 
 def decode(data: bytes, path: str = "a log entry") -> list[Action]:
@@ -398,13 +396,9 @@ def _undigested(data: bytes, path: str) -> bytes:
     if end < 0 or start < 0 or not data.startswith(_MARK, start):
         return data
     whole = data[:start] + b"}}" + data[end:]
-    if data[start + len(_MARK) : end - len(_MARK_END)] != _digest(whole):
+    if data[start + len(_MARK) : end - len(_MARK_END)] != digest_of(whole):
         raise FileDamagedError(path, "its content does not match its digest")
     return whole
-
-
-def _digest(data: bytes) -> bytes:
-    return xxhash.xxh3_64_hexdigest(data).encode()
 
 
 def _decode(data: bytes, path: str) -> list[Action]:

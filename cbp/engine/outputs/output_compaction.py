@@ -34,8 +34,6 @@ _TIERS = 4
 
 _logger = logging.getLogger(__name__)
 
-Epochs = tuple[int, int]
-
 
 @dataclass(frozen=True, slots=True)
 class CompactionGrain:
@@ -61,7 +59,7 @@ def due(epoch: int, limits: EngineLimits) -> bool:
     return epoch % limits.output_fanout == 0
 
 
-def epochs_of(file: AddFile) -> Epochs:
+def epochs_of(file: AddFile) -> tuple[int, int]:
     """Return the first and the last epoch whose records a file of an output table contains."""
     low, high = dict(file.min_values or {}), dict(file.max_values or {})
     if "_epoch" not in low or "_epoch" not in high:

@@ -34,8 +34,7 @@ def state_contents(table: StateTable, schema: Schema, buckets: int, cache: Index
         for records in BucketState(table, cache, (number,)).records(schema.names):
             yield list(decode_table(records, schema))
 
-    rows = sum(file.rows - file.dead for files in table.live.values() for file in files)
-    return Contents(rows, buckets, part)
+    return Contents(table.rows, buckets, part)
 
 
 def output_contents(

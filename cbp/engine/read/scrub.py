@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cbp.engine.commit.table_entries import CHANGE, OPERATIONS, shown_epoch, shown_generation
+from cbp.engine.commit.table_entries import CHANGE, OPERATIONS, newest_epoch, shown_generation
 from cbp.engine.delta.actions import Action, AddFile, CommitInfo, Txn
 from cbp.engine.delta.checkpoint import read_checkpoint
 from cbp.engine.delta.deletion_vectors import read_vector, vector_path
@@ -190,7 +190,7 @@ def _shown_record(shown: _Shown) -> str:
 
     After a roll-back that is the record of an earlier generation, until the next run.
     """
-    newest = shown_epoch(shown.txns, shown_generation(shown.txns))
+    newest = newest_epoch(shown.txns)
     for intention, generation in reversed(shown.runs):
         _, stage, epoch = intention.split("/")
         if not epoch.isdigit() or int(epoch) > newest:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from cbp.engine.commit.table_entries import horizon, live_files, shown_epoch, shown_generation
+from cbp.engine.commit.table_entries import horizon, live_files, newest_epoch
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.deletion_vectors import vector_path
 from cbp.engine.delta.foreign_writer_fence import require_placement
@@ -74,7 +74,7 @@ class OpenTables:
         if one.moment is not None:
             return one
         snapshot = self._table_of(one).refresh()
-        shown = shown_epoch(snapshot.txns, shown_generation(snapshot.txns))
+        shown = newest_epoch(snapshot.txns)
         newest = one.unpublished[-1].epoch if one.unpublished else shown
         return replace(one, moment=LookupMoment(max(shown, newest), snapshot.version))
 

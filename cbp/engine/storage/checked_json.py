@@ -35,7 +35,7 @@ def digested(data: bytes, path: str) -> bytes:
     """Return a JSON object, which has members, with its name and digest as the last ones."""
     if name := own_name(path):
         data = b"".join((data[:-1], b',"_name":', json.dumps(name).encode(), b"}"))
-    return b"".join((data[:-1], _MARK, _digest(data), b'"}'))
+    return b"".join((data[:-1], _MARK, digest_of(data), b'"}'))
 
 
 def record_numbers(names: Iterable[str]) -> list[int]:
@@ -60,7 +60,7 @@ def parsed(
     try:
         if data[-_END:].startswith(_MARK):
             digest, data = data[-_END + len(_MARK) : -2], data[:-_END] + b"}"
-            if digest != _digest(data):
+            if digest != digest_of(data):
                 raise FileDamagedError(path, "its content does not match its digest")
         if not any(data):
             raise FileDamagedError(path, f"all of its {len(data)} bytes are zero")
@@ -81,5 +81,6 @@ def require_name(name: str, path: str, *, at: str = "") -> None:
         raise FileDamagedError(at or path, f"it has the content of another file, {name}")
 
 
-def _digest(data: bytes) -> bytes:
+def digest_of(data: bytes) -> bytes:
+    """Return the digest of a record or of a log entry, as 16 hexadecimal digits."""
     return xxhash.xxh3_64_hexdigest(data).encode()

@@ -194,10 +194,10 @@ def _together(tables: Sequence[pa.Table]) -> Iterator[pa.Table]:
         if some and size + table.nbytes > _BATCH_BYTES:
             yield pa.concat_tables(some).combine_chunks()
             some, size = [], 0
-        some.append(table)
-        size += table.nbytes
-        if size > _BATCH_BYTES:
-            yield table if len(some) == 1 else pa.concat_tables(some).combine_chunks()
-            some, size = [], 0
+        if table.nbytes > _BATCH_BYTES:
+            yield table
+        else:
+            some.append(table)
+            size += table.nbytes
     if some:
         yield pa.concat_tables(some).combine_chunks()

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from cbp.engine.storage.checked_parquet import CHECKED, seal, sealed
 from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import sync_path
 from cbp.errors import DiskFullError
 from cbp.model.flow.signed_changes import CHANGE_TYPE, SIGN
 
@@ -89,13 +90,10 @@ def _folders(path: str) -> Iterator[str]:
 
 
 def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync_path(path)
     except OSError as exc:
         raise _coded(exc, path) from exc
-    finally:
-        os.close(descriptor)
 
 
 class RowGroups(Protocol):
