@@ -167,6 +167,11 @@ class LogStoreFiles:
         with _operating(path):
             return bool(self._system(path).exists(self._path(path)))
 
+    def size(self, path: str) -> int:
+        """Return a file's size in bytes; see `Files`."""
+        with _operating(path):
+            return int(self._system(path).getFileStatus(self._path(path)).getLen())
+
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(path)
 
