@@ -122,7 +122,7 @@ def feed_of_repair(
 
 
 def _net_records(records: pa.Table, signs: Int64s) -> pa.Table:
-    """Return each record as often as the sum of its signs says, as inserted or deleted."""
+    """Return each record as often as its signs sum up to, as inserted or deleted."""
     (codes,) = row_codes([records])
     sums = np.bincount(codes, weights=signs).astype(np.int64)
     _, firsts = np.unique(codes, return_index=True)

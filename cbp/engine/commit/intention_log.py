@@ -291,7 +291,7 @@ class IntentionLog:
         return (*(self._require(stage, e) for e in range(first, epoch - 1)), newest)
 
     def applied_ms(self, stage: str, epoch: int) -> int | None:
-        """Return when an epoch was published as a whole, as its tables show; `None` if unknown."""
+        """Return when an epoch was published completely, by its tables; `None` if unknown."""
         dataflow = self._folder.rpartition("/")[0]
         generation = home_of(self.generations, stage, epoch)
         return applied_ms(dataflow, self._files, stage, epoch, generation)

@@ -1,4 +1,4 @@
-"""Check from the tables alone whether an epoch of a stage was applied (published) as a whole.
+"""Check from the tables alone whether an epoch of a stage was published completely (applied).
 
 Each log entry of a publication names all entries of the publication (`TOGETHER`). So even without
 the epoch's record, this can be found: an entry of the epoch exists, and so does every entry that it
@@ -24,7 +24,7 @@ _AREAS = ("state", "flows", "set_aside")
 
 
 def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: int) -> int | None:
-    """Return when an epoch of a generation was published as a whole, in ms; `None` if unknown."""
+    """Return when an epoch of a generation was published completely, in ms; `None` if unknown."""
     named: set[str] = set()
     stamps: list[int] = []
     shown: dict[str, Mapping[str, int]] = {}

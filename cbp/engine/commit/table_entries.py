@@ -3,8 +3,8 @@
     snapshot ---- change ---- change ---- change ----> view
         '------------- one entry ---------------------> the same, published
 
-A table *is* its published snapshot plus the changes of the runs recorded since. `live_files` gives
-that view to the runs that follow. A publication writes the difference between snapshot and view,
+A table *is* its published snapshot plus the changes of the runs recorded since. `live_files`
+returns that view for the next runs. A publication writes the difference between snapshot and view,
 whatever number of runs it covers: a file that was added and dropped in between is never mentioned.
 
 Changes of records, of layout (compaction) and by retention become separate entries, so that readers

@@ -3,7 +3,7 @@
     version  7    8    9   10   11 (roll-back)   12
     shows    e4   e5   e6  e7   e5               e6 again, of the next generation
 
-Versions 9 and 10 stay in the history. The entry holds the difference to the earlier version. It
+Versions 9 and 10 stay in the history. The entry has the difference to the earlier version. It
 counts epochs under the new generation's transactions, since Delta's transactions never go back.
 From its generation mark, every writer of an older generation sees that it no longer leads.
 

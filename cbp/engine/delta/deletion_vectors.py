@@ -71,7 +71,7 @@ class VectorsFile:
 def pack_vectors(
     relative_dir: str, name_uuid: uuid.UUID, vectors: Mapping[Key, BitMap64]
 ) -> tuple[dict[Key, DeletionVector], VectorsFile | None]:
-    """Return the descriptors of vectors, and the file that will hold the vectors, if any; pure.
+    """Return the descriptors of vectors, and the file with the vectors, if any; pure.
 
     Args:
         relative_dir: Folder below the table's, such as `_vectors`; `""` for the table itself.

@@ -83,7 +83,7 @@ def repair(
         TableForeignError: The table never belonged to this service.
         TableFeatureError: Another writer enabled a feature that cannot be removed.
         RepairImpossibleError: Our newest version can no longer be read.
-        LogConflictError: Somebody wrote at the same moment; try again.
+        LogConflictError: Another process wrote at the same moment; try again.
     """
     log = DeltaLog(path, files)
     newest = log.snapshot()

@@ -82,7 +82,7 @@ class ViewFilling:
 
     Attributes:
         view: The view; the flow has its columns.
-        route: The view's columns that hold the stage's key, with the types of the key.
+        route: The view's columns that form the stage's key, with the types of the key.
         flow: The table of the flow; all recorded runs are published.
         first: The first increment that counts.
     """

@@ -12,8 +12,8 @@ Both sides are read as streams, batch by batch.
 
 Guaranteed: a difference of one record, beyond the table's tolerance, is found; no decision
 depends on a hash. If a table differs, its first `SHOWN_MAX` keys are returned, and its comparison
-ends. Not guaranteed: bounded memory with a tolerance; it holds all records that agree in every
-column without floating-point numbers.
+ends. Not guaranteed: bounded memory with a tolerance, which needs all records in memory that agree
+in every column without floating-point numbers.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def compare_multisets(sides: Sides, key: Sequence[int]) -> list[Differing]:
     groups: dict[Hashable, _Group] = {}
     _into(groups, surplus, key, "actual")
     if missing:
-        # A difference returns the records of one side only; swapping the sides gives the other.
+        # A difference returns the records of one side only; for the others, the sides are swapped.
         swapped = replace(sides, expected=sides.actual, actual=sides.expected)
         lacking, _ = _one_sided(replace(swapped, counting=lambda rows: None))
         _into(groups, lacking, key, "expected")

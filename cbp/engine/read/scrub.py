@@ -3,9 +3,9 @@
     records      descriptions, intentions, positions, roll-backs, punctuations, notes, source logs:
                  their digests, and that no number is missing between two, nor the newest
     table logs   digests of entries, checkpoints; the newest version can be read
-    tables       every file of the newest version exists, is whole, and has the rows that its log
-                 says; so does the vector of its deleted rows
-    other files  of older versions, of waiting increments, of sources: whole, if they exist
+    tables       every file of the newest version exists, is complete, and has as many rows as its
+                 log says; so does the vector of its deleted rows
+    other files  of older versions, of waiting increments, of sources: complete, if they exist
                  and, of files of runs, if a record or a log names them
 
 A run that died before its record was put leaves files that no record names. A loss of power may
@@ -104,7 +104,7 @@ def missing_numbers(folder: str, there: Collection[str]) -> Iterator[ScrubbedFil
             logs.setdefault(match["folder"], []).append(int(match["number"]))
     for log, numbers in sorted(logs.items()):
         if log.startswith(_SOURCES):
-            continue  # a file can hold several entries
+            continue  # a file can have several entries
         start = 1 if log == _GENERATIONS else min(numbers)
         for number in sorted(set(range(start, max(numbers))) - set(numbers)):
             path = f"{folder}/{log}/{number:020d}.json"
@@ -288,7 +288,7 @@ def _check(full: str, path: str, live: AddFile | None, files: Files) -> None:
         rows = check_parquet(full)
         if live is not None and rows != live.rows:
             has = format_count(rows, "row")
-            raise FileDamagedError(full, f"it has {has}, but the log of its table says {live.rows}")
+            raise FileDamagedError(full, f"it has {has}, but {live.rows} in the log of its table")
     elif TABLE_LOG in f"/{path}":
         if (match := NUMBERED.match(path)) is not None:
             DeltaLog(full.partition(TABLE_LOG)[0], files).entry(int(match["number"]))

@@ -2,7 +2,7 @@
 
 This takes one pass in this process over the files, window by window, in the order of the records.
 The key of a framing column is computed once per run of equal values. A frame's files are slices,
-so nothing is written. Memory holds one window and the slices, at most `SLICES_MAX` per increment.
+so nothing is written. In memory are one window, and at most `SLICES_MAX` slices of an increment.
 """
 
 from __future__ import annotations

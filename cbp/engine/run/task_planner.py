@@ -1,11 +1,11 @@
 """Planner of a run's tasks: their input files, live state files and number.
 
 Guaranteed: nothing is written, and no table log is read again: the tables are taken as the
-previous run left them, plus the changes that are recorded but not published. A plan holds names
-of files, never records.
+previous run left them, plus the changes that are recorded but not published. A plan has names of
+files, never records.
 
 How many tasks a run gets depends on how many groups it is expected to call (`FanoutEstimate`). The
-number of records does not say that: one record to `ALL` calls every group of a state. The groups
+number of records is not enough: one record to `ALL` calls every group of a state. The groups
 are only known once a task has called the author's RouteBy. But stages repeat themselves, so a run
 is expected to call as many groups as the last run with records at the same inputs. Only the number
 of tasks, and so the time of a run, depends on the estimate.

@@ -141,7 +141,7 @@ class BarrierJobs:
         return sum(int(one.numRunningTasks()) for one in executors)
 
     def arranged(self, task: TaskPlan, kind: type[StageTask]) -> list[str]:
-        """Run the job of tasks that each read the whole increment; return their texts, by task."""
+        """Run the job whose tasks each read the complete increment; return its texts, by task."""
         numbers = self.placement.numbers(task.tasks).barrier()
         return numbers.mapPartitions(partial(exchanged_by_number, task, kind)).collect()
 

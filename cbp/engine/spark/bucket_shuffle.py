@@ -4,7 +4,7 @@
       -> repartition by task -> sort within task
 
 Guaranteed: a frame has the layout of `cbp.engine.shuffle.layout`, and after the shuffle its order,
-the same as `cbp.engine.shuffle.replicated_read` gives without Spark. Values that vary from run to
+the same as that of `cbp.engine.shuffle.replicated_read` without Spark. Values that vary from run to
 run (paths, live files) never enter generated code, so Spark compiles a stage's code once.
 Absent on purpose: how the records are used, and whether they are shuffled at all
 (`cbp.engine.spark.spark_executor`).

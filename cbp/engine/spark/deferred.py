@@ -1,4 +1,4 @@
-"""An executor whose Spark starts in the background: the service answers at once.
+"""An executor whose Spark starts in the background, so that the service answers immediately.
 
     registrations, uploads, reads    do not wait
     runs                             wait in `execute` until Spark has started

@@ -1,6 +1,6 @@
 """Spark jobs of a run: their tag, pool and slots, and the files that they could not read.
 
-The jobs of one dataflow share a pool, and Spark gives slots to pools in turn. So a job of many
+The jobs of one dataflow share a pool, and Spark assigns slots to pools in turn. So a job of many
 tasks does not keep jobs of other dataflows waiting until the last of its tasks has begun.
 
 Jobs of a recomputation run in Python workers of their own, so what runs have left in a process

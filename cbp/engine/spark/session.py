@@ -80,14 +80,14 @@ _SETTINGS = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-    # A disk that fails under a memory map kills a worker by a signal: this says where.
+    # A disk that fails under a memory map kills a worker by a signal: this prints where.
     "spark.python.worker.faulthandler.enabled": "true",
     **_REQUIRED,
     "spark.ui.enabled": "false",
     # Otherwise a task that begins within 100 ms of its job is not known until the next heartbeat,
     # some 10 s later, and its run looks as if it had no slot (`jobs.starved`).
     "spark.ui.liveUpdate.period": "0",
-    # A loop whose tasks find too few slots gets fewer tasks, at once instead of after ten minutes.
+    # A loop whose tasks find too few slots gets fewer tasks, immediately, not after ten minutes.
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "1",
     "spark.ui.showConsoleProgress": "false",
@@ -109,7 +109,7 @@ _LAST_LINES_SECONDS = 5.0
 """How long a failed start waits for the last lines of its JVM."""
 
 _LOCKS: list[int] = []
-"""Locks of scratch folders; held open while this process lives, so no other removes the folders."""
+"""Locks of scratch folders, open while this process lives, so that no other removes the folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +340,7 @@ _ERRORS = ("unresolved dependency", "UNRESOLVED DEPENDENCIES", "SERVER ERROR", "
 
 
 class JvmOutput:
-    """The standard error of a JVM while it starts; `descriptor` is given to its process.
+    """The standard error of a JVM while it starts; its process inherits `descriptor`.
 
     Spark prints a hundred lines about the jars that it found; none helps, unless a jar was not
     found. So they are shown only if the start fails. Later lines are passed on to stderr.
@@ -354,7 +354,7 @@ class JvmOutput:
         self._thread.start()
 
     def pass_on(self) -> None:
-        """Drop the lines held back, and pass on every line from now on."""
+        """Drop the lines so far, and pass on every later line."""
         with self._lock:
             self._held.clear()
             self._is_passed_on = True

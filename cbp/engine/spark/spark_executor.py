@@ -228,7 +228,7 @@ class SparkExecutor:
         return sessions[:count]
 
     def is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
-        """Return whether a shuffle costs more than every task reading the whole increment."""
+        """Return whether a shuffle costs more than every task reading the complete increment."""
         increments = [i for many in plan.inputs.values() for i in many]
         if any(i.records for i in increments) and any(one.in_sql for one in task.spec.inputs):
             return False  # only Spark evaluates it, and only on its way to the shuffle
@@ -278,7 +278,7 @@ class SparkExecutor:
         return ""
 
     def cancel(self, run: str) -> None:
-        """Interrupt the job of a run, and the resident workers that serve it; returns at once.
+        """Interrupt the job of a run, and the resident workers that serve it; does not wait.
 
         Spark forgets the request if it does not know the job yet: while its plan is being made, or
         while Spark waits for the slots of a barrier stage. So the request is repeated.
@@ -352,7 +352,7 @@ class SparkExecutor:
 
 
 def _loose(plan: RunPlan, task: TaskPlan, name: str) -> list[DataFile]:
-    """Return the files of an input that every task would have to read whole."""
+    """Return the files of an input that every task would have to read completely."""
     return [
         file
         for increment in plan.inputs.get(name, ())

@@ -90,7 +90,7 @@ def nothing_in_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 def arranged(plan: TaskPlan, kind: type[StageTask], part: int, attempt: str) -> list[str]:
-    """Read the whole increment and run one task's part of it."""
+    """Read the complete increment and run one task's part of it."""
     return [encode(kind(plan, part, attempt).run_arranged())]
 
 

@@ -1,9 +1,9 @@
 """Eviction in the cache folders, by age and bytes: old index copies, scratch files, old boots.
 
-    <cache>/<boot>/*.arrow            copies; the least recently used go, beyond a bound
+    <cache>/<boot>/*.arrow            copies; beyond a bound, the least recently used are removed
     <cache>/<other boot>[-scratch]/*  the same, together with ours, if the disk is full
-    <cache>/<boot>-scratch/*          files of tasks; those older than a task go
-    <cache>/<other boot>[-scratch]/   goes as a whole once it has not been touched for days
+    <cache>/<boot>-scratch/*          files of tasks; removed if they are older than a task can be
+    <cache>/<other boot>[-scratch]/   removed completely once it has not been touched for days
 
 A file is unlinked, never truncated: a process that has mapped it keeps it. Only files with names
 that the cache gives are removed, since other programs may use the folder. Machines may share it, so

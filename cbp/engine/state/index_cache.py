@@ -393,7 +393,7 @@ def _open_parquet(source: str, rows: int) -> CheckedFile:
         file = open_parquet(source)
     if file.metadata.num_rows != rows:
         has = format_count(file.metadata.num_rows, "row")
-        raise FileDamagedError(source, f"it has {has}, but the log of its table says {rows}")
+        raise FileDamagedError(source, f"it has {has}, but {rows} in the log of its table")
     return file
 
 

@@ -1,22 +1,22 @@
 """Look-up in one data file: rows are found by hash and taken by position.
 
 A position is the physical row in the Parquet file, even if a copy has another order, so it
-means the same in deletion vectors. `IndexedFile` holds all rows. `RowGroups` reads only
-those row groups of the Parquet file that can hold wanted rows. Both find the same rows for the same
+means the same in deletion vectors. `IndexedFile` has all rows. `RowGroups` reads only those
+row groups of the Parquet file that can contain wanted rows. Both find the same rows for the same
 hashes, in ascending position within ascending hash (tests/cbp/engine/state/test_lookup.py).
 
 The access path is chosen by cost. The figures were measured on one core of two, warm pages, 1.25 M
 rows of (url of 31 characters, BIGINT, hash), 17 MB of Parquet (`tests/bench/test_lookups.py`):
 
 1. *Where the rows come from.* A mapped copy sorted by hash (0.5 ms to open), the row groups of the
-   Parquet file whose range of hashes is wanted (8 ms each), or the whole file (74 ms; 93 ms if it
+   Parquet file whose range of hashes is wanted (8 ms each), or all of the file (74 ms; 93 ms if it
    is copied on the way). A copy pays only if it is used again, so row groups are read directly
    until that has cost a certain part of the copy.
 2. *Which side is searched.* Searching each wanted hash among the rows costs 30 ns per wanted hash
    (1,250 of 1.25 M: 0.15 ms). Searching each row among the wanted hashes costs 25 ns per row (31
    ms). The shorter side is searched in the longer.
 
-`TimeOrder` gives the rows of a file in the order of their times, for timers. The earliest rows are
+`TimeOrder` has the rows of a file in the order of their times, for timers. The earliest rows are
 sorted once per file and process, as many as are due and some thousands ahead. All times are read
 again only when the time has passed those.
 """
@@ -146,7 +146,7 @@ class IndexedFile:
     """All rows of one data file, in physical order, in memory or mapped.
 
     A mapped copy is checked by its guard before it is used. If it is damaged, the rows of the
-    data file, which `replace` returns, replace it at once. Positions mean the same in both.
+    data file, which `replace` returns, replace it. Positions mean the same in both.
     """
 
     def __init__(
@@ -357,7 +357,7 @@ class RowGroups:
         return bytes_unpacked(self._file.metadata)
 
     def touched(self, wanted: Int64s) -> list[int]:
-        """Return the row groups that can hold these hashes (ascending)."""
+        """Return the row groups that can contain these hashes (ascending)."""
         return [
             group
             for group, (low, high) in enumerate(self._ranges)

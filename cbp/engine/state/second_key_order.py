@@ -2,8 +2,8 @@
 
 Files of a state with a second key are written in this order, so a place in the order is the row
 itself. A file of another origin (an earlier version, a correction, keys that share a hash) is
-sorted in memory when a look-up first needs it. A look-up of a few groups, all at once, checks only
-the order of their rows, once per process.
+sorted in memory when a look-up first needs it. A look-up of a few groups together checks only the
+order of their rows, once per process.
 
 A search compares values, never hashes alone: rows of another key with the same hash are in another
 range. It goes column by column, each by a binary search among rows that agree in the columns
@@ -158,7 +158,7 @@ class SecondOrder:
     def spans(
         self, wanted: Sequence[pa.Array], starts: Int64s, stops: Int64s, *, first: int = 0
     ) -> tuple[Int64s, Int64s]:
-        """Return the result of `span` for many wanted rows at once, given column by column."""
+        """Return the result of `span` for many wanted rows together, which are columns."""
         last = self._columns[-1] if self._is_unique and self._columns else None
         for column, values in zip(self._columns[first:], wanted, strict=False):
             starts, stops = column.spans(values, starts, stops, unique=column is last)

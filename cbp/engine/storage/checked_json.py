@@ -7,7 +7,7 @@ not fit is never used: with one flipped digit in a number or a name it would be 
 something else. The member `_name` detects an old copy, or the record of another epoch, under a
 record's name.
 
-Guaranteed: `parsed` returns what was given to `digested`, or raises an error that names the file
+Guaranteed: `parsed` returns what was passed to `digested`, or raises an error that names the file
 (tests/cbp/engine/storage/test_checked_json.py).
 """
 

@@ -10,8 +10,9 @@ the name for which the file was written (files of equal size can be swapped) and
 itself. CRCs are written too, for other readers.
 
 `CheckedFile` checks the footer when a file is opened, and blocks of pages just before they are
-read; small files are checked at once. Files of earlier versions and of other writers have no
-seal and perhaps no CRC: only their CRCs are checked, if there are any. Every error names the file.
+read; a small file is checked completely when it is opened. Files of earlier versions and of other
+writers have no seal and perhaps no CRC: only their CRCs are checked, if there are any. Every error
+names the file.
 """
 
 from __future__ import annotations
@@ -264,7 +265,7 @@ def open_parquet(
 
 
 def check_parquet(path: str) -> int:
-    """Read a whole file, check all that can be checked, and return its number of rows."""
+    """Read all of a file, check all that can be checked, and return its number of rows."""
     with open_parquet(path) as file:
         file.check()
         if not file.is_sealed:

@@ -53,7 +53,7 @@ class EngineLimits:
             that other tasks' messages make useless would cost more than an exchange.
         jvm_batch_bytes: Bytes of a batch for the JVM, of at least one record.
         settings_rows: Maximum number of records of a table that goes to every group as a whole.
-        remote_bytes: Bytes of remote writes held per state; sorting needs three times as much.
+        remote_bytes: Bytes of remote writes in memory per state; sorting needs three times as much.
         inline_deletes_bytes: Bytes of a state's bitmaps of deleted rows that are stored in the
             intention itself, over all tasks of a run; larger bitmaps go to files.
         message_block_bytes: Bytes of messages that a task sorts by bucket at a time; this takes
@@ -83,7 +83,7 @@ class EngineLimits:
         small_file_rows: Records up to which a file of state gets no index copy: reading it is as
             fast.
         file_rows: Records of a file of state. A file is read, copied and merged as a whole.
-        file_bytes: Bytes of such a file, as Arrow holds them; a task needs three times as much.
+        file_bytes: Bytes of such a file in Arrow; a task needs three times as much.
         beside_bytes: Size above which a whole run writes a file of state in a thread, while it
             finds the records of the next, and settles the two halves of the buckets in parallel.
         read_rows: Records that a reader converts to Python objects at a time.

@@ -5,8 +5,8 @@
 
 A round reads one block of every run and takes the least of the blocks' last rows. All rows up to
 it are at the start of the blocks, where a binary search in each block finds their end; no later
-row of any run can precede them. So memory holds one run while runs are made, and one block per
-run while they are merged. The file is read, not mapped: a process whose address space is bounded
+row of any run can precede them. So one run is in memory while runs are made, and one block per run
+while they are merged. The file is read, not mapped: a process whose address space is bounded
 needs that space for the sorting.
 """
 

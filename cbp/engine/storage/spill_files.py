@@ -69,7 +69,7 @@ class BatchFile:
 
     def close(self) -> None:
         """Close the file; readers and maps of it stay valid."""
-        with contextlib.suppress(OSError):  # nobody reads what could not be written
+        with contextlib.suppress(OSError):  # nothing reads what could not be written
             self._file.close()
 
 
@@ -95,7 +95,7 @@ class BlockFile:
 
     def close(self) -> None:
         """Close the file; it vanishes."""
-        with contextlib.suppress(OSError):  # nobody reads what could not be written
+        with contextlib.suppress(OSError):  # nothing reads what could not be written
             self._file.close()
 
 

@@ -352,7 +352,7 @@ class _Part:
         return reduce(DataFrame.unionAll, flows)
 
     def _numbers(self, task: TaskPlan) -> DataFrame:
-        """Return one record per task that sorts before all others; its bucket gives the number.
+        """Return one record per task that sorts before all others; its bucket is of that task.
 
         Spark's own partition number does not: a union in the author's plan numbers the partitions
         of all its branches in one sequence.

@@ -153,7 +153,7 @@ class LookUpTask:
         return self._records.scratch("called")
 
     def _look_up_again(self) -> Called:
-        """Look up once more, into memory: the file could not be written, or a twin removed it."""
+        """Look up again, into memory: the file could not be written, or a twin removed it."""
         self.counts.update(dict.fromkeys(self.counts, 0))
         calls: dict[tuple[int, ...], list[Call]] = {}
         for buckets, call in self._calls(self._records.keys()):

@@ -5,8 +5,8 @@ no file, so the next run can use it too.
 
 Guaranteed: a plan is cached only if running it again computes everything again (`runs_again`):
 within a plan, Spark keeps the results of shuffles, broadcasts and subqueries, the time at which it
-was made, and seeds of chance (`cbp.engine.spark.sql.determinism`). The job of each run gives the
-leaves what to read (`cbp.engine.spark.sql.sql_tasks`).
+was made, and seeds of random numbers (`cbp.engine.spark.sql.determinism`). The leaves find what to
+read in the job of each run (`cbp.engine.spark.sql.sql_tasks`).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class ScratchFile:
             self.close()
 
     def finish(self) -> None:
-        """Give the file its final name, so that readers find it."""
+        """Rename the file to its final name, so that readers find it."""
         if self._sink is not None:
             with contextlib.suppress(OSError):
                 self._sink.close()

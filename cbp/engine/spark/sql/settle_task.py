@@ -173,7 +173,7 @@ class _ArrivedResults:
         return self.settler.spec
 
     def _begin(self, nobody: Emission) -> None:
-        """Write the outputs, and raise if state was given for a group that is not called."""
+        """Write the outputs, and raise if state was emitted for a group that is not called."""
         for output in self._spec.emitted:
             run = self.results.get(output.name)
             if run is not None and run.table.num_rows:
