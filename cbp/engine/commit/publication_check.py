@@ -1,9 +1,9 @@
 """Check from the tables alone whether an epoch of a stage was published completely (applied).
 
-Each log entry of a publication names all entries of the publication (`TOGETHER`). So even without
-the epoch's record, this can be found: an entry of the epoch exists, and so does every entry that it
-names. Conversely, no run may continue from a table that shows less than was published, because its
-log is an old copy, or has lost its end.
+Each log entry of a publication names all entries of the publication (`TOGETHER`). So this can be
+decided even without the epoch's record: the epoch was published if an entry of it exists, and so
+does every entry that this one names. Conversely, no run may continue from a table that shows less
+than was published, because its log is an old copy, or has lost its end.
 
 Not guaranteed: an answer for epochs that changed no table, or were published by an earlier version
 of the service; these count as not applied.

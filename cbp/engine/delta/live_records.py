@@ -28,7 +28,7 @@ def read_batches(
     without: Collection[str] = (),
     dictionaries: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield records in order, except the columns `without`; `dictionaries` are read as such."""
+    """Yield records in order, except columns `without`; columns `dictionaries` as dictionaries."""
     file = open_parquet(path, dictionaries=dictionaries)
     meta = file.metadata
     rows = rows_at_a_time(limits, rows=meta.num_rows, memory=bytes_unpacked(meta))

@@ -70,7 +70,7 @@ class Snapshot:
 
 
 def written_by(actions: Iterable[Action], app_id: str) -> int | None:
-    """Return the version in an entry's transaction of an application, or None."""
+    """Return the version of an application's transaction in an entry, or None."""
     txns = (one for one in actions if isinstance(one, Txn) and one.app_id == app_id)
     return next((txn.version for txn in txns), None)
 

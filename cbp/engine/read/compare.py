@@ -52,7 +52,7 @@ SHOWN_MAX = 100
 """Maximum number of differing keys that are returned per table."""
 
 _SET_ASIDE_COUNTED = SET_ASIDE_COMPARED.select(SET_ASIDE_COMPARED.names[2:])
-"""Its columns without the first two, which are epoch and number."""
+"""The columns of `SET_ASIDE_COMPARED` without the first two, epoch and number."""
 
 _PARTS_MAX = 1024
 _TEXT_MAX = 300

@@ -6,8 +6,9 @@ of the flow, number of the live record in the file). Files never change, and a v
 files, so a place means the same at any time and in any process. So all pages of a version
 together are exactly the table of that version, whatever is published meanwhile.
 
-Guaranteed: the hashes of one bucket, or a batch of a file, are in memory, and the records of the
-page (tests/cbp/engine/read/test_pages.py, tests/controller/loop/reading/test_consistent_reads.py).
+Guaranteed: memory is bounded by the hashes of one bucket, or a batch of a file, and the records of
+the page (tests/cbp/engine/read/test_pages.py,
+tests/controller/loop/reading/test_consistent_reads.py).
 Not guaranteed: that a version stays; reading one that was collected raises `VersionGoneError`.
 """
 

@@ -98,7 +98,7 @@ def named_record(increment: Increment, place: int) -> dict[str, Any]:
 
 
 def brought_by(plan: RunPlan, name: str, place: int) -> tuple[Increment, int] | None:
-    """Return the increment that brought the n-th record of an input, and its place in there."""
+    """Return the increment that brought an input's n-th record, and the record's place in it."""
     for increment in plan.inputs.get(name, ()):
         if place < increment.records:
             input_ = plan.node.translator.input(name)

@@ -70,7 +70,8 @@ _SMALL_BYTES = 8 << 20
 """A file with more bytes, or with more than `_ROWS` records, is read one row group at a time."""
 
 _FEW = 2_000
-"""Fewer records of a file are hashed with those of other files; more, in the thread that reads."""
+"""If a file has fewer likely records, they are hashed together with those of other files; more are
+hashed in the thread that reads the file."""
 
 _THREADS = min(4, os.cpu_count() or 1)
 """Threads that read files; while they decode and search, they release the interpreter's lock."""

@@ -130,7 +130,7 @@ class BarrierJobs:
     slots_seconds: float = SLOTS_SECONDS
 
     def slots(self) -> int:
-        """Return how many tasks Spark can run at the same time, by the executors that are there."""
+        """Return how many tasks Spark can run at the same time on its present executors."""
         scala: Any = self.context._jsc.sc()
         profile = scala.resourceProfileManager().defaultResourceProfile()
         return int(scala.maxNumConcurrentTasks(profile))

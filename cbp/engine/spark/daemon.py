@@ -66,7 +66,7 @@ def watch_workers() -> None:
             sys.exit(-1)
 
     of_spark.setup_broadcasts, of_spark.send_accumulator_updates = before, behind
-    watch = watch_process()  # now: what is replaced here is no author's change
+    watch = watch_process()  # after the replacements, which are no author's changes
 
 
 if __name__ == "__main__":

@@ -105,7 +105,8 @@ class WorkerPool:
         """Do a run's tasks, all at the same time; `None` if Spark has to do them.
 
         The work is pickled, and called once per task. `going` raises if the run was cancelled; it
-        is called once `cancel` can find the workers, which are started after `after` small runs.
+        is called as soon as `cancel` can find the workers. Workers are started after `after` small
+        runs.
         """
         workers = self._take(run, tasks, after)
         if workers is None:

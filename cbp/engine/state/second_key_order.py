@@ -228,7 +228,7 @@ class _Column:
     def spans(
         self, wanted: pa.Array, starts: Int64s, stops: Int64s, *, unique: bool
     ) -> tuple[Int64s, Int64s]:
-        """Return the places of each range with the wanted value beside it; one each if `unique`."""
+        """Return in each range the places of its wanted value; at most one if `unique`."""
         wanted = as_type(wanted, self._array.type)
         # Rows of one group agree in its key, and mostly one row has a second key.
         whole = self._have(wanted, starts, starts + 1 == stops if unique else starts < stops)

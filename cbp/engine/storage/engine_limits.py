@@ -95,7 +95,8 @@ class EngineLimits:
         compared_rows: Records of the parts into which a comparison of two tables cuts them.
         output_fanout: Neighboring files of similar size in an output that start a merge, and runs
             between two searches for such files.
-        copy_block_bytes: Bytes of an index copy under one checksum; others are rebuilt.
+        copy_block_bytes: Bytes of an index copy under one checksum; a copy with blocks of another
+            size is rebuilt.
         whole_copy_bytes: Bytes up to which an index copy is checked when it is opened, in 0.4 ms.
         held_bytes: Bytes of rows without an index copy that a process keeps for its next run: of
             small files, and of files for whose copies there is no space.

@@ -55,7 +55,7 @@ class BatchFile:
                 if not map_is_refused(exc):
                     raise
                 return self.reader().read_all()
-            with source:  # what was read keeps the map, which needs no open file
+            with source:  # the batches keep the map alive, which needs no open file
                 return pa.ipc.open_file(source).read_all()
         except MemoryError as exc:
             raise AddressSpaceError(self._bytes) from exc

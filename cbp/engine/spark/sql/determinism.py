@@ -1,6 +1,6 @@
 """Finds whether Spark computes the same from the same records whenever it runs a plan; by Catalyst.
 
-Three things make a plan depend on the moment or on chance. Spark answers each of them:
+A plan can depend on the time or on chance in four ways. Spark has an answer for each of them:
 
     rand(), uuid(), input_file_name()    `QueryPlan.deterministic`
     now(), current_date, current_user()  the tree pattern `CURRENT_LIKE`

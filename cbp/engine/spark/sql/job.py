@@ -352,10 +352,10 @@ class _Part:
         return reduce(DataFrame.unionAll, flows)
 
     def _numbers(self, task: TaskPlan) -> DataFrame:
-        """Return one record per task that sorts before all others; its bucket is of that task.
+        """Return one record per task that sorts before all others; its bucket gives the number.
 
-        Spark's own partition number does not: a union in the author's plan numbers the partitions
-        of all its branches in one sequence.
+        Spark's own partition number would be wrong: a union in the author's plan numbers the
+        partitions of all its branches in one sequence.
         """
         assert task.layout is not None, "the plan has no layout of the keys"
         tasks, buckets = task.tasks, task.buckets

@@ -47,7 +47,7 @@ _NODES = {
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """A cached plan, whose rows its tasks report, and the key: all that it depends on."""
+    """A cached plan, whose rows are reports of its tasks, and its key: all that it depends on."""
 
     made_for: tuple[Any, ...]
     frame: DataFrame
