@@ -82,9 +82,10 @@ def test_a_run_waits_for_the_start_and_nothing_else_does() -> None:
         assert run.result(120) == REPORTS
     assert executor.waits_for() == ""
     assert started.checked == [("d", ["one", "two"])]
-    executor.refuse("d", ["three"])
+    other = node("sql")
+    executor.refuse("d", [other])
     assert executor.execute(PLAN, TASK) == REPORTS
-    assert started.checked[1:] == [("d", ["three"])]
+    assert started.checked[1:] == [("d", [other])]
 
 
 @pytest.mark.parametrize("stop", [lambda one: one.cancel("r1"), lambda one: one.close()])

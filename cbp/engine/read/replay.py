@@ -7,9 +7,9 @@ from them. The same pure model as in the service decides what runs together, and
     kept: queues, memos, epochs; records of what is not published       (1) before ...
     published                                                           (2) ... anything is shown
 
-So the tables are never ahead of what was kept last. If it crashes after (1), these epochs are
-published again. Epochs that were prepared later are prepared again under other ids, and the files
-of the first attempt are orphans.
+So the tables are never ahead of what was kept last. If a process crashes after (1), these epochs
+are published again. Epochs that were prepared later are prepared again under other ids, and the
+files of the first attempt are orphans.
 """
 
 from __future__ import annotations
