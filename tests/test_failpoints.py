@@ -22,11 +22,10 @@ LEFT_OUT = {"bench", "cli", "client", "demo", "ui"}
 COVERED = {
     "cbp/engine/storage/parquet_writer.py:_seal": "called by close, which passes data_file",
     "cbp/engine/storage/checked_parquet.py:seal": "called by close, which passes data_file",
-    "cbp/engine/storage/files.py:_fsync": "called between the points of the port",
+    "cbp/engine/storage/files.py:sync_path": "the port and sync_files call it between points",
     "cbp/engine/storage/files.py:_temporary": "before a put, whose points are around the name",
     "cbp/engine/storage/files.py:_make_dirs": "an empty folder is nothing",
     "cbp/engine/storage/parquet_writer.py:_flush": "a file that is open; close passes data_file",
-    "cbp/engine/storage/parquet_writer.py:_sync": "sync_files passes data_sync",
     "controller/ingest/reader/increment_parts.py:__init__": "a temporary; publish names it",
     "controller/ingest/reader/increment_parts.py:abandon": "a temporary, which a start removes",
     "controller/sinks/delta_table.py:_sync": "_make and _commit call it and pass sink_table",

@@ -18,7 +18,7 @@ from cbp.errors import EngineStartingError, RunCancelledError, SparkUnstartedErr
 from cbp.model.plan.spark_or_worker import Bypass
 from controller.loop.controller import Controller
 
-PLAN: Any = SimpleNamespace(run="r1")
+PLAN: Any = SimpleNamespace(run="r1", dataflow="d", node="one", fused=["two"])
 REPORTS: Any = ["r1"]
 TASK: Any = SimpleNamespace()
 
@@ -29,6 +29,11 @@ class Started(LocalExecutor):
     def __init__(self) -> None:
         super().__init__()
         self.closed = threading.Event()
+        self.checked: list[tuple[str, list[Any]]] = []
+
+    def refuse(self, dataflow: str, nodes: Any) -> None:
+        """Note what is checked."""
+        self.checked.append((dataflow, [*nodes]))
 
     def execute(self, plan: Any, task: Any) -> list[Any]:
         """Return the run."""
@@ -64,17 +69,23 @@ def node(form: str) -> Any:
 
 
 def test_a_run_waits_for_the_start_and_nothing_else_does() -> None:
-    """Limits and the check of stages without SQL answer at once; the run goes on after it."""
-    spark = Spark(Started())
+    """Limits and the check of stages answer at once; a run that waited is checked after it."""
+    started = Started()
+    spark = Spark(started)
     executor = spark.executor()
     assert (executor.slots, executor.starved(["r1"])) == (2, ())
-    executor.refuse("d", [node("groupwise")])
+    executor.refuse("d", [node("sql")])
     assert executor.waits_for().startswith("Spark, which has been starting for ")
     with ThreadPoolExecutor() as threads:
         run = threads.submit(executor.execute, PLAN, TASK)
         spark.go.release()
         assert run.result(120) == REPORTS
     assert executor.waits_for() == ""
+    assert started.checked == [("d", ["one", "two"])]
+    other = node("sql")
+    executor.refuse("d", [other])
+    assert executor.execute(PLAN, TASK) == REPORTS
+    assert started.checked[1:] == [("d", [other])]
 
 
 @pytest.mark.parametrize("stop", [lambda one: one.cancel("r1"), lambda one: one.close()])

@@ -340,5 +340,5 @@ def test_before_spark_has_started_a_plan_may_have_all_tasks() -> None:
         loop_tasks_max=0,
     )
     assert deferred.loop_tasks_max == 2
-    deferred._started()
+    deferred._started("r1")
     assert deferred.loop_slots() == deferred.loop_tasks_max == 1

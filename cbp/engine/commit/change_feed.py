@@ -1,13 +1,14 @@
 """Change files of a view's table: what an entry changes, for readers of Delta's change data feed.
 
-A reader of the feed takes an entry for one moment, so a key has at most one change in it: one
-insert, one delete, or one pair of updates. A record of a view without a key has as many inserts, or
-deletes, as it is there more, or less, often. An entry that only adds files needs no change files;
-of others readers cannot derive the changes (see the package README).
+Readers of the feed treat an entry as one moment, so it has at most one change of a key: one insert,
+one delete, or one pair of updates. If a view has no key, equal records are counted: a record has
+one insert for each copy that the entry adds, or one delete for each copy that it removes. An entry
+that only adds files needs no change files. From any other entry, readers cannot derive the changes
+(see the package README).
 
-Guaranteed: a file is whole or absent, and bytes under one name never change, since the name holds
-a digest of them. So a publication that is repeated, also by a controller that no longer leads,
-never spoils what readers see. Memory: `EngineLimits.merge_rows` records.
+Guaranteed: a file is complete or absent, and the bytes under one name never change, since the name
+contains their digest. So a repeated publication, also by a controller that no longer leads, never
+changes what readers see. Memory: `EngineLimits.merge_rows` records.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import row_codes
-from cbp.engine.commit.table_entries import shown_epoch, shown_generation
+from cbp.engine.commit.table_entries import newest_epoch
 from cbp.engine.delta.actions import AddFile, ChangeFile
 from cbp.engine.delta.change_feed_settings import feed_flow, feed_key
 from cbp.engine.delta.deletion_vectors import live_in, read_vector
@@ -54,14 +55,14 @@ _logger = logging.getLogger(__name__)
 _TYPE = "_change_type"
 _TYPES = (INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE)
 _DELTAS_NAMES = {UPDATE_BEFORE: "update_preimage", UPDATE_AFTER: "update_postimage"}
-"""What Delta's protocol calls updates; the other types have one name."""
+"""The names of updates in Delta's protocol; it names the other types as we do."""
 
 _HASH, _EPOCH, _PARTITION = "_hash", "_epoch", "_bucket"
 _FILE_ROWS, _FILE_BYTES = 131_072, 64 << 20
-"""A change file has about this many records and bytes: it is made in memory."""
+"""About the maximum records and bytes of a change file, which is made in memory."""
 
 _TOGETHER = 2
-"""Change files that are made beside each other."""
+"""Number of change files that are made in parallel."""
 
 Read = Callable[[], Iterator[pa.Table]]
 """Reads changes in their order: the columns of the view, `change_type` and `sign`."""
@@ -75,8 +76,8 @@ def is_derivable(adds: Iterable[AddFile], removes: Sequence[object]) -> bool:
 def net_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the net change of each key, from its first to its last change; pure.
 
-    The changes are columns of the view and `sign`, in the order of what happened; the net ones are
-    columns of the view and `change_type`, ordered by key; an `update_after` follows its
+    The changes have the view's columns and `sign`, in the order in which they happened. The result
+    has the view's columns and `change_type`, ordered by key; an `update_after` follows its
     `update_before`. A key whose record is unchanged has no row.
     """
     signs = changes.column(SIGN).to_numpy()
@@ -103,25 +104,25 @@ def feed_of_repair(
 ) -> Callable[[Snapshot, Snapshot], tuple[ChangeFile, ...]]:
     """Return a writer of the change files of a repair, which undoes foreign writes.
 
-    A foreign file that cannot be read gets no change file, since the repair matters more.
+    If a foreign file cannot be read, there are no change files: the repair is more important.
     """
 
     def write(before: Snapshot, after: Snapshot) -> tuple[ChangeFile, ...]:
         if before.live == after.live or not feed_flow(after.metadata.configuration):
             return ()
-        epoch = max(shown_epoch(after.txns, shown_generation(after.txns)), 0)
+        epoch = max(newest_epoch(after.txns), 0)
         feed = ChangeFeed(path, after, epoch, files, DEFAULT_LIMITS)
         try:
             return feed.write_difference(before.live, after.live)
         except (CbpError, OSError, pa.ArrowException, KeyError) as exc:
-            _logger.warning("the repair of %s wrote no change files: %s", path, exc)
+            _logger.warning("the repair of %s is missing in its change data feed: %s", path, exc)
             return ()
 
     return write
 
 
 def _net_records(records: pa.Table, signs: Int64s) -> pa.Table:
-    """Return each record as often as its signs add up to, inserted or deleted."""
+    """Return each record as often as its signs sum up to, as inserted or deleted."""
     (codes,) = row_codes([records])
     sums = np.bincount(codes, weights=signs).astype(np.int64)
     _, firsts = np.unique(codes, return_index=True)
@@ -141,7 +142,10 @@ class ChangeFeed:
     limits: EngineLimits
 
     def write_epochs(self, epochs: Sequence[Sequence[str]]) -> tuple[ChangeFile, ...]:
-        """Write the changes of epochs, given by files of the view's flow, oldest first; durable."""
+        """Write the changes of epochs, each given by its files of the view's flow; durable.
+
+        The epochs are in order, oldest first.
+        """
         paths = [path for epoch in epochs for path in epoch]
         if sum(map(bool, epochs)) <= 1:
             return self._write(self._read(paths, without=(_EPOCH, SIGN)))
@@ -211,7 +215,7 @@ class ChangeFeed:
                 yield net_changes(pa.concat_tables(parts, promote_options="permissive"), names)
 
     def _write(self, changes: Iterable[pa.Table]) -> tuple[ChangeFile, ...]:
-        """Write changes; a file without records if there are none, so that none are derived."""
+        """Write changes; without any, an empty file, so that readers do not derive changes."""
         tables = self._cut(changes)
         first, second = next(tables), next(tables, None)
         if second is None:
@@ -229,7 +233,7 @@ class ChangeFeed:
 
     @staticmethod
     def _cut(changes: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Yield the records of each file, which has none if there are none at all."""
+        """Yield the records of each file; if there are no changes, one file without records."""
         pending: list[pa.Table] = []
         rows = size = many = 0
         for part in changes:
@@ -252,7 +256,7 @@ class ChangeFeed:
 
 
 def _packed(table: pa.Table) -> bytes:
-    """Return records as a Parquet file, made fast: it is read seldom, and soon removed."""
+    """Return records as a Parquet file, written fast since it is rarely read and soon removed."""
     buffer = pa.BufferOutputStream()
     pq.write_table(
         table,
@@ -275,7 +279,7 @@ def _codecs(table: pa.Table) -> str | dict[str, str]:
 
 
 def _as_feed(changes: pa.Table) -> pa.Table:
-    """Return changes as the feed has them: Delta's names; the columns of the engine are null."""
+    """Return changes in the form of the feed: with Delta's names, and null in our own columns."""
     kinds = changes.column(CHANGE_TYPE).combine_chunks()
     if not pa.types.is_dictionary(kinds.type):
         kinds = kinds.dictionary_encode()

@@ -50,7 +50,10 @@ class NamedFiles:
         self._added: dict[int, frozenset[str]] = {}
 
     def since(self, base: int, generation: int = 0) -> tuple[int, set[str]]:
-        """Return the newest epoch (-1: none) that a version shows, and files named from it on."""
+        """Return the newest epoch that a version shows, and the files that it and later ones name.
+
+        The epoch is -1 if the version shows none.
+        """
         snapshot = self._log.snapshot(base)
         for version in self._log.versions():
             if version >= base and version not in self._added:
@@ -66,7 +69,7 @@ class NamedFiles:
 def oldest_kept(
     versions: Sequence[int], stamp: Callable[[int], int], retention: Retention, *, now_ms: int
 ) -> int:
-    """Return the oldest of ascending versions to keep, at least one; `stamp` gives their times."""
+    """Return the oldest version to keep; `versions` ascend, `stamp` returns a version's time."""
     newest, horizon = versions[-1], now_ms - int(retention.seconds * 1000)
     first = max(versions[0], newest - retention.versions_max)
     last = max(versions[0], newest - retention.versions_min)

@@ -77,7 +77,7 @@ class IntentionLog:
             raise LogConflictError(path)
 
     def read(self, stage: str, epoch: int) -> Intention | None:
-        """Return an epoch's record, if any; `FileDamagedError`, as all reading methods."""
+        """Return an epoch's record, if any; `FileDamagedError`, like all methods that read."""
         path = self._path(stage, epoch)
         if not self._files.exists(path):
             return None
@@ -119,7 +119,7 @@ class IntentionLog:
         return max(older, default=0)
 
     def put_generation(self, generation: Generation, *, staged: str = "") -> None:
-        """Begin the next generation: the commit point of a roll-back; idempotent for one.
+        """Begin the next generation, the commit point of a roll-back; can be repeated.
 
         `LogConflictError` if another controller began a different generation, or leads now.
         """
@@ -153,7 +153,7 @@ class IntentionLog:
         return position
 
     def _remove_positions(self, generation: int, keep_seconds: float, most: int) -> int:
-        """Remove a generation's old positions, but the newest of all; return how many stay."""
+        """Remove a generation's old positions, except the newest of all; return how many stay."""
         folder = self._positions(generation)
         positions = [file for file in self._files.list_files(folder) if not file.temporary]
         young = sum(file.age_seconds < keep_seconds for file in positions)
@@ -244,7 +244,7 @@ class IntentionLog:
                     self._files.remove(self._position_path(generation, number), what="dead_record")
 
     def trim(self, epochs: Mapping[str, int]) -> int:
-        """Remove each stage's records before an epoch, oldest first, also undone ones; count them.
+        """Remove each stage's records before an epoch, also undone ones; return their number.
 
         A durable position replaces them. The epoch must not exceed `unpublished_from` of the newest
         record of the stage, from where a restart publishes.
@@ -291,13 +291,13 @@ class IntentionLog:
         return (*(self._require(stage, e) for e in range(first, epoch - 1)), newest)
 
     def applied_ms(self, stage: str, epoch: int) -> int | None:
-        """Return when an epoch was published as a whole, by the tables; `None` if unknown."""
+        """Return when an epoch was published completely, by its tables; `None` if unknown."""
         dataflow = self._folder.rpartition("/")[0]
         generation = home_of(self.generations, stage, epoch)
         return applied_ms(dataflow, self._files, stage, epoch, generation)
 
     def require_shown(self, stage: str, epoch: int) -> None:
-        """Compare the tables with the record of a published epoch of the newest generation."""
+        """Raise `FileLostError` if tables lack a published epoch of the newest generation."""
         if self.generations and epoch < self.generations[-1].start(stage):
             return
         try:

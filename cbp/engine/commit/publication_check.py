@@ -1,9 +1,9 @@
-"""Check from the tables alone whether an epoch of a stage was applied (published) as a whole.
+"""Check from the tables alone whether an epoch of a stage was published completely (applied).
 
 Each log entry of a publication names all entries of the publication (`TOGETHER`). So this can be
-known even if the epoch's record is lost: an entry of the epoch exists, and so does every entry that
-it names. Conversely, no run may continue from a table that shows less than was published: its log
-is an old copy, or has lost its end.
+decided even without the epoch's record: the epoch was published if an entry of it exists, and so
+does every entry that this one names. Conversely, no run may continue from a table that shows less
+than was published, because its log is an old copy, or has lost its end.
 
 Not guaranteed: an answer for epochs that changed no table, or were published by an earlier version
 of the service; these count as not applied.
@@ -24,16 +24,18 @@ _AREAS = ("state", "flows", "set_aside")
 
 
 def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: int) -> int | None:
-    """Return when an epoch of a generation was published as a whole, in ms; `None` if unknown."""
+    """Return when an epoch of a generation was published completely, in ms; `None` if unknown."""
     named: set[str] = set()
     stamps: list[int] = []
     shown: dict[str, Mapping[str, int]] = {}
     end = str(generation) if generation else ""
     for table in _tables_of(folder, files, stage):
         entries: list[Sequence[Action]] = []
-        snapshot = DeltaLog(f"{folder}/{table}", files).snapshot(
-            visit=lambda version, actions, kept=entries: kept.append(actions)  # type: ignore[misc]
-        )
+        log = DeltaLog(f"{folder}/{table}", files)
+        try:
+            snapshot = log.snapshot(visit=lambda _, actions, kept=entries: kept.append(actions))  # type: ignore[misc]
+        except NotFoundError:
+            continue  # no table yet
         shown[table] = snapshot.txns
         for actions in entries:
             ids = [t.app_id for t in actions if isinstance(t, Txn) and t.version == epoch]

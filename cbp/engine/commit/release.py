@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from cbp.engine.commit.change_feed import ChangeFeed, is_derivable
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.commit.table_entries import plan_entries
+from cbp.engine.commit.table_entries import RECORDS, Entry, plan_entries
+from cbp.engine.delta.change_feed_settings import feed_flow
 from cbp.engine.delta.foreign_writer_fence import FENCE
 from cbp.engine.delta.log import DeltaLog
-from cbp.engine.delta.managed_table import open_table, release
+from cbp.engine.delta.managed_table import ManagedTable, open_table, release
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.files import Files
 
 
@@ -23,7 +28,21 @@ def release_table(path: str, *, files: Files, now_ms: int) -> int:
         log, table = IntentionLog(folder, files), open_table(path, files)
         for stage, epoch in log.next_epochs().items():
             records = log.unpublished(stage, epoch)
+            if not records:
+                continue  # no run of the stage since a roll-back
             stamp, now = records[-1].prepared_ms, table.refresh()
             for entry in plan_entries(folder, name, now, records, timestamp_ms=stamp, files=files):
-                entry.put_into(table, stamp)
+                _with_feed(table, entry, files).put_into(table, stamp)
     return release(path, files=files, now_ms=now_ms)
+
+
+def _with_feed(table: ManagedTable, entry: Entry, files: Files) -> Entry:
+    """Return an entry of a table with the change files that it needs; they are durable."""
+    snapshot = table.snapshot
+    has_feed = entry.kind == RECORDS and feed_flow(snapshot.metadata.configuration)
+    if not has_feed or is_derivable(entry.adds, entry.removes):
+        return entry
+    before = {remove.path: snapshot.live[remove.path] for remove in entry.removes}
+    after = {add.path: add for add in entry.adds}
+    feed = ChangeFeed(table.path, snapshot, entry.epoch, files, DEFAULT_LIMITS)
+    return replace(entry, feed=feed.write_difference(before, after))

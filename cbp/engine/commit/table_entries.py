@@ -3,18 +3,18 @@
     snapshot ---- change ---- change ---- change ----> view
         '------------- one entry ---------------------> the same, published
 
-A table *is* its published snapshot plus the changes of the runs recorded since. `live_files` gives
-that view to the runs that follow. A publication writes the difference between snapshot and view,
+A table *is* its published snapshot plus the changes of the runs recorded since. `live_files`
+returns that view for the next runs. A publication writes the difference between snapshot and view,
 whatever number of runs it covers: a file that was added and dropped in between is never mentioned.
 
 Changes of records, of layout (compaction) and by retention become separate entries, so that readers
 of a table's changes skip the layout entry, and recognize the retention entry, which only removes.
-If a compaction merged rows that runs of the same publication deleted, that would need deletion
-vectors that nobody ever reads, so all changes become one entry.
+If a compaction merged rows that runs of the same publication deleted, separate entries would need
+deletion vectors that no version shows. In that case all changes become one entry.
 
 Invariants: what is published equals the view (tests/cbp/engine/commit/test_table_entries.py). A
-table's transactions alone tell which changes it shows already, so a publication can be repeated,
-alone or together with later runs.
+table's transactions alone determine which changes it shows already, so a publication can be
+repeated, alone or together with later runs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Entry:
     """One log entry of one table, without a version.
 
     Attributes:
-        app_ids: Application ids whose transactions the entry sets to `epoch`; the first names it.
+        app_ids: Application ids whose transactions the entry sets to `epoch`; the first one
+            identifies the entry.
         epoch: Last epoch of the stage that the entry covers.
         kind: One of `KINDS`; the first if the entry has several.
         below: In a retention entry, the first epoch that is kept.
@@ -123,11 +124,16 @@ def shown_epoch(txns: Mapping[str, int], generation: int) -> int:
     return max((n for name, n in txns.items() if name.rpartition("/")[2] in ends), default=-1)
 
 
+def newest_epoch(txns: Mapping[str, int]) -> int:
+    """Return the newest epoch, in the newest generation, that a table shows; -1 if none."""
+    return shown_epoch(txns, shown_generation(txns))
+
+
 def horizon_mark(name: str, below: int, generation: int) -> dict[str, int]:
     """Return the transaction that records the first epoch which retention kept in an output.
 
-    None is needed if that is 0 or less. A roll-back resets the horizon, as it resets epochs. `name`
-    is `cbp/<dataflow>/<table>`.
+    There is none if the epoch is 0 or less. A roll-back resets the horizon, as it resets epochs.
+    `name` is `cbp/<dataflow>/<table>`.
     """
     return {f"{name}/{_horizon_kind(generation)}": below} if below > 0 else {}
 
@@ -199,9 +205,9 @@ def live_adds(snapshot: Snapshot, table: str, intentions: Iterable[Intention]) -
 def live_at(
     folder: str, table: str, snapshot: Snapshot, intentions: Sequence[Intention], *, files: Files
 ) -> tuple[dict[str, AddFile], VectorsFile | None]:
-    """Return the files of a table as of the newest of these intentions, as a log shows them.
+    """Return the files of a table as of the newest of these intentions, as an entry lists them.
 
-    The intentions come after that snapshot. The caller has to write the file of new vectors.
+    The intentions are later than `snapshot`. The caller has to write the file of new vectors.
     """
     changes = unpublished(snapshot.txns, table, intentions)
     touched = _touched(changes)
@@ -346,7 +352,7 @@ def _marked(
     files: Files,
     known: VectorCache | None = None,
 ) -> tuple[dict[str, AddFile], VectorsFile | None]:
-    """Return the files as the log is to show them, and the vectors of files that lost rows."""
+    """Return the files as an entry lists them, and the vectors of those that lost rows."""
     known = known or VectorCache()
     lessened = sorted(path for path, file in view.items() if file.deletes)
     bitmaps = {path: _dead(table, view[path], files, known) for path in lessened}
@@ -374,7 +380,7 @@ def _dead(table: str, file: _File, files: Files, known: VectorCache) -> BitMap64
     if len(dead) != expected or len(dead) >= file.add.rows:
         message = (
             f"{table}/{file.add.path}: {len(dead)} of {file.add.rows} rows are deleted; expected "
-            f"{expected} deleted rows, and at least one row that is left"
+            f"{expected} deleted rows, and at least one remaining row"
         )
         raise InvariantError(message, expected=expected)
     return dead

@@ -3,9 +3,9 @@
     version  7    8    9   10   11 (roll-back)   12
     shows    e4   e5   e6  e7   e5               e6 again, of the next generation
 
-Versions 9 and 10 stay in the history. The entry holds the difference to the earlier version. It
+Versions 9 and 10 stay in the history. The entry has the difference to the earlier version. It
 counts epochs under the new generation's transactions, since Delta's transactions never go back.
-By its generation mark every writer of an older generation sees that it no longer leads.
+From its generation mark, every writer of an older generation sees that it no longer leads.
 
 Guaranteed: nothing is written unless every file of the earlier version exists; a roll-back is
 written once, however often it is repeated (tests/controller/loop/recovery/test_rollback.py). Not
@@ -27,7 +27,7 @@ from cbp.engine.commit.table_entries import (
     horizon,
     horizon_mark,
     live_at,
-    shown_epoch,
+    newest_epoch,
     shown_generation,
 )
 from cbp.engine.delta.actions import Action, AddFile, ChangeFile, RemoveFile, Txn, difference
@@ -48,7 +48,7 @@ Records = Callable[[int], Sequence[Intention]]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a table is to show after the roll-back: files, their unwritten vectors, the horizon."""
+    """What a table will show after the roll-back: files, their unwritten vectors, the horizon."""
 
     live: Mapping[str, AddFile]
     vectors: VectorsFile | None = None
@@ -70,7 +70,7 @@ def plan_table_rollback(
             f"(after version {past.version})"
         )
         raise RollbackImpossibleError(target.dataflow, why, table=name)
-    since = records(_shown(past.txns))
+    since = records(newest_epoch(past.txns))
     below = [change.below for one in since for change in one.changes if change.table == name]
     left = max([horizon(past.txns), *below])
     live, vectors = past.live, None
@@ -104,7 +104,7 @@ def roll_back_table(
     files: Files,
     limits: EngineLimits,
 ) -> TableRewind | None:
-    """Make a table show the records of an earlier epoch; `None` if it was done; idempotent.
+    """Make a table show the records of an earlier epoch; `None` if that is done already.
 
     Raises as `plan_table_rollback`; `LogConflictError` if another controller writes meanwhile.
     """
@@ -155,17 +155,13 @@ def _past(log: DeltaLog, target: Target) -> Snapshot:
         elif newest is None:
             newest = version
     oldest = log.snapshot(log.base_of(versions[0]))
-    if _shown(oldest.txns) > target.epoch:
+    if (first := newest_epoch(oldest.txns)) > target.epoch:
         why = (
-            f"the history of {log.path} begins at epoch {_shown(oldest.txns)}; earlier versions "
-            "are no longer kept (CBP_KEEP_HOURS, CBP_KEEP_VERSIONS_MIN)"
+            f"the history of {log.path} begins at epoch {first}; earlier versions are no longer "
+            "kept (CBP_KEEP_HOURS, CBP_KEEP_VERSIONS_MIN)"
         )
-        raise RollbackImpossibleError(target.dataflow, why, oldest=_shown(oldest.txns))
+        raise RollbackImpossibleError(target.dataflow, why, oldest=first)
     return oldest if newest is None else log.snapshot(newest)
-
-
-def _shown(txns: Mapping[str, int]) -> int:
-    return shown_epoch(txns, shown_generation(txns))
 
 
 def _shown_by(actions: Iterable[Action]) -> int | None:

@@ -20,9 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import xxhash
-
-from cbp.engine.storage.checked_json import require_name
+from cbp.engine.storage.checked_json import digest_of, require_name
 from cbp.errors import FileDamagedError, InvariantError, own_name
 
 ROWS_UNKNOWN = -1
@@ -366,8 +364,8 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan
 def encode(actions: Sequence[Action], path: str = "") -> bytes:
     """Return the bytes of an entry: one action per line, `commitInfo` first.
 
-    `InvariantError` if an action holds a float, if two actions of one type name the same path, or
-    if there is not exactly one `commitInfo`.
+    `InvariantError` if an action contains a float, if two actions of one type name the same path,
+    or if there is not exactly one `commitInfo`.
     """
     _check(actions)
     ordered = sorted(actions, key=lambda action: not isinstance(action, CommitInfo))
@@ -375,8 +373,8 @@ def encode(actions: Sequence[Action], path: str = "") -> bytes:
     if name := own_name(path):
         lines[0] = f"{lines[0][:-2]},{_dumps({_NAME: name})[1:-1]}}}}}"
     first, rest = lines[0].encode(), "".join(f"\n{line}" for line in lines[1:]).encode() + b"\n"
-    # `commitInfo` may hold any member, so the digest is there; it covers all the rest.
-    return b"".join((first[:-2], _MARK, _digest(first + rest), _MARK_END, rest))
+    # The digest covers everything else. It is in `commitInfo`, which may have any member.
+    return b"".join((first[:-2], _MARK, digest_of(first + rest), _MARK_END, rest))
 
 
 def decode(data: bytes, path: str = "a log entry") -> list[Action]:
@@ -398,18 +396,14 @@ def _undigested(data: bytes, path: str) -> bytes:
     if end < 0 or start < 0 or not data.startswith(_MARK, start):
         return data
     whole = data[:start] + b"}}" + data[end:]
-    if data[start + len(_MARK) : end - len(_MARK_END)] != _digest(whole):
+    if data[start + len(_MARK) : end - len(_MARK_END)] != digest_of(whole):
         raise FileDamagedError(path, "its content does not match its digest")
     return whole
 
 
-def _digest(data: bytes) -> bytes:
-    return xxhash.xxh3_64_hexdigest(data).encode()
-
-
 def _decode(data: bytes, path: str) -> list[Action]:
     actions: list[Action] = []
-    for line in data.decode().splitlines():
+    for line in data.decode().split("\n"):  # `splitlines` would also cut texts at U+2028
         if not line.strip():
             continue
         for kind, body in json.loads(line).items():
@@ -478,13 +472,13 @@ def _kind(action: Action) -> str:
 def _body(action: Action) -> Any:
     body = action.body if isinstance(action, Unknown) else action.to_json()
     if _has_float(body):
-        message = f"a {_kind(action)} action holds a float, which readers cannot read"
+        message = f"a {_kind(action)} action contains a float, which readers cannot read"
         raise InvariantError(message)
     return body
 
 
 def _has_float(value: Any) -> bool:
-    """Return whether a value holds a float, nested objects included; called thousands of times."""
+    """Return whether a value or an object in it is a float; called thousands of times."""
     if not isinstance(value, dict):
         return isinstance(value, float)
     kinds = set(map(type, value.values()))  # few types, however many values

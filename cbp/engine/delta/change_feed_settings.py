@@ -1,11 +1,11 @@
 """Settings of a table with Delta's change data feed; pure.
 
-    delta.enableChangeDataFeed    says to readers that the feed is complete
+    delta.enableChangeDataFeed    for readers: the feed is complete
     cbp.changes                   the flow of the same stage from which the feed is made
     cbp.view_key                  the columns of the view's key, or all, with their types
 
-Only tables of views have a feed. A table gets it when it is created: one that an earlier release
-created continues without, since its older entries have no change files.
+Only tables of views have a feed, and only from their creation on. A table that an earlier release
+created never gets one, since its older entries have no change files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def feed_key(configuration: Mapping[str, str]) -> Schema:
 
 
 def with_feed_of(current: Mapping[str, str], declared: Mapping[str, str]) -> dict[str, str]:
-    """Return a table's settings for a new version; a feed stays if both have it."""
+    """Return a table's settings for a new version; it has a feed if both versions declare one."""
     feed = {ENABLED, *LATER}
     both = {name: value for name, value in current.items() if name not in feed}
     both |= {name: value for name, value in declared.items() if name not in feed}

@@ -94,7 +94,7 @@ def encode_checkpoint(
 
 
 def read_checkpoint(data: bytes, path: str = "a checkpoint") -> Iterator[Action]:
-    """Yield actions of any writer's classic checkpoint, but removes; or `FileDamagedError`."""
+    """Yield the actions of any writer's classic checkpoint, except removes (`FileDamagedError`)."""
     with reading(path):
         file = open_parquet(path, data=data)
         present = [name for name in _KINDS if name in file.schema_arrow.names]

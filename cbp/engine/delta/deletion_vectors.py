@@ -6,8 +6,8 @@ large:
 
     byte 1 | "CBPVECT1", UUID | { int32 size | magic, bitmap (size bytes) | uint32 CRC-32 } ...
 
-The UUID is the one in the file's name, so that no other file is taken for it. Readers ignore it,
-since a descriptor says where its vector begins. Files of earlier versions have no UUID.
+The UUID is the one in the file's name, so that a file under a wrong name is detected. Readers
+ignore it, since a descriptor says where its vector begins. Files of earlier versions have no UUID.
 Size and checksum are big-endian, magic and bitmap little-endian. The file is
 `<folder>/deletion_vector_<uuid>.bin`. If the folder begins with `_`, no foreign
 VACUUM touches the file before it is published.
@@ -17,7 +17,7 @@ damaged vector. Absent on purpose: absolute paths (storage type `p`).
 
 With many files, opening and checking vectors costs more than the rows, so `VectorCache` keeps those
 that this process read or wrote lately. A vector never changes, and its name is made from its
-content. That a cached vector is still whole on the disk is found out by its next real read.
+content. If the file of a cached vector is damaged, only the next read from the disk shows it.
 
 Source: Delta protocol, "Deletion Vectors" and "Deletion Vector File Storage Format".
 """
@@ -71,7 +71,7 @@ class VectorsFile:
 def pack_vectors(
     relative_dir: str, name_uuid: uuid.UUID, vectors: Mapping[Key, BitMap64]
 ) -> tuple[dict[Key, DeletionVector], VectorsFile | None]:
-    """Return the descriptors of vectors, and the file that will hold the vectors, if any; pure.
+    """Return the descriptors of vectors, and the file with the vectors, if any; pure.
 
     Args:
         relative_dir: Folder below the table's, such as `_vectors`; `""` for the table itself.

@@ -70,7 +70,7 @@ class ForeignWatch:
         self._foreign: ForeignWriterError | None = None
 
     def __call__(self, version: int, actions: Sequence[Action]) -> None:
-        """Take one entry; must be called in the order of versions."""
+        """Examine one entry; must be called in the order of versions."""
         if written_by_us(actions):
             self._foreign = None
         elif self._foreign is None and not all(isinstance(one, CommitInfo) for one in actions):

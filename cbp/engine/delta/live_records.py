@@ -1,7 +1,7 @@
-"""Reads the live records of a data file in small batches, for display.
+"""Reads the live records of a data file in small batches.
 
 Guaranteed: a batch has at most `EngineLimits.read_rows` records, and fewer if they are wide. How
-wide is estimated from the uncompressed pages, which hold a repeated string only once.
+wide is estimated from the uncompressed pages, which contain a repeated string only once.
 """
 
 from __future__ import annotations
@@ -28,15 +28,12 @@ def read_batches(
     without: Collection[str] = (),
     dictionaries: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield records in order, all columns but `without`; `dictionaries` as dictionaries."""
+    """Yield records in order, except columns `without`; columns `dictionaries` as dictionaries."""
     file = open_parquet(path, dictionaries=dictionaries)
     meta = file.metadata
     rows = rows_at_a_time(limits, rows=meta.num_rows, memory=bytes_unpacked(meta))
-    wanted = None if columns is None else list(columns)
-    if without or any(name.startswith(INDEX_PREFIX) for name in meta.schema.names):
-        names = wanted or file.schema_arrow.names
-        names = [name for name in names if not name.startswith(INDEX_PREFIX)]
-        wanted = [name for name in names if name not in without]
+    names = columns or file.schema_arrow.names
+    wanted = [name for name in names if not name.startswith(INDEX_PREFIX) and name not in without]
     yield from file.iter_batches(rows, wanted)
 
 

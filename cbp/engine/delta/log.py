@@ -60,7 +60,7 @@ class Snapshot:
     in_commit_timestamp: int
 
     def after(self, entries: Sequence[tuple[int, Sequence[Action]]]) -> Snapshot:
-        """Return the snapshot after these entries; they are given in order."""
+        """Return the snapshot after these entries, which are in order."""
         replay = _Replay(self.version, dict(self.live), dict(self.txns))
         replay.metadata, replay.protocol = self.metadata, self.protocol
         replay.in_commit_ms = self.in_commit_timestamp
@@ -70,7 +70,7 @@ class Snapshot:
 
 
 def written_by(actions: Iterable[Action], app_id: str) -> int | None:
-    """Return the transaction version that an entry holds for an application, or None."""
+    """Return the version of an application's transaction in an entry, or None."""
     txns = (one for one in actions if isinstance(one, Txn) and one.app_id == app_id)
     return next((txn.version for txn in txns), None)
 

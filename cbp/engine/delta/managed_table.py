@@ -89,7 +89,7 @@ def create_table(
         configuration: Settings `cbp.*`, such as `cbp.buckets`; part of the table's identity.
 
     Raises:
-        TableForeignError: The folder holds anything else: other files, another service's
+        TableForeignError: The folder contains anything else: other files, another service's
             table, or a table with another id, schema, partitioning or configuration.
     """
     own = {"delta.enableDeletionVectors": "true", **OWN_SETTINGS, **(configuration or {})}

@@ -56,9 +56,9 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """The result of a repair; the table shows what our version `shows` did.
+    """The result of a repair; the table shows what our version `shows` showed.
 
-    Without `undone` entries of others, only the fence was put back.
+    If `undone` is empty, other programs had written nothing: at most the fence was restored.
     """
 
     version: int
@@ -83,7 +83,7 @@ def repair(
         TableForeignError: The table never belonged to this service.
         TableFeatureError: Another writer enabled a feature that cannot be removed.
         RepairImpossibleError: Our newest version can no longer be read.
-        LogConflictError: Somebody wrote at the same moment; try again.
+        LogConflictError: Another process wrote at the same moment; try again.
     """
     log = DeltaLog(path, files)
     newest = log.snapshot()

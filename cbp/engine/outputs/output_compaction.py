@@ -2,9 +2,9 @@
 
 As soon as `EngineLimits.output_fanout` neighboring epochs are of one tier, their files are merged
 into one of the next tier. So a record is rewritten at most once per tier, and a table has few files
-per tier. Kept by every merge: the records, their order (epoch, file, row), and `_epoch`, so that an
-old increment can still be read out of the table (`live_of`). Only neighboring epochs are merged,
-and always whole ones: sorted by their epochs, the files give the flow. Merged files that connectors
+per tier. Every merge preserves the records, their order (epoch, file, row), and `_epoch`, so that
+an old increment can still be read from the table (`live_of`). Only neighboring epochs are merged,
+and always completely: sorted by their epochs, the files give the flow. Merged files that connectors
 still name stay until `cbp.engine.commit.garbage_collection` removes them.
 """
 
@@ -34,8 +34,6 @@ _TIERS = 4
 
 _logger = logging.getLogger(__name__)
 
-Epochs = tuple[int, int]
-
 
 @dataclass(frozen=True, slots=True)
 class CompactionGrain:
@@ -53,7 +51,7 @@ class CompactionGrain:
 
 
 WHOLE = CompactionGrain()
-"""The grain of an output that is kept forever: no limits."""
+"""The grain of an output that is kept forever: without limits."""
 
 
 def due(epoch: int, limits: EngineLimits) -> bool:
@@ -61,8 +59,8 @@ def due(epoch: int, limits: EngineLimits) -> bool:
     return epoch % limits.output_fanout == 0
 
 
-def epochs_of(file: AddFile) -> Epochs:
-    """Return the first and the last epoch that a file of an output table holds."""
+def epochs_of(file: AddFile) -> tuple[int, int]:
+    """Return the first and the last epoch whose records a file of an output table contains."""
     low, high = dict(file.min_values or {}), dict(file.max_values or {})
     if "_epoch" not in low or "_epoch" not in high:
         message = f"the log entry of {file.path} has no statistics of the column _epoch"
@@ -90,7 +88,7 @@ def in_order(files: Iterable[AddFile]) -> list[AddFile]:
 
 
 def live_of(files: Iterable[AddFile], epoch: int) -> list[AddFile]:
-    """Return the live files that may hold records of an epoch, in order."""
+    """Return the live files that can contain records of an epoch, in order."""
     return in_order(file for file in files if epochs_of(file)[0] <= epoch <= epochs_of(file)[1])
 
 
@@ -128,7 +126,8 @@ def merge(
 ) -> AddFile:
     """Merge files into one that has their records in order, and the time of the newest ones.
 
-    It is durable but not published. `InvariantError` if a file has fewer records than recorded.
+    The merged file is durable, but not published. `InvariantError` if the files do not have as many
+    records as their log entries say.
     """
     path = merged_file(epoch, run)
     # The newest file has all columns of the current schema.
@@ -139,10 +138,10 @@ def merge(
             sink.write(conform(pa.Table.from_batches([batch]), schema).cast(schema))
     expected = sum(file.rows for file in files)
     if sink.rows != expected:
-        message = f"{folder}: {len(files)} files hold {sink.rows} records instead of {expected}"
+        message = f"{folder}: {len(files)} files have {sink.rows} records instead of {expected}"
         raise InvariantError(message, table=folder)
     written = sink.close()
-    assert written is not None, "no file of a table is empty"
+    assert written is not None, "the files to merge have no records"
     sync_files([written.path], faults=faults)
     return AddFile(
         path,
@@ -168,8 +167,8 @@ def merged_change(
 ) -> TableChange | None:
     """Compact one table and return the change; `None` if there is nothing to merge or it failed.
 
-    A failure is logged: a new epoch does not need the merged file. `table` is the folder relative
-    to the dataflow's, `folder` its full path; files are live if published or recorded.
+    A failure is only logged, since the epoch does not need the merged file. `table` is the folder
+    relative to the dataflow's, `folder` its full path. Live files are published or recorded.
     """
     chosen = choose(live, grain, limits=limits)
     if not chosen:
@@ -177,7 +176,7 @@ def merged_change(
     try:
         made = merge(folder, chosen, epoch=epoch, run=run, faults=faults, limits=limits)
     except (OSError, pa.ArrowException, InvariantError) as exc:
-        _logger.warning("the files of %s were not compacted: %s", folder, exc)
+        _logger.warning("%s was not compacted; a later run tries again: %s", folder, exc)
         return None
     drops = tuple(file.path for file in chosen)
     return TableChange(table, (made.to_json(),), drops, data_change=False)

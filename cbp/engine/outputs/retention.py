@@ -4,12 +4,12 @@
     merge          within a grain: an eighth of what is kept, or must stay
 
 A file is dropped when every record in it is older than the retention. So merges stay within a
-grain: without it, the oldest file would grow with every merge and never be dropped. The run that
-drops a file records that, like a compaction, so there is no second writer. What must stay is
-decided by `controller.loop.runs.output_retention`.
+grain: without a grain, the oldest file would grow with every merge and never be dropped. The run
+that drops a file records that, like a compaction, so there is no second writer.
+`controller.loop.runs.output_retention` decides what must stay.
 
-Invariants (tests/cbp/engine/outputs/test_retention.py): the records that are left are the end of
-the flow, without gaps; nothing that must stay is dropped; the number of files stays small.
+Invariants (tests/cbp/engine/outputs/test_retention.py): the remaining records are the end of the
+flow, without gaps; nothing that must stay is dropped; the number of files stays small.
 Not guaranteed: that anything is dropped while its stage does not run.
 """
 
@@ -57,8 +57,8 @@ def expired_change(
 def grain_of(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> CompactionGrain:
     """Return how coarse the files of an output may become; pure.
 
-    The grain follows from the retention, or from what must stay for other reasons if that is
-    more. Otherwise an output that is dropped as soon as it is consumed would have a file an epoch.
+    The grain follows from the retention, or from what must stay for other reasons if that is more.
+    Otherwise an output that is dropped as soon as it is consumed would have one file per epoch.
     """
     first = min(kept.first_replayed, kept.first_waiting)
     needed = [block for block in blocks(live) if epochs_of(block[-1])[1] >= first]

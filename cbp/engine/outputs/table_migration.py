@@ -1,7 +1,7 @@
-"""Table migration: bring a table of an earlier stage version to the present declaration.
+"""Table migration: change a table of an earlier stage version to the present declaration.
 
     rewritten   writes files that are not in the log yet, returns the change    (prepare)
-    alter       one log entry: columns, settings and files at once              (redo)
+    alter       one log entry for columns, settings and files                   (redo)
 
 The change is found by comparing the table with its declaration:
 
@@ -10,17 +10,17 @@ The change is found by comparing the table with its declaration:
   neighbors, and every record is read and written once, in order.
 - An *output* that got columns keeps its files, since readers take a missing column as null. An
   output whose types were widened is rewritten, file by file: not every reader can widen.
-- A table that starts again, of a state or of an output, loses its files in the same entry. That of
-  an output also says that its older increments are gone, as a retention does.
-- A table that was *built* elsewhere is copied, and shown in place of all that was there.
+- A table that starts again, of a state or of an output, loses its files in the same entry. An
+  output's entry also records that its older increments are gone, as one of a retention does.
+- A table that was *built* elsewhere is copied, and replaces all that the table showed.
 - A *view* that was an output before is filled with the last record of each key of its flow
   (`ViewFilling`). Its table is created by the redo.
 
-Memory: one piece of a bucket, whatever the size of the table; of `ViewFilling`, that of the
-external sort. Not parallel yet: the driver writes one table after the other.
+Memory: one piece of a bucket, whatever the size of the table; for `ViewFilling`, that of the
+external sort. Not parallel: the driver writes one table after the other.
 
 Guaranteed (tests/cbp/engine/outputs/test_table_migration.py): the records are the same, and an
-entry is put once, however often that is repeated.
+entry is put once, however often `alter` is repeated.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ from cbp.model.flow.schema import Schema
 from cbp.model.run.intention import TableChange
 
 _UNSIGNED, _PLACE = "_unsigned", "_place"
-"""The hash as buckets are ordered by it; the place of a record in its flow."""
+"""Columns: the unsigned hash, by which buckets are ordered; a record's place in its flow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class ViewFilling:
 
     Attributes:
         view: The view; the flow has its columns.
-        route: The view's columns that hold the stage's key, with the types of the key.
+        route: The view's columns that form the stage's key, with the types of the key.
         flow: The table of the flow; all recorded runs are published.
         first: The first increment that counts.
     """
@@ -134,9 +134,10 @@ class ViewFilling:
 
 @dataclass(frozen=True, slots=True)
 class TableRewriter:
-    """Writes the files of altered tables; those that a crash leaves are collected after `epoch`.
+    """Writes the files of altered tables.
 
-    That is the stage's next one. The cache gets the index copies of new state files.
+    `epoch` is the stage's next one; files that a crash leaves are collected after it. The index
+    copies of new state files are put into `cache`.
     """
 
     epoch: int
@@ -148,7 +149,10 @@ class TableRewriter:
     def rewritten(
         self, table: ManagedTable, declared: DeclaredTable, *, anew: bool
     ) -> TableChange | None:
-        """Write a published table's new files, durably; return its change, or `None`."""
+        """Write a published table's new files, durably; return its change, or `None`.
+
+        With `anew`, the table starts again without files.
+        """
         snapshot = table.refresh()
         if anew:
             gone = tuple(sorted(snapshot.live))
@@ -171,7 +175,7 @@ class TableRewriter:
     def filled(
         self, path: str, declared: DeclaredTable, filling: ViewFilling, *, drops: Iterable[str] = ()
     ) -> TableChange:
-        """Write the first records of a view; `drops` are live files of an earlier one."""
+        """Write the first records of a view; `drops` are live files of its earlier table."""
         table = StateTable(path, declared.id, {})
         return _change(declared, self._state_files(table, filling.records(), declared), drops)
 
@@ -381,10 +385,10 @@ def alter(
 def _difference(
     feed: ChangeFeed, gone: Mapping[str, AddFile], new: Mapping[str, AddFile]
 ) -> tuple[ChangeFile, ...]:
-    """Return the change files of a table that starts again; none if a file that goes is damaged.
+    """Return the change files of a table that starts again; none if a removed file is damaged.
 
-    The table is made again because of such a file, so that must not fail. Without change files a
-    reader of changes reads the files themselves, and meets the damage at this version.
+    The table may start again because of such a file, so the damage must not stop it. Without change
+    files, a reader of changes reads the files themselves, and finds the damage at this version.
     """
     try:
         return feed.write_difference(gone, new)
@@ -417,7 +421,7 @@ def _types_grew(path: str, current: Metadata, declared: DeclaredTable) -> bool:
 
 
 def _output_differs(path: str, what: str) -> TableForeignError:
-    """Return the error for the table of an earlier output of the same name."""
+    """Return the error for a table that an earlier output of the same name has left."""
     error = TableForeignError.__new__(TableForeignError)
     OperatingError.__init__(error, f"{path} has {what}; rename the output", path=path, found=what)
     return error

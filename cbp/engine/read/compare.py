@@ -12,8 +12,8 @@ Both sides are read as streams, batch by batch.
 
 Guaranteed: a difference of one record, beyond the table's tolerance, is found; no decision
 depends on a hash. If a table differs, its first `SHOWN_MAX` keys are returned, and its comparison
-ends. Not guaranteed: bounded memory with a tolerance; it holds all records that agree in every
-column without floating-point numbers.
+ends. Not guaranteed: bounded memory with a tolerance, which needs all records in memory that agree
+in every column without floating-point numbers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SHOWN_MAX = 100
 """Maximum number of differing keys that are returned per table."""
 
 _SET_ASIDE_COUNTED = SET_ASIDE_COMPARED.select(SET_ASIDE_COMPARED.names[2:])
-"""Without epoch and number, its first columns."""
+"""The columns of `SET_ASIDE_COMPARED` without the first two, epoch and number."""
 
 _PARTS_MAX = 1024
 _TEXT_MAX = 300
@@ -96,7 +96,7 @@ def column_names(
 def _declared(
     comparison: Comparison, spec: TranslatorSpec
 ) -> tuple[Schema, tuple[str, ...], OutputSpec | None]:
-    """Return the columns of a table, those of its key, and what it is declared as, if an output."""
+    """Return a table's columns, those of its key, and the spec of its output if it is one."""
     if comparison.kind == "set_aside":
         return SET_ASIDE_COMPARED, ("key", "record"), None
     if comparison.kind == "state":
@@ -107,7 +107,7 @@ def _declared(
 
 
 def _ranked(output: OutputSpec | None) -> tuple[_Rank | None, list[int]]:
-    """Return the rank by which a record of a key counts, and the columns that it needs."""
+    """Return the rank that decides which record of a key counts, and the columns it reads."""
     if output is None or not output.latest_by:
         return None, []
     return record_rank(output), [output.schema.index(name) for name in output.latest_by]
@@ -161,8 +161,8 @@ def compare(
 class DifferenceCounts:
     """Counts of records that differ between two versions of a table.
 
-    Only the other version has those `added`, only this one those `gone`; the key of those `changed`
-    is in both.
+    Records `added` are only in the version after, records `gone` only in the one before. The key of
+    a record `changed` is in both.
     """
 
     before: int = 0
@@ -248,7 +248,7 @@ def compare_multisets(sides: Sides, key: Sequence[int]) -> list[Differing]:
     groups: dict[Hashable, _Group] = {}
     _into(groups, surplus, key, "actual")
     if missing:
-        # A difference returns the records of one side only; swapping the sides gives the other.
+        # A difference returns the records of one side only; for the others, the sides are swapped.
         swapped = replace(sides, expected=sides.actual, actual=sides.expected)
         lacking, _ = _one_sided(replace(swapped, counting=lambda rows: None))
         _into(groups, lacking, key, "expected")
@@ -287,8 +287,9 @@ def _unpaired(
 ) -> list[Differing]:
     """Return the keys of the records that have no record of the other side close to them.
 
-    `net` returns the records to pair of those that agree in what must be equal; `key` has the
-    positions of the columns that name a difference, `None` means all.
+    `net` is called with the records of both sides that agree in all columns that must be equal, and
+    returns the records to pair. `key` has the positions of the columns that identify a difference;
+    `None` means all columns.
     """
     groups: dict[Hashable, _Group] = {}
     with closing(spilled):
@@ -310,7 +311,7 @@ def _unpaired(
 def _net(
     wants: Sequence[Row], has: Sequence[Row], split: Callable[[Row], tuple[Sequence[Any], int]]
 ) -> tuple[list[Row], list[Row]]:
-    """Return the records that one side's changes have more often than the other's, for both."""
+    """Return for each side the records that its changes have more often than the other side's."""
     records: dict[Hashable, Row] = {}
     sums: Counter[Hashable] = Counter()
     for direction, side in ((1, wants), (-1, has)):
@@ -334,9 +335,9 @@ def compare_views(
     """Return the first keys whose last records differ; empty if both views are equal.
 
     Both sides are in the order of the flow. A tombstone (`cbp.model.dataflow.equality`) equals a
-    key that never had a record; it has the columns `beside` next to its key. With a `rank`, of a
-    key the record with the greatest rank counts instead of the last, and each record starts with
-    its epoch.
+    key that never had a record; it has the columns `beside` next to its key. With a `rank`, not the
+    last record of a key counts but the one with the greatest rank, and each record starts with its
+    epoch.
     """
     differences: list[Differing] = []
     places = [at + int(rank is not None) for at in key]
@@ -350,7 +351,7 @@ def compare_views(
                     continue
                 if left is None or right is None or not close.agree(left, right):
                     some = left if left is not None else right
-                    assert some is not None, "the key is of one of them"
+                    assert some is not None, "the key has no record on either side"
                     where = tuple(some[at] for at in key)
                     differences.append(_differing(where, _listed(left), _listed(right)))
                     if len(differences) == SHOWN_MAX:
@@ -361,7 +362,7 @@ def compare_views(
 def _one_sided(sides: Sides) -> tuple[list[Row], int]:
     """Return the first records that only `actual` has, and how many only `expected` has.
 
-    Both sides are read in step, so that records in the same order cancel out at once.
+    Both sides are read in step, so that records in the same order cancel out immediately.
     """
     born: list[Row] = []
     gone = 0

@@ -30,18 +30,17 @@ def state_contents(table: StateTable, schema: Schema, buckets: int, cache: Index
     """Return the contents of one version of a state table: a part per bucket, by hash."""
 
     def part(number: int, epochs: bool) -> Iterator[list[Row]]:
-        assert not epochs, "a state has no epochs"
+        assert not epochs, "epochs were asked of a state, which has none"
         for records in BucketState(table, cache, (number,)).records(schema.names):
             yield list(decode_table(records, schema))
 
-    rows = sum(file.rows - file.dead for files in table.live.values() for file in files)
-    return Contents(rows, buckets, part)
+    return Contents(table.rows, buckets, part)
 
 
 def output_contents(
     folder: str, schema: Schema, live: Sequence[AddFile], limits: EngineLimits
 ) -> Contents:
-    """Return the contents of one version of an output table, whose files hold whole epochs.
+    """Return the contents of one version of an output table.
 
     They are in the order of the flow, in one part, since records of a key can be in any file.
     """
@@ -50,7 +49,7 @@ def output_contents(
         types = arrow_schema(schema).insert(0, pa.field("_epoch", pa.int64()))
         for file in in_order(live):
             for batch in live_batches(folder, file, types.names, limits=limits):
-                # A file from before the output got a column lacks it.
+                # A file that is older than a column of the output lacks this column.
                 table = conform(pa.Table.from_batches([batch]), types)
                 rows = decode_table(table, schema)
                 if epochs:
@@ -63,7 +62,7 @@ def output_contents(
 
 
 def listed_contents(listed: Sequence[Sequence[Row]]) -> Contents:
-    """Return records in memory, by epoch, as of the reference engine; a state is one list."""
+    """Return the contents of records in memory, one list per epoch; a state is a single list."""
 
     def part(number: int, epochs: bool) -> Iterator[list[Row]]:
         for epoch, rows in enumerate(listed):
@@ -73,7 +72,7 @@ def listed_contents(listed: Sequence[Sequence[Row]]) -> Contents:
 
 
 def contents_since(contents: Contents, comparison: Comparison) -> Contents:
-    """Return the contents to compare: those of an output from the first repeated, kept epoch on."""
+    """Return the contents to compare: of an output, those from the first compared epoch on."""
     first = max(comparison.since or 0, comparison.first)
 
     def part(number: int, epochs: bool) -> Iterator[list[Row]]:

@@ -3,15 +3,15 @@
 An increment is read from its own files. If compaction replaced one of them and it was collected,
 it is read from its table, by `_epoch`: the same records in the same order.
 
-A merge keeps the records of an output table in the order of the flow, whole epochs side by side
-(`cbp.engine.outputs.output_compaction`). So an increment whose own files are gone is also a slice
-of each merged file that holds them (`located`). Nothing is written, and only `_epoch` is read:
+A merge keeps the records of an output table in the order of the flow, with complete epochs next to
+each other (`cbp.engine.outputs.output_compaction`). So the records of an increment whose own files
+are gone are slices of merged files (`located`). Nothing is written, and only `_epoch` is read:
 
     totals/7   _runs/7-0.parquet                          gone
                _runs/merged-15.parquet, rows 210 to 240   found
 
-Guaranteed: all of an increment has as many records as were recorded, or an error is raised after
-the last batch; one that is not found as it was recorded is not relocated
+Guaranteed: a complete increment is read with as many records as were recorded, or an error is
+raised after the last batch; an increment of which not all records are found is not relocated
 (tests/cbp/engine/outputs/test_locate.py).
 """
 
@@ -40,7 +40,7 @@ from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.schema import Schema
 
 LiveOf = Callable[[str, Increment], Sequence[AddFile]]
-"""Takes the dataflow's folder and an increment; returns its table's files that hold its records."""
+"""Returns the files of an increment's table that have its records; takes the dataflow's folder."""
 
 _NONE = np.empty(0, np.int64)
 
@@ -74,7 +74,7 @@ def read_records(
 def recalled(folder: str, increment: Increment, live: Sequence[AddFile]) -> Increment:
     """Return an increment with the number of its records, counted in its table.
 
-    Its only file does not exist, so that `read_records` reads the table instead.
+    The increment names one file that does not exist, so that `read_records` reads the table.
     """
     table, records = _table_of(increment.flow), 0
     for file in live:
@@ -133,7 +133,7 @@ def _of_table(
 def located(
     folder: str, flow: str, increments: Sequence[Increment], live: Sequence[AddFile]
 ) -> list[Increment]:
-    """Return increments with the files of their table that hold their records now."""
+    """Return increments with the files of their table that have their records now."""
     table, located = _table_of(flow), list[Increment]()
     parts_by_index: dict[int, list[DataFile]] = {increment.index: [] for increment in increments}
     for file in in_order(live):

@@ -1,12 +1,12 @@
 """History of a key: the versions of a state's table that changed its records.
 
 The log entry of a version names the files that it added and removed, each with its bucket, so a
-version that did not touch the key's bucket is passed over without a look-up. In the others the
-records of the key are compared with those of the version before, since a compaction touches a
-bucket and changes no record.
+version that did not touch the key's bucket is skipped without a look-up. In all others, the records
+of the key are compared with those of the version before, since a compaction touches a bucket and
+changes no record.
 
-Guaranteed: a call reads at most `VERSIONS_MAX` log entries and looks the key up in at most
-`LOOKUPS_MAX` versions; then it says that there are more.
+Guaranteed: a call reads at most `VERSIONS_MAX` log entries, and looks the key up in at most
+`LOOKUPS_MAX` versions; beyond that, it reports that there are more.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cbp.engine.columnar.values import unify
-from cbp.engine.commit.table_entries import shown_epoch, shown_generation
+from cbp.engine.commit.table_entries import newest_epoch, shown_generation
 from cbp.engine.delta.actions import AddFile, RemoveFile
-from cbp.engine.delta.log import DeltaLog, Snapshot
+from cbp.engine.delta.log import DeltaLog
 from cbp.engine.interface.readers import KeyChange, KeyChanges
 from cbp.errors import NotFoundError, VersionGoneError, VersionUnreadableError
 from cbp.model.dataflow.equality import identity
@@ -69,13 +69,9 @@ def _multiset(records: _Records) -> Counter[str]:
 
 def _change(log: DeltaLog, version: int, before: _Records, after: _Records) -> KeyChange:
     shown = log.snapshot(version)
-    earlier = _epoch(log.snapshot(version - 1)) if version else -1
-    epoch = _epoch(shown)
+    earlier = newest_epoch(log.snapshot(version - 1).txns) if version else -1
+    epoch = newest_epoch(shown.txns)
     # After a roll-back, epochs can be smaller than those of the version before.
     first = earlier + 1 if earlier < epoch else epoch
     stamp, generation = shown.in_commit_timestamp, shown_generation(shown.txns)
     return KeyChange(version, first, epoch, generation, stamp, before, after)
-
-
-def _epoch(shown: Snapshot) -> int:
-    return shown_epoch(shown.txns, shown_generation(shown.txns))

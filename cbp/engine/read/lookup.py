@@ -1,6 +1,6 @@
 """Look-ups for people and services: a key's state, all records of a state.
 
-What stages look up while they run, as authors declare it, is `cbp.sdk.lookups`.
+Look-ups that authors declare, and stages make while they run, are in `cbp.sdk.lookups`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def look_up(
 
 
 def key_bucket(node: StageNode, state: str, key: Mapping[str, Any], *, hash_mask: int) -> int:
-    """Return the bucket of a state that holds a key; raises as `look_up`."""
+    """Return the bucket of a state in which a key belongs; raises as `look_up`."""
     columns = node.translator.key_of(_spec(node, state)).fields
     return bucket_of(_hash_of(columns, key, hash_mask), node.buckets)
 

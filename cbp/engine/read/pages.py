@@ -6,8 +6,9 @@ of the flow, number of the live record in the file). Files never change, and a v
 files, so a place means the same at any time and in any process. So all pages of a version
 together are exactly the table of that version, whatever is published meanwhile.
 
-Guaranteed: memory holds the hashes of one bucket, or a batch of a file, and the records of the
-page (tests/cbp/engine/read/test_pages.py, tests/controller/loop/reading/test_consistent_reads.py).
+Guaranteed: memory is bounded by the hashes of one bucket, or a batch of a file, and the records of
+the page (tests/cbp/engine/read/test_pages.py,
+tests/controller/loop/reading/test_consistent_reads.py).
 Not guaranteed: that a version stays; reading one that was collected raises `VersionGoneError`.
 """
 
@@ -19,8 +20,8 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
+from cbp.engine.commit.garbage_collection import paths_of
 from cbp.engine.commit.table_entries import live_files
-from cbp.engine.delta.deletion_vectors import vector_path
 from cbp.engine.delta.foreign_writer_fence import require_placement
 from cbp.engine.delta.live_records import live_batches, page_of
 from cbp.engine.delta.log import Snapshot
@@ -154,9 +155,5 @@ class PageReader:
 
     def _is_shown(self, path: str, error: FileLostError) -> bool:
         """Return whether the newest version needs a file: then the file is lost, not collected."""
-        lost = error.details["path"]
-        for file in self._table_of(path).log.snapshot().live.values():
-            vector = None if file.deletion_vector is None else vector_path(file.deletion_vector)
-            if lost in (f"{path}/{file.path}", f"{path}/{vector}"):
-                return True
-        return False
+        shown = paths_of(self._table_of(path).log.snapshot().live.values())
+        return error.details["path"] in {f"{path}/{name}" for name in shown}

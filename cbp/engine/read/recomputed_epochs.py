@@ -1,12 +1,12 @@
 """Epochs of a recomputation: prepared in a separate folder, published every so many epochs.
 
-`cbp.engine.read.replay` decides again what each run reads. A `Repeat` takes that from the records:
-each epoch reads the increments that it read, at the time that its record holds, and begins with
-the state that the epoch before left. So a repeat can begin after any epoch whose state can still
-be read, whichever version or correction made that state. No Runnable is called.
+`cbp.engine.read.replay` decides again what each run reads. A `Repeat` follows the records: each
+epoch reads the same increments again, at the recorded time, and begins with the state after the
+epoch before. So a repeat can begin after any epoch whose state can still be read, whichever version
+or correction made that state. No Runnable is called.
 
-Absent on purpose: intentions on disk. What is not published is lost with the process, unless a
-caller keeps it before anything is published, and gives it back (`resume`).
+Absent on purpose: intentions on disk. What is not published is lost with the process, unless the
+caller stores it before anything is published, and passes it to `resume`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RecomputedEpochs:
     Attributes:
         folder: Folder of the tables; increments name their files relative to it.
         id: Prefix of the ids of the runs, `[a-z0-9]+`.
-        before_run: Called with the id of each run before it starts; may raise to end it all.
+        before_run: Called with the id of each run before it starts; may raise to stop.
         units: The physical stages, by their leaders; to find what writes a looked-up table.
         origins: Returns the dropped files of increments, for records that are set aside.
         last_ms: The time of the newest epoch.
@@ -158,7 +158,7 @@ class Repeat:
         self.recomputed.create_tables(self.unit.members)
 
     def begin(self, epoch: int, state: tuple[TableChange, ...]) -> None:
-        """Begin with the state after an epoch, and publish it at once."""
+        """Begin with the state after an epoch, and publish it."""
         stage, run = self.unit.leader.name, f"{self.recomputed.id}begin"
         of = self.recomputed.dataflow.name
         self.recomputed.record(Intention(of, stage, epoch, run, 0, {}, {}, {}, state))

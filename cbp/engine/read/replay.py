@@ -7,8 +7,9 @@ from them. The same pure model as in the service decides what runs together, and
     kept: queues, memos, epochs; records of what is not published       (1) before ...
     published                                                           (2) ... anything is shown
 
-So the tables are never ahead of what was kept last. A crash after (1) is mended by publishing
-again; epochs that were prepared since are prepared again, under other ids: their files are orphans.
+So the tables are never ahead of what was kept last. If a process crashes after (1), these epochs
+are published again. Epochs that were prepared later are prepared again under other ids, and the
+files of the first attempt are orphans.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class Replay:
         self._close_inputs(punctuation.flow, [punctuation])
 
     def run_until_idle(self) -> None:
-        """Run stages until none may run."""
+        """Run stages until none can run."""
         while any([self._run(stage) for stage in self.recomputed.units]):
             pass
 
@@ -217,7 +218,7 @@ class Replay:
                 self._frame(stage, input_, *framing.close())
 
     def _frame(self, stage: str, input_: str, framing: Framing, done: Iterable[Increment]) -> None:
-        """Give an input its new frames, and its framing."""
+        """Append the new frames of an input, and set its framing."""
         self._append(stage, input_, done)
         connectors = self._connectors[stage]
         connectors[input_] = replace(connectors[input_], framing=framing)

@@ -3,17 +3,17 @@
     records      descriptions, intentions, positions, roll-backs, punctuations, notes, source logs:
                  their digests, and that no number is missing between two, nor the newest
     table logs   digests of entries, checkpoints; the newest version can be read
-    tables       every file of the newest version exists, is whole, and has the rows that its log
-                 says; so does the vector of its deleted rows
-    other files  of older versions, of waiting increments, of sources: whole, if they exist
+    tables       every file of the newest version exists, is complete, and has as many rows as its
+                 log says; so does the vector of its deleted rows
+    other files  of older versions, of waiting increments, of sources: complete, if they exist
                  and, of files of runs, if a record or a log names them
 
 A run that died before its record was put leaves files that no record names. A loss of power may
 have cut them; garbage collection removes them, and they are not damage.
 
 A scrub is lazy: the caller that iterates decides how fast it reads. While the service runs, files
-come and go: a file that is gone when it is to be read is not damage, unless it is still needed.
-Logs are numbered, so a gap shows; the newest record leaves none, but the tables name it.
+come and go: a file that is gone before it was read is not damage, unless it is still needed. Logs
+are numbered, so a missing record leaves a gap. The newest leaves no gap, but the tables name it.
 
 Guaranteed: nothing is changed, and one damage hides no other.
 Not guaranteed: that a file without checksums, of an earlier version, is what was written; it is
@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cbp.engine.commit.table_entries import CHANGE, OPERATIONS, shown_epoch, shown_generation
+from cbp.engine.commit.table_entries import CHANGE, OPERATIONS, newest_epoch, shown_generation
 from cbp.engine.delta.actions import Action, AddFile, CommitInfo, Txn
 from cbp.engine.delta.checkpoint import read_checkpoint
 from cbp.engine.delta.deletion_vectors import read_vector, vector_path
@@ -104,7 +104,7 @@ def missing_numbers(folder: str, there: Collection[str]) -> Iterator[ScrubbedFil
             logs.setdefault(match["folder"], []).append(int(match["number"]))
     for log, numbers in sorted(logs.items()):
         if log.startswith(_SOURCES):
-            continue  # a file can hold several entries
+            continue  # a file can have several entries
         start = 1 if log == _GENERATIONS else min(numbers)
         for number in sorted(set(range(start, max(numbers))) - set(numbers)):
             path = f"{folder}/{log}/{number:020d}.json"
@@ -190,7 +190,7 @@ def _shown_record(shown: _Shown) -> str:
 
     After a roll-back that is the record of an earlier generation, until the next run.
     """
-    newest = shown_epoch(shown.txns, shown_generation(shown.txns))
+    newest = newest_epoch(shown.txns)
     for intention, generation in reversed(shown.runs):
         _, stage, epoch = intention.split("/")
         if not epoch.isdigit() or int(epoch) > newest:
@@ -231,7 +231,7 @@ def scrub(folder: str, files: Files, *, needed: Collection[str] = ()) -> Iterato
     yield from missing_entries(folder, there, needed, files)
     live: dict[str, AddFile] = {}
     shown: dict[str, _Shown] = {}
-    named: Collection[str] | None = None  # asked for if anything is wrong
+    named: Collection[str] | None = None  # read only if anything is wrong
     logs = (path for path in there if TABLE_LOG in f"/{path}")
     for table in sorted({path.partition(TABLE_LOG)[0] for path in logs}):
         runs: list[tuple[str, int]] = []
@@ -275,7 +275,7 @@ def _named_files(folder: str, files: Files) -> Collection[str]:
     names: set[str] = set()
     for file in files.list_files(folder):
         if file.path.endswith((".json", ".jsonl")):
-            with suppress(CbpError):  # said elsewhere
+            with suppress(CbpError):  # reported elsewhere
                 text = files.read(f"{folder}/{file.path}").decode("utf-8", "replace")
                 names.update(_DATA_FILE.findall(text))
     return names
@@ -288,7 +288,7 @@ def _check(full: str, path: str, live: AddFile | None, files: Files) -> None:
         rows = check_parquet(full)
         if live is not None and rows != live.rows:
             has = format_count(rows, "row")
-            raise FileDamagedError(full, f"it has {has}, but the log of its table says {live.rows}")
+            raise FileDamagedError(full, f"it has {has}, but {live.rows} in the log of its table")
     elif TABLE_LOG in f"/{path}":
         if (match := NUMBERED.match(path)) is not None:
             DeltaLog(full.partition(TABLE_LOG)[0], files).entry(int(match["number"]))

@@ -1,4 +1,4 @@
-"""Which files make up one version of a table, and which of their rows are dead.
+"""The files of one version of a table, and which of their rows are dead.
 
 For readers that open data files themselves, such as a query engine. The files stay as long as the
 version is kept.

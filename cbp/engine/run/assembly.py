@@ -1,8 +1,8 @@
 """Assembly of a prepared run (`PreparedRun`) from the reports of its tasks (`TaskReport`); pure.
 
 Not guaranteed: that the reports stay few. There is one per file, and the driver collects all
-of a run's. For more than some ten thousand files, tasks should write shards of actions beside the
-tables instead; that does not exist.
+reports of a run. For more than some ten thousand files, tasks should write shards of actions beside
+the tables instead; that does not exist.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def empty_outputs(plan: RunPlan) -> dict[str, Increment]:
 
 
 _OF_BOTH_PHASES = (Failed, ProcessChanged, MessageMisplaced)
-"""What a task that also runs the next phase reports of both."""
+"""The reports that a task which also runs the next phase makes for both phases."""
 
 T = TypeVar("T")
 
@@ -87,13 +87,13 @@ class Reported:
 
 
 def raise_first_error(reported: Reported) -> None:
-    """Raise the error that a task reported, if any: of several, the one with the smallest text."""
+    """Raise the error that tasks reported, if any; if several, the one with the smallest text."""
     if failed := reported.all(Failed):
         raise min(failed, key=lambda one: one.message).error()
 
 
 def located(error: AuthorCodeError, plan: RunPlan) -> AuthorCodeError:
-    """Return the error, with the increments that hold the records of the failed call."""
+    """Return the error, with the increments that brought the records of the failed call."""
     records = {}
     for name, place in error.details.get("records", {}).items():
         if (where := brought_by(plan, name, place)) is not None:

@@ -29,7 +29,7 @@ from cbp.model.plan.spark_or_worker import Bypass, Lane
 
 
 class Executor(RunControl, Protocol):
-    """Carries out the tasks of runs; cancels and watches runs; for several threads."""
+    """Carries out the tasks of runs; cancels and watches runs; safe to use from several threads."""
 
     @property
     def slots(self) -> int:
@@ -48,11 +48,11 @@ class Executor(RunControl, Protocol):
 
     @property
     def loop_tasks_max(self) -> int:
-        """How many tasks of a loop can exchange messages, at most."""
+        """Maximum number of tasks of a loop, which exchange messages."""
         ...
 
     def loop_slots(self) -> int:
-        """Return how many of them could run at this moment; 1 if no others are free."""
+        """Return how many tasks of a loop could run together at this moment; at least 1."""
         ...
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
@@ -147,11 +147,11 @@ def run_together(
 ) -> list[TaskReport]:
     """Run one of several tasks that exchange messages; return its reports.
 
-    There are none if another task has failed, which has the error; `PeerGoneError` if its process
-    is gone.
+    There are no reports if another task failed, which reports the error itself. `PeerGoneError` if
+    the process of another task is gone.
 
     Args:
-        gather: Gives a text to all tasks and returns those of all; called once.
+        gather: Sends a text to all tasks, and returns the texts of all tasks; called once.
         host: An address of this machine at which all other tasks reach it.
         batches: The shuffled records of the task; `None` if it reads the increment itself.
     """
@@ -166,12 +166,12 @@ def run_together(
         if gone.broken:
             raise
         if (watch := process_watch()) is not None:
-            watch.ended()  # the task was broken off before it looked for changes of the process
+            watch.ended()  # the task ended before it compared the process
         return []
 
 
 def joined_reports(by_task: Sequence[list[TaskReport]]) -> list[TaskReport]:
-    """Return the reports of tasks that ran together; if some failed, those of the first of them.
+    """Return the reports of tasks that ran together; if tasks failed, those of the first of these.
 
     All tasks end in the superstep in which one fails, and their groups are in order. So the first
     task that failed has the error that a single task would have; with microsteps, another task may
@@ -180,6 +180,6 @@ def joined_reports(by_task: Sequence[list[TaskReport]]) -> list[TaskReport]:
     if failed := [one for one in by_task if one and not has_succeeded(one)]:
         return failed[0]
     if not all(by_task):
-        message = "a task of a loop ended because another task had failed, but none reports it"
+        message = "a task of a loop ended because another had failed, but no task reported an error"
         raise InvariantError(message)
     return [*chain.from_iterable(by_task)]

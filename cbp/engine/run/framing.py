@@ -2,7 +2,7 @@
 
 This takes one pass in this process over the files, window by window, in the order of the records.
 The key of a framing column is computed once per run of equal values. A frame's files are slices,
-so nothing is written. Memory holds one window and the slices, at most `SLICES_MAX` per increment.
+so nothing is written. In memory are one window, and at most `SLICES_MAX` slices of an increment.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from cbp.model.flow.framing import Keyed, Refused, Segment, extend_runs, framing
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
 
 SLICES_MAX = 50_000
-"""Maximum number of slices of one increment. Each is a line in its consumer's queue, some 60 bytes
-of JSON."""
+"""Maximum number of slices of one increment. Each takes some 60 bytes of JSON in the queue of its
+consumer."""
 
 _WINDOW_ROWS = 65_536
 
@@ -55,7 +55,7 @@ def frame_increment(
         SetAsideFullError: If it failed on more than `set_aside_max` records.
         FramesScatteredError: If the increment has more than `SLICES_MAX` runs of equal keys.
     """
-    assert spec.frame_by is not None, "only a framed input has frames"
+    assert spec.frame_by is not None, "the input has no frame_by"
     keyed, slices, refused, before = [], 0, 0, 0
     for file in increment.files:
         runs: list[tuple[FramingKey | Refused, int]] = []
@@ -93,12 +93,12 @@ def frame_increment(
 
 
 def named_record(increment: Increment, place: int) -> dict[str, Any]:
-    """Return a record's place as errors have it."""
+    """Return a record's place as errors report it."""
     return {"flow": increment.flow, "increment": increment.index, "record": place}
 
 
 def brought_by(plan: RunPlan, name: str, place: int) -> tuple[Increment, int] | None:
-    """Return the increment that brought the n-th record of an input, and its place there."""
+    """Return the increment that brought an input's n-th record, and the record's place in it."""
     for increment in plan.inputs.get(name, ()):
         if place < increment.records:
             input_ = plan.node.translator.input(name)
@@ -110,8 +110,8 @@ def brought_by(plan: RunPlan, name: str, place: int) -> tuple[Increment, int] | 
 def _place_in_flow(
     increment: Increment, place: int, input_: InputSpec, before: Mapping[str, int]
 ) -> tuple[Increment, int] | None:
-    # A file's name in a frame has the number of its increment, but not that of the records before
-    # the file.
+    # In a frame, the name of a file has the number of its increment, but not the number of records
+    # before the file.
     if input_.frame_by is None:
         return increment, place
     for file in increment.files:
@@ -130,7 +130,7 @@ def _place_in_flow(
 def increments_of(increment: Increment, input_: InputSpec) -> list[Increment]:
     """Return the flow's increments whose records an input reads: itself, or those of a frame.
 
-    A frame holds files of several increments; each is returned once, with its files in the frame.
+    A frame has files of several increments; each is returned once, with its files in the frame.
     """
     if input_.frame_by is None:
         return [increment]

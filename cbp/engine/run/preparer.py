@@ -1,7 +1,7 @@
 """Preparer of a run: plans its phases, executes and assembles them; sometimes compacts outputs.
 
-Guaranteed: nothing is published. No record names the files of a run that failed, so `collect`
-finds them.
+Guaranteed: nothing is published. No record names the files of a run that failed, so garbage
+collection removes them.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class Preparer:
     ) -> list[TableChange]:
         """Drop old records of a run's outputs, and compact the rest.
 
-        Only files that were recorded before this run: two changes of a run never touch one file.
+        Only files that earlier runs recorded are touched, so no two changes of a run name one file.
         """
         changes = []
         for node in (plan.node, *plan.fused):
@@ -296,7 +296,7 @@ def _task_figures(jobs: Sequence[TaskPlan], reported: Reported) -> dict[str, flo
     """Return how many tasks ran, and how many a loop would have had if slots had been free."""
     if not jobs or jobs[0].spec.supersteps == 1:
         return {"tasks": max((job.tasks for job in jobs), default=0)}
-    (job,), ran = jobs, len(reported.all(Counts))  # an executor may give it fewer
+    (job,), ran = jobs, len(reported.all(Counts))  # an executor may run fewer tasks
     return {"tasks": ran, **({LOOP_WORTH: job.worth} if job.worth > ran else {})}
 
 

@@ -11,13 +11,13 @@ that no longer has a record is not called, and loses its state (`TranslatorSpec.
 found by the hash of their key; keys of one hash are all recomputed.
 
 Several threads read the retained files, and their records come in the order of the files. The index
-of a file says which of its records can belong to the groups: only these are decoded
-(`cbp.engine.columnar.key_index`). An index that does not fit the keys of a file is noticed by those
-that it lets pass; then all is read again, without any index. A verification and a build read none.
+of a file says which of its records can belong to the groups, and only these are decoded
+(`cbp.engine.columnar.key_index`). A wrong index is noticed if it lets keys pass that do not fit it;
+then everything is read again without any index. A verification and a build use no index.
 
-The records from before are written to one file an input, below a state's table, where the files of
-attempts are collected. It is removed when the run is prepared: no record names it. Memory: the
-records that are gone, and some hundred thousand others at a time and thread.
+Earlier records are written to one file per input, below a state's table, where the files of failed
+runs are collected. It is removed once the run is prepared, since no record names it. Memory: the
+records that are gone, and some hundred thousand others at a time in each thread.
 
 Invariant: the state of each group is that of a stage that read what counts in one increment
 (tests/controller/loop/recovery/test_replacement.py).
@@ -70,10 +70,11 @@ _SMALL_BYTES = 8 << 20
 """A file with more bytes, or with more than `_ROWS` records, is read one row group at a time."""
 
 _FEW = 2_000
-"""So few records of a file are hashed with those of others; more in the thread that reads them."""
+"""If a file has fewer likely records, they are hashed together with those of other files; more are
+hashed in the thread that reads the file."""
 
 _THREADS = min(4, os.cpu_count() or 1)
-"""Threads that read files; what they decode and look through does not hold the interpreter."""
+"""Threads that read files; while they decode and search, they release the interpreter's lock."""
 
 _logger = logging.getLogger(__name__)
 
@@ -93,7 +94,9 @@ def recomputing_groups(plan: RunPlan, *, files: Files, faults: Faults) -> Iterat
             made = work.plan_anew()
         except _IndexWrongError as error:
             _logger.warning(
-                "run %s reads without an index, because the index of %s is wrong", plan.run, error
+                "run %s reads all files again without indexes, because the index of %s is wrong",
+                plan.run,
+                error,
             )
             work.uses_index = False
             made = work.plan_anew()
@@ -108,7 +111,7 @@ def recomputing_groups(plan: RunPlan, *, files: Files, faults: Faults) -> Iterat
 class _Recomputation:
     """Makes the plan of one run; see the module header.
 
-    `uses_index` says whether it believes indexes; `written` has the full paths of its files.
+    `uses_index` says whether indexes are read; `written` has the full paths of its files.
     """
 
     plan: RunPlan
@@ -124,7 +127,7 @@ class _Recomputation:
         return self.plan.node.translator
 
     def plan_anew(self) -> RunPlan:
-        assert self._spec.key is not None, "only groups are recomputed"
+        assert self._spec.key is not None, "the translator has no key, so it has no groups"
         self._range = KeyRange()
         self._groups = GroupHashes(self._hashes_of_run())
         gone = {spec.name: self._gone(spec) for spec in self._spec.inputs}
@@ -278,8 +281,8 @@ class _Recomputation:
                     part = _Part(share.path, records, bits.take(likely))
                     yield part if likely.size < _FEW else self._of_groups([part], spec)
                 continue
-            # Where the last row group had some, or nearly every record can be one, this one has
-            # some: its columns are read at one time.
+            # If the last row group had records of the groups, or nearly every record can be one,
+            # this row group has some, too: all its columns are read together.
             found = found or (width is not None and not narrows)
             records = group.read(columns.names if found else key.columns.names)
             keys = key.keys(records)
@@ -324,7 +327,7 @@ class _IndexWrongError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Records of a file, all of the run's groups if exact, with their bits of the index if used."""
+    """Records of a file: if exact, all belong to the run's groups; with their bits of the index."""
 
     path: str
     records: pa.Table

@@ -1,14 +1,14 @@
 """Records that a run sets aside: the groups that it leaves out, and the changes of the table.
 
     groups whose records wait -> left out from the start -.
-    groups that fail          -> the job is done again  --+-> their new records -> the table
+    groups that fail          -> the job is repeated    --+-> their new records -> the table
 
-A job in which groups fail counts for nothing: it is done again without them, under another name,
-until none fails. Tasks look for all groups that fail, so twice is the rule.
+If groups fail, the results of the job are discarded. It is repeated without these groups, under
+another name, until none fails. Tasks find all groups that fail, so one repetition is the rule.
 
-The table is small (`SET_ASIDE_MAX`), and read whole at the start of every run of its stage. A run
-adds a file. A run that gives back drops all files, and adds one with what failed again. Both are
-changes of the run's record, so that the table is published, rolled back and redone as states are.
+The table is small (`SET_ASIDE_MAX`), and is read completely at the start of every run of its stage.
+A run adds a file. A run that gives back drops all files, and adds one with what failed again. Both
+are changes of the run's record, so the table is published, rolled back and redone like states.
 
 Invariant: at any epoch, the table has exactly the records of the stage's input that no call has
 seen, in the order in which they came (tests/cbp/engine/test_set_aside.py).
@@ -45,11 +45,11 @@ from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.run.intention import TableChange
 
 GIVEN_BACK = "_given_back"
-"""The folder of the records that are given back, as the run reads them that they are given to."""
+"""The folder of records that are given back, while a run reads them."""
 
 _WINDOW_ROWS = 1_000
 _FILES_MAX = 16
-"""A run writes this many files or more as one."""
+"""If the table has this many files, a run merges them into its own."""
 
 Record = dict[str, Any]
 """A record of the table, by column (`SET_ASIDE`)."""
@@ -104,9 +104,9 @@ class SetAsideTable:
     def given_back(self, plan: RunPlan, files: Files) -> dict[str, tuple[Increment, ...]]:
         """Write the records as increments of the stage's inputs, in their order; durable.
 
-        `TypeError`, `ValueError` or `ArithmeticError` if a record no longer fits its input.
+        `TypeError`, `ValueError` or `ArithmeticError` if a record no longer fits its input. Files
+        that a killed run of the stage left are removed.
         """
-        increments: dict[str, tuple[Increment, ...]] = {}
         names = [input_.name for input_ in plan.node.translator.inputs]
         if gone := [one["input"] for one in self.records if one["input"] not in (None, *names)]:
             message = (
@@ -114,14 +114,24 @@ class SetAsideTable:
                 "input: register a version that has it"
             )
             raise ValueError(message)
-        for input_ in plan.node.translator.inputs:
-            texts = [one["record"] for one in self.records if one["input"] == input_.name]
-            if not texts:
-                increments[input_.name] = ()
+        # All are read before any is written: the caller removes what a complete call has written.
+        rows_by_input = [
+            [
+                read_record(one["record"], input_.schema)
+                for one in self.records
+                if one["input"] == input_.name
+            ]
+            for input_ in plan.node.translator.inputs
+        ]
+        folder = f"{GIVEN_BACK}/{plan.node.name}"
+        for left in files.list_files(f"{plan.folder}/{folder}"):
+            files.remove(f"{plan.folder}/{folder}/{left.path}")
+        increments: dict[str, tuple[Increment, ...]] = dict.fromkeys(names, ())
+        for input_, rows in zip(plan.node.translator.inputs, rows_by_input, strict=True):
+            if not rows:
                 continue
-            rows = [read_record(text, input_.schema) for text in texts]
-            path = f"{GIVEN_BACK}/{plan.node.name}/{flow_file(plan.epoch, 0, plan.run)}"
-            path = path.replace(".parquet", f"-{input_.name}.parquet")
+            name = flow_file(plan.epoch, 0, f"{plan.run}-{input_.name}")
+            path = f"{folder}/{name}"
             data = _encoded(rows, input_.schema, f"{plan.folder}/{path}")
             files.write_durable(f"{plan.folder}/{path}", data, what="given_back")
             file = DataFile(path, len(rows), len(data))
@@ -159,7 +169,7 @@ class SettingAside:
     @property
     def _most(self) -> int:
         most = self.plan.node.set_aside_max
-        assert most is not None, "only a stage that sets records aside gets here"
+        assert most is not None, "the stage does not set records aside"
         return most
 
     def leave_out(self, groups: Sequence[GroupFailed]) -> None:
@@ -236,7 +246,7 @@ class SettingAside:
         return {"code": code, "message": error.message}
 
     def _place(self, one: SetAside) -> int:
-        """Return the place of a record among all of its input, those that no task read included."""
+        """Return a record's place in its input, counting also records that no task read."""
         if one.input not in self._read:
             files = [f for i in self.plan.inputs.get(one.input, ()) for f in i.files]
             whole, read = 0, 0

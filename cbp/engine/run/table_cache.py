@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from cbp.engine.commit.table_entries import horizon, live_files, shown_epoch, shown_generation
+from cbp.engine.commit.table_entries import horizon, live_files, newest_epoch
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.deletion_vectors import vector_path
 from cbp.engine.delta.foreign_writer_fence import require_placement
@@ -70,17 +70,17 @@ class OpenTables:
         return self._state(table, snapshot, node, state, unpublished)
 
     def pinned(self, one: LookedUp) -> LookedUp:
-        """Return a looked-up table with the moment at which to read it; by default, now."""
+        """Return a looked-up table with the moment as of which to read it; by default, now."""
         if one.moment is not None:
             return one
         snapshot = self._table_of(one).refresh()
-        shown = shown_epoch(snapshot.txns, shown_generation(snapshot.txns))
+        shown = newest_epoch(snapshot.txns)
         newest = one.unpublished[-1].epoch if one.unpublished else shown
         return replace(one, moment=LookupMoment(max(shown, newest), snapshot.version))
 
     def looked_up(self, one: LookedUp) -> StateTable:
         """Return the live files of a looked-up table at its moment (`VersionGoneError`)."""
-        assert one.moment is not None, "the table is pinned"
+        assert one.moment is not None, "the looked-up table was not pinned to a moment"
         with self._lock:
             if (known := self._in_use.get(_use_of(one))) is not None:
                 return known[0]
@@ -138,12 +138,12 @@ class OpenTables:
         if made is None or known is not snapshot or made.order != order:
             live = live_files(snapshot, name, ())
             made = StateTable(table.path, snapshot.metadata.id, live, order)
-            # Look-ups ask for the same snapshot again and again: hundreds of files, a key each.
+            # Look-ups of single keys need the same snapshot, which can have hundreds of files.
             self._published[table.path] = snapshot, made
         return made
 
     def live_output(self, folder: str, increment: Increment) -> list[AddFile]:
-        """Return the live files that hold an increment's records now, in order.
+        """Return the live files that have an increment's records now, in order.
 
         `NotFoundError` if it is a source's, `IncrementCollectedError` if retention dropped it.
         """

@@ -1,19 +1,19 @@
 """Planner of a run's tasks: their input files, live state files and number.
 
 Guaranteed: nothing is written, and no table log is read again: the tables are taken as the
-previous run left them, plus the changes that are recorded but not published. A plan holds names
-of files, never records.
+previous run left them, plus the changes that are recorded but not published. A plan has names of
+files, never records.
 
 How many tasks a run gets depends on how many groups it is expected to call (`FanoutEstimate`). The
-number of records does not say that: one record to `ALL` calls every group of a state. The groups
+number of records is not enough: one record to `ALL` calls every group of a state. The groups
 are only known once a task has called the author's RouteBy. But stages repeat themselves, so a run
 is expected to call as many groups as the last run with records at the same inputs. Only the number
 of tasks, and so the time of a run, depends on the estimate.
 
-A loop within a run has several tasks if what it can reach is worth the exchange between them
-(`_loop_rows`), as far as slots are free. What it is worth is found by what the run reads alone, so
-that each try of a run finds the same: it continues from snapshots of as many tasks, which it knows
-by a digest of what the run depends on (`_depends_on`, `cbp.engine.task.superstep_log`).
+A loop within a run has several tasks if it can reach enough records to be worth the exchange
+between them (`_loop_rows`), and if slots are free. What it is worth depends only on what the run
+reads, so each try of a run finds the same, and can continue from snapshots of as many tasks. It
+finds them by a digest of what the run depends on (`_depends_on`, `cbp.engine.task.superstep_log`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from cbp.model.dataflow.stage import LookupSpec
 from cbp.model.flow.increment import DataFile, Increment
 
 KINDS_MAX = 4_096
-"""Maximum number of kinds of runs that are remembered, the latest ones; some hundred bytes each."""
+"""Number of kinds of runs that are remembered, the latest ones; each takes some hundred bytes."""
 
 _Kind = tuple[str, str, tuple[str, ...]]
 
@@ -103,7 +103,7 @@ class Planner:
         for number, spec in enumerate(specs):
             node = replace(plan.node, translator=spec)
             inputs = {i.name: plan.inputs[i.name] for i in spec.inputs if i.name in plan.inputs}
-            # Messages wait for those of loops inside theirs that came too.
+            # Messages of a loop wait while messages of loops inside it have arrived, too.
             loops = [one.name for one in spec.loopbacks]
             came = [name for name in loops if any(i.records for i in inputs.get(name, ()))]
             held = {name: inputs.pop(name) for name in {*came} - spec.loops.next_of(came)}
@@ -214,10 +214,10 @@ def _shares(folder: str, inputs: Mapping[str, Sequence[Increment]]) -> dict[str,
 def _loop_rows(
     plan: RunPlan, records: int, states: Mapping[str, StateTable], limits: EngineLimits
 ) -> int:
-    """Return how many records a loop can reach, by what is known before it begins.
+    """Return about how many records a loop can reach, as known before it begins.
 
-    That is those that arrive, all of a state that is grouped outer, and of any other so many for
-    each that arrives.
+    These are the records that arrive, all records of states that are grouped outer, and for each
+    record that arrives `loop_reach` records of other states.
     """
     kept = {name: table.rows for name, table in states.items()}
     outer = {one.name for one in plan.node.translator.states if one.grouping == "outer"}
@@ -226,7 +226,7 @@ def _loop_rows(
 
 
 _LOG_FORMAT = 2
-"""Format of a loop's snapshots; another number whenever their content changes."""
+"""Format of a loop's snapshots; increase it whenever their content changes."""
 
 
 def _depends_on(plan: RunPlan, task: TaskPlan, generations: Sequence[int]) -> str:

@@ -7,8 +7,8 @@ Why, and how it is tried again: cbp/engine/spark/README.md, "Tasks of a loop run
 whose peer is gone reports that, and does not fail, so the error of a job is that of the task that
 failed first, whichever of them Spark hears first.
 
-Guaranteed: a job that needs more slots than Spark has is not made; if a slot is lost meanwhile, its
-refusal by Spark is taken for that. After a failure, slots that come back are waited for.
+Guaranteed: a job that needs more slots than Spark has is not made; if a slot is lost meanwhile and
+Spark refuses the job, the result is the same. After a failure, a loop waits for slots to come back.
 Not guaranteed: that the slots are free when the job begins; Spark waits until they are.
 """
 
@@ -37,13 +37,13 @@ from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.workers.ended_workers import end_of_worker
 
 SLOTS_SECONDS = 60.0
-"""How long slots are waited for that were there before a task of the job failed."""
+"""How long a loop waits for slots to come back after a task of its job failed."""
 
 _POLL_SECONDS = 0.5
 _GIVEN_UP = "Could not recover from a failed barrier ResultStage"
 _REFUSED = ("SPARK-24819", "SPARK-24942")
-"""What Spark writes of a job that needs more slots than there are, and of any such job while it
-chooses its executors by itself.
+"""Spark's errors for a job that needs more slots than there are, and for any such job with dynamic
+allocation.
 """
 
 _DYNAMIC = "spark.dynamicAllocation.enabled"
@@ -60,11 +60,11 @@ class TooFewSlotsError(Exception):
 
 
 def loop_tasks_of(asked: int, slots: int, conf: Mapping[str, str], *, is_local: bool) -> int:
-    """Return how many tasks a loop has; 0 asks for one a slot, and Spark may allow only one."""
+    """Return how many tasks a loop has: `asked`, or one per slot if 0; Spark may allow only one."""
     if asked != 1 and not is_local and conf.get(_DYNAMIC, "false").lower() == "true":
         _log.warning(
-            "each loop runs in one task: with %s=true, Spark cannot run several tasks together "
-            "(SPARK-24942)",
+            "each loop runs in one task, because Spark cannot run several tasks together if %s is "
+            "true (SPARK-24942)",
             _DYNAMIC,
         )
         return 1
@@ -74,8 +74,8 @@ def loop_tasks_of(asked: int, slots: int, conf: Mapping[str, str], *, is_local: 
 def own_host(addresses: Sequence[str], part: int) -> str:
     """Return the host at which a task of a barrier stage listens, so that all others reach it.
 
-    That is where its executor is known to the driver (`addresses`, as `host:port`, by task); if all
-    tasks are at one host, the loopback interface.
+    That is the host of its executor in the driver's list (`addresses`, as `host:port`, by task), or
+    the loopback interface if all tasks are on one host.
     """
     hosts = [address.rpartition(":")[0].strip("[]") for address in addresses]
     return LOOPBACK if len({*hosts}) == 1 else hosts[part]
@@ -90,7 +90,7 @@ def exchanged(
     """
     context, (part, attempt) = TaskContext.get(), task_identity()
     # Not `BarrierTaskContext.get`, which finds none in a worker that was in a barrier before.
-    assert isinstance(context, BarrierTaskContext), "runs in a barrier stage"
+    assert isinstance(context, BarrierTaskContext), "this task is not in a barrier stage"
     host = own_host([one.address for one in context.getTaskInfos()], part)
     try:
         return encode(
@@ -130,7 +130,7 @@ class BarrierJobs:
     slots_seconds: float = SLOTS_SECONDS
 
     def slots(self) -> int:
-        """Return how many tasks Spark can run at the same time, by the executors that are there."""
+        """Return how many tasks Spark can run at the same time on its present executors."""
         scala: Any = self.context._jsc.sc()
         profile = scala.resourceProfileManager().defaultResourceProfile()
         return int(scala.maxNumConcurrentTasks(profile))
@@ -141,7 +141,7 @@ class BarrierJobs:
         return sum(int(one.numRunningTasks()) for one in executors)
 
     def arranged(self, task: TaskPlan, kind: type[StageTask]) -> list[str]:
-        """Run the job of tasks that each read the whole increment; return their texts, by task."""
+        """Run the job whose tasks each read the complete increment; return its texts, by task."""
         numbers = self.placement.numbers(task.tasks).barrier()
         return numbers.mapPartitions(partial(exchanged_by_number, task, kind)).collect()
 
@@ -167,7 +167,11 @@ class BarrierJobs:
                     raise
                 going()
                 cause = text.partition(_GIVEN_UP)[2].strip(" .").splitlines()[:2]
-                _log.warning("run %s: the loop starts again: %s", plan.run, " ".join(cause))
+                _log.warning(
+                    "run %s: its loop starts again, because a task failed: %s",
+                    plan.run,
+                    " ".join(cause),
+                )
                 continue
             lost = [json.loads(text) for text in texts if text.startswith('"')]
             by_task = [decode(text) for text in texts if not text.startswith('"')]
@@ -176,7 +180,9 @@ class BarrierJobs:
             if not left:
                 raise end_of_worker(plan.run, (plan.node, *plan.fused), "", lost[0])
             going()
-            _log.warning("run %s: the loop starts again: %s", plan.run, lost[0])
+            _log.warning(
+                "run %s: its loop starts again, because a task was lost: %s", plan.run, lost[0]
+            )
         raise AssertionError(tries)
 
     def tries(self) -> int:

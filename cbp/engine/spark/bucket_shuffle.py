@@ -1,10 +1,10 @@
-"""Shuffle of increments by Spark: read as DataFrames, brought into the layout, repartitioned.
+"""Shuffle of increments by Spark: read as DataFrames, converted to the layout, repartitioned.
 
     files -> slots (JVM, or Python where the author computes a key) -> union
       -> repartition by task -> sort within task
 
 Guaranteed: a frame has the layout of `cbp.engine.shuffle.layout`, and after the shuffle its order,
-the same as `cbp.engine.shuffle.replicated_read` gives without Spark. Values that vary from run to
+the same as that of `cbp.engine.shuffle.replicated_read` without Spark. Values that vary from run to
 run (paths, live files) never enter generated code, so Spark compiles a stage's code once.
 Absent on purpose: how the records are used, and whether they are shuffled at all
 (`cbp.engine.spark.spark_executor`).
@@ -77,7 +77,7 @@ def flow_of(spark: SparkSession, plan: RunPlan, task: TaskPlan, flow: int) -> Da
 
 
 def read(spark: SparkSession, plan: RunPlan, input_: InputSpec, *, slices_max: int) -> DataFrame:
-    """Return an input's records as its files hold them, with their position `_seq`.
+    """Return an input's records as they are in its files, with their position `_seq`.
 
     One expression can number at most `slices_max` slices of files.
     """
@@ -122,7 +122,7 @@ def _read_files(
 
 
 def within_slots(frame: DataFrame, plan: RunPlan) -> DataFrame:
-    """Return the same records, in no more partitions than the run may use slots."""
+    """Return the same records, in at most as many partitions as the run may use slots."""
     return frame if plan.slots_max is None else frame.coalesce(plan.slots_max)
 
 
@@ -133,7 +133,7 @@ def by_task(frame: DataFrame, plan: RunPlan, task: TaskPlan) -> DataFrame:
     the first column is a number that rarely repeats: the flow and the high bits of the unsigned
     hash.
     """
-    assert task.layout is not None, "records are laid out"
+    assert task.layout is not None, "the plan has no layout of the shuffle"
     owner = F.expr(f"cast(_bucket * {task.tasks} div {task.buckets} as int)")
     first = F.expr("shiftleft(CAST(_flow AS BIGINT), 56) | shiftrightunsigned(_hash, 8)")
     frame = within_slots(frame, plan).repartitionById(task.tasks, owner)

@@ -4,11 +4,11 @@ Spark ends a worker that was idle for a minute. A new one that is forked from he
 NumPy and the engine imported already, and shares their memory.
 
 The imported objects are frozen for the garbage collector, so the collection that Spark's daemon
-does after every task looks only at the task's own objects. A worker that Spark has ended gets a
+does after every task examines only the task's own objects. A worker that Spark has ended gets a
 broken pipe when it reports; that is not an error, so it prints none.
 
 A worker that author's code has changed (`cbp.model.author.process_state`) asks Spark not to use it
-again. Functions of an author's own plan in SQL are looked at, too, though nothing names them.
+again. Functions of an author's own plan in SQL are watched, too, although no report names them.
 
 Spark starts it as `python -m cbp.engine.spark.daemon` (`spark.python.daemon.module`).
 """
@@ -66,7 +66,7 @@ def watch_workers() -> None:
             sys.exit(-1)
 
     of_spark.setup_broadcasts, of_spark.send_accumulator_updates = before, behind
-    watch = watch_process()  # now: what is replaced here is no author's change
+    watch = watch_process()  # after the replacements, which are no author's changes
 
 
 if __name__ == "__main__":

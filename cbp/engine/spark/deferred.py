@@ -1,10 +1,10 @@
-"""An executor whose Spark starts in the background: the service answers at once.
+"""An executor whose Spark starts in the background, so that the service answers immediately.
 
-    registered, uploaded, read    at once
-    runs                          wait in `execute` until Spark has started
-    SQL to be checked by Spark    the controller refuses it meanwhile (`waits_for`)
+    registrations, uploads, reads    do not wait
+    runs                             wait in `execute` until Spark has started
+    registrations of SQL             the controller refuses them meanwhile (`waits_for`)
 
-Guaranteed: a run that waits can be cancelled. After a failed start every run that waited for it
+Guaranteed: a run that waits can be cancelled. After a failed start, every run that waited for it
 gets its error, and the next run starts Spark again (tests/spark/test_deferred.py).
 """
 
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 
 from cbp.clock import MACHINE
-from cbp.engine.interface.runs import ProcessStack, RunPlan, needs_spark
+from cbp.engine.interface.runs import ProcessStack, RunPlan
 from cbp.engine.run.executor import Executor
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.task_plan import TaskPlan
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeferredExecutor:
-    """Passes tasks to an executor that `make` makes in a thread of its own: see `SparkExecutor`."""
+    """Passes tasks to an executor that `make` makes in a separate thread; see `SparkExecutor`."""
 
     shuffles = True
 
@@ -65,9 +65,9 @@ class DeferredExecutor:
         """Do nothing: Spark is already starting."""
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Refuse SQL that Spark refuses, once Spark has started; without SQL, check nothing."""
-        if needs_spark(nodes):
-            self._started().refuse(dataflow, nodes)
+        """Refuse SQL that Spark refuses; before the start nothing, since `execute` checks it."""
+        if self._executor is not None:
+            self._executor.refuse(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run every task of a plan, once Spark has started.
@@ -75,11 +75,14 @@ class DeferredExecutor:
         `RunCancelledError` if the run was cancelled meanwhile, `SparkUnstartedError` if Spark could
         not be started.
         """
+        is_unchecked = self._executor is None
         try:
             executor = self._started(plan.run)
         finally:
             with self._changed:
                 self._cancelled.discard(plan.run)
+        if is_unchecked:
+            executor.refuse(plan.dataflow, [plan.node, *plan.fused])
         return executor.execute(plan, task)
 
     def cancel(self, run: str) -> None:
@@ -94,7 +97,7 @@ class DeferredExecutor:
 
     @property
     def loop_tasks_max(self) -> int:
-        """How many tasks of a loop can exchange messages; before the start, how many may."""
+        """How many tasks of a loop can exchange messages; before the start, the setting."""
         executor = self._executor
         return self._loop_tasks_max if executor is None else executor.loop_tasks_max
 
@@ -152,7 +155,7 @@ class DeferredExecutor:
         else:
             _log.error("%s", error.message)
 
-    def _started(self, run: str = "") -> Executor:
+    def _started(self, run: str) -> Executor:
         with self._changed:
             if self._error is not None and self._executor is None and not self._closed:
                 self._begin()

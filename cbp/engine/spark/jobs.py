@@ -1,20 +1,20 @@
 """Spark jobs of a run: their tag, pool and slots, and the files that they could not read.
 
-The jobs of one dataflow share a pool, and Spark gives slots to pools in turn. So a job of many
+The jobs of one dataflow share a pool, and Spark assigns slots to pools in turn. So a job of many
 tasks does not keep jobs of other dataflows waiting until the last of its tasks has begun.
 
 Jobs of a recomputation run in Python workers of their own, so what runs have left in a process
-cannot make both sides of a comparison wrong alike.
+cannot make both sides of a comparison wrong in the same way.
 
 Guaranteed: a run between two jobs, or whose plan is still being made, does not count as starved.
-Not guaranteed: more than a picture of the last moments; check more than once before acting on it.
+Not guaranteed: that a starved run stays so for long; check more than once before acting on it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -31,8 +31,7 @@ _UNREADABLE = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a
 class WorkerVariables(MutableMapping[str, str]):
     """The environment of Spark's Python workers, by which Spark distinguishes its sets of workers.
 
-    PySpark asks for it in the thread that makes a job. It takes the place of
-    `SparkContext.environment`.
+    PySpark reads it in the thread that makes a job. It replaces `SparkContext.environment`.
     """
 
     def __init__(self, every: Mapping[str, str]) -> None:
@@ -79,11 +78,16 @@ class WorkerVariables(MutableMapping[str, str]):
 
 @contextmanager
 def jobs_of(context: SparkContext, plan: RunPlan) -> Iterator[None]:
-    """Tag this thread's Spark jobs with the run, in its dataflow's pool, until the block ends."""
+    """Tag this thread's Spark jobs with the run, in its dataflow's pool, until the block ends.
+
+    Those of a recomputation run in its Python workers.
+    """
     context.addJobTag(plan.run)
     context.setLocalProperty(_POOL, plan.dataflow)
+    variables = WorkerVariables.of(context)
     try:
-        yield
+        with variables.recomputing() if plan.recomputes else nullcontext():
+            yield
     finally:
         context.setLocalProperty(_POOL, None)  # type: ignore[arg-type]  # that removes it
         context.removeJobTag(plan.run)
@@ -99,7 +103,7 @@ def starved(context: SparkContext, runs: Collection[str]) -> Collection[str]:
     try:
         return [run for run in runs if _starves(tracker, list(tagged.getJobIdsForTag(run)))]
     except Py4JError as exc:
-        message = f"Spark does not say which runs have slots: {exc}"
+        message = f"Spark did not answer which runs have slots: {exc}"
         raise OperatingError(message) from exc
 
 

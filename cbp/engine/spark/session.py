@@ -85,14 +85,14 @@ _SETTINGS = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-    # A disk that fails under a memory map kills a worker by a signal: this says where.
+    # A disk that fails under a memory map kills a worker by a signal: this prints where.
     "spark.python.worker.faulthandler.enabled": "true",
     **_REQUIRED,
     "spark.ui.enabled": "false",
     # Otherwise a task that begins within 100 ms of its job is not known until the next heartbeat,
     # some 10 s later, and its run looks as if it had no slot (`jobs.starved`).
     "spark.ui.liveUpdate.period": "0",
-    # A loop whose tasks find too few slots gets fewer tasks, at once instead of after ten minutes.
+    # A loop whose tasks find too few slots gets fewer tasks, immediately, not after ten minutes.
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "1",
     "spark.ui.showConsoleProgress": "false",
@@ -102,8 +102,8 @@ _SETTINGS = {
 _MODULES = "spark.submit.pyFiles"
 """Files with Python modules. Spark's start adds the jars of all packages, 80 MB, which have none.
 
-Each would be copied, and lie on the path of modules here and in all workers: whatever looks for
-a module or an entry point that is elsewhere then reads their tables of contents first.
+Each would be copied, and be on the path of modules here and in all workers: each search for a
+module or an entry point elsewhere would then read their tables of contents first.
 """
 
 _LOCAL = re.compile(r"local\[(\d+|\*)(,\d+)?\]")
@@ -111,10 +111,10 @@ _LOCAL = re.compile(r"local\[(\d+|\*)(,\d+)?\]")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 _LAST_LINES_SECONDS = 5.0
-"""How long the last lines of a JVM that ended are waited for."""
+"""How long a failed start waits for the last lines of its JVM."""
 
 _LOCKS: list[int] = []
-"""Locks of scratch folders; held open while this process lives, so no other removes the folders."""
+"""Locks of scratch folders, open while this process lives, so that no other removes the folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +184,10 @@ def start_session(settings: SparkSettings) -> SparkSession:
 
 
 def _start_jvm(options: Mapping[str, str], output: JvmOutput | None) -> None:
-    """Start the JVM without secrets; the session gives them to it later.
+    """Start the JVM without secrets; the session passes them to it later.
 
     PySpark would write every setting on the JVM's command line, which all users of the machine see.
-    Does nothing if a JVM is there.
+    Does nothing if there is a JVM already.
     """
     spark_conf = SparkConf(loadDefaults=False)
     for name, value in options.items():
@@ -314,7 +314,7 @@ def authentication(
 ) -> dict[str, str]:
     """Return the settings by which a driver authenticates connections; pure.
 
-        local, yarn, k8s://   Spark makes a secret for each driver and gives it to its executors
+        local, yarn, k8s://   Spark makes a secret for each driver and passes it to its executors
         spark://, others      master, workers and driver share one; else the master is refused
 
     `settings` are the operator's, of `CBP_SPARK_CONF` or Spark's own defaults. Absent on purpose:
@@ -353,7 +353,7 @@ _ERRORS = ("unresolved dependency", "UNRESOLVED DEPENDENCIES", "SERVER ERROR", "
 
 
 class JvmOutput:
-    """The standard error of a JVM while it starts; `descriptor` is given to its process.
+    """The standard error of a JVM while it starts; its process inherits `descriptor`.
 
     Spark prints a hundred lines about the jars that it found; none helps, unless a jar was not
     found. So they are shown only if the start fails. Later lines are passed on to stderr.
@@ -367,7 +367,7 @@ class JvmOutput:
         self._thread.start()
 
     def pass_on(self) -> None:
-        """Drop the lines held back, and pass on every line from now on."""
+        """Drop the lines so far, and pass on every later line."""
         with self._lock:
             self._held.clear()
             self._is_passed_on = True

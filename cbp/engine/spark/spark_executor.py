@@ -20,7 +20,6 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pickle import PicklingError
@@ -80,7 +79,7 @@ from cbp.model.plan.spark_or_worker import JOB_START_SECONDS, Bypass, Lane, work
 _EXECUTOR_ENV = "spark.executorEnv."
 
 CANCEL_SECONDS = 1.0
-"""After this time a run that was cancelled, and has not ended, is cancelled again."""
+"""A cancelled run that has not ended is cancelled again after this time."""
 
 _LOST = ("SparkContext was shut down", "stopped SparkContext", "Master removed our application")
 
@@ -95,7 +94,7 @@ class SparkExecutor:
             without a job; see `cbp.engine.spark.worker_pool`.
         job_start_seconds: See `cbp.model.plan.spark_or_worker.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
-        loop_tasks_max: Maximum number of tasks that a loop has; 0 means one a slot.
+        loop_tasks_max: Maximum number of tasks of a loop; 0 means one per slot.
     """
 
     shuffles = True
@@ -123,7 +122,7 @@ class SparkExecutor:
         of_workers = [name for name in conf if name.startswith(_EXECUTOR_ENV)]
         environment = {name.removeprefix(_EXECUTOR_ENV): conf[name] for name in of_workers}
         self.residents = WorkerPool(most, environment)
-        self._variables = WorkerVariables.of(spark.sparkContext)
+        WorkerVariables.of(spark.sparkContext)  # installed before threads make jobs
         self._expressions, self._queries = SqlKeys(spark), QueryCheck(spark)
         self._sessions: dict[tuple[str, str], list[SqlSession]] = {}
         self._plan_optimisations = plan_optimisations
@@ -160,8 +159,7 @@ class SparkExecutor:
         """Run a job under the run's tag; `bodies` returns the reports of its tasks as JSON."""
         self._going.add(plan.run)
         try:
-            apart = self._variables.recomputing() if plan.recomputes else nullcontext()
-            with jobs_of(self.spark.sparkContext, plan), apart:
+            with jobs_of(self.spark.sparkContext, plan):
                 self._require_going(plan.run)  # before this job, or between two of its run
                 texts = bodies()
         except Exception as exc:
@@ -209,7 +207,7 @@ class SparkExecutor:
             tasks = min(few.slots, task.tasks - 1)
             _log.warning(
                 "run %s: the loop of stage %r uses %d instead of %d tasks, because its tasks must "
-                "run together, and Spark has fewer free slots",
+                "run together, and Spark has too few free slots",
                 plan.run,
                 task.stage,
                 tasks,
@@ -230,7 +228,7 @@ class SparkExecutor:
         return sessions[:count]
 
     def is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
-        """Return whether a shuffle costs more than every task reading the whole increment."""
+        """Return whether a shuffle costs more than every task reading the complete increment."""
         increments = [i for many in plan.inputs.values() for i in many]
         if any(i.records for i in increments) and any(one.in_sql for one in task.spec.inputs):
             return False  # only Spark evaluates it, and only on its way to the shuffle
@@ -280,10 +278,10 @@ class SparkExecutor:
         return ""
 
     def cancel(self, run: str) -> None:
-        """Interrupt the job of a run, and the resident workers that serve it; returns at once.
+        """Interrupt the job of a run, and the resident workers that serve it; does not wait.
 
         Spark forgets the request if it does not know the job yet: while its plan is being made, or
-        while Spark waits to look again whether a barrier stage has enough slots. So it is repeated.
+        while Spark waits for the slots of a barrier stage. So the request is repeated.
         """
         repeats = run in self._cancelled
         self._cancelled.add(run)
@@ -300,15 +298,15 @@ class SparkExecutor:
                 return
             try:
                 self.spark.sparkContext.cancelJobsWithTag(run)
-            except Exception:  # of any kind: Spark is stopping, and its jobs end
-                _log.info("run %s: Spark did not accept its cancellation", run, exc_info=True)
+            except Exception:  # of any kind: Spark is stopping, so its jobs end anyway
+                _log.info("run %s: Spark did not accept the cancellation", run, exc_info=True)
                 return
 
     def stacks(self, run: str) -> Sequence[ProcessStack]:
         """Return where the resident workers of a run are now.
 
-        Raises `RunStackUnseenError` if Spark executes it, in workers of its own or as SQL, or plans
-        it.
+        Raises `RunStackUnseenError` if Spark plans the run, or executes it in its own workers or as
+        SQL.
         """
         stacks = self.residents.stacks(run)
         if not stacks and run in self._going:
@@ -321,8 +319,9 @@ class SparkExecutor:
 
     def forget(self, folder: str) -> None:
         """Drop the sessions of a folder's stages."""
-        for stage in [stage for stage in self._sessions if stage[0] == folder]:
-            del self._sessions[stage]
+        for stage in list(self._sessions):  # a copy, since runs of other stages add theirs
+            if stage[0] == folder:
+                self._sessions.pop(stage, None)
 
     def close(self) -> None:
         """Stop the workers and the session."""
@@ -353,7 +352,7 @@ class SparkExecutor:
 
 
 def _loose(plan: RunPlan, task: TaskPlan, name: str) -> list[DataFile]:
-    """Return the files of an input that every task would have to read whole."""
+    """Return the files of an input that every task would have to read completely."""
     return [
         file
         for increment in plan.inputs.get(name, ())

@@ -55,7 +55,7 @@ def reported(reports: Iterable[TaskReport]) -> Iterator[pa.RecordBatch]:
 def task_identity() -> tuple[int, str]:
     """Return this task's number, and an id that no retry or speculated twin shares."""
     context = TaskContext.get()
-    assert context is not None, "runs in a Spark task"
+    assert context is not None, "this is not a Spark task"
     return context.partitionId(), f"{context.taskAttemptId():x}"
 
 
@@ -90,7 +90,7 @@ def nothing_in_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 def arranged(plan: TaskPlan, kind: type[StageTask], part: int, attempt: str) -> list[str]:
-    """Read the whole increment and run one task's part of it."""
+    """Read the complete increment and run one task's part of it."""
     return [encode(kind(plan, part, attempt).run_arranged())]
 
 

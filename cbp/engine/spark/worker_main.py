@@ -1,6 +1,6 @@
 """Main program of a resident worker: it runs one task after the other from a pipe.
 
-`worker_pool` starts it as `python -m cbp.engine.spark.worker_main FD ALIVE CRASH STACK` and holds
+`worker_pool` starts it as `python -m cbp.engine.spark.worker_main FD ALIVE CRASH STACK` and keeps
 the other ends of both pipes. The worker ends when one is closed, even while an author's code hangs,
 so it never outlives its driver. It also ends after a long time without a request. Output that an
 author's code prints goes to stderr, as from Spark's workers; the pipe carries only answers.
@@ -53,7 +53,7 @@ def serve(link: Connection, watch: ProcessWatch) -> None:
             return
         watch.begin()
         answered = answer(request)
-        if isinstance(answered, str):  # so no task has looked
+        if isinstance(answered, str):  # no task has compared the process
             watch.ended()
         link.send_bytes(pickle.dumps((answered, watch.is_changed)))
         gc.collect()  # after the answer, while no caller waits

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 def safe_path() -> dict[str, str]:
     """Return the variables that keep a Python process from importing from its working directory.
 
-    None if this process itself imports from there, as under `python -m`.
+    There are none if this process itself imports from there, as under `python -m`.
     """
     here = os.getcwd()
     mine = any(not entry or os.path.abspath(entry) == here for entry in sys.path)
@@ -105,7 +105,8 @@ class WorkerPool:
         """Do a run's tasks, all at the same time; `None` if Spark has to do them.
 
         The work is pickled, and called once per task. `going` raises if the run was cancelled; it
-        is called once `cancel` can find the workers, which are started after `after` small runs.
+        is called as soon as `cancel` can find the workers. Workers are started after `after` small
+        runs.
         """
         workers = self._take(run, tasks, after)
         if workers is None:
@@ -135,7 +136,7 @@ class WorkerPool:
         with self._lock:
             workers = self._serving.get(run, [])
         stacks = ask_all(lambda worker: worker.stack(), workers)
-        with self._lock:  # others may serve the run by now, and these be in the code of another one
+        with self._lock:  # by now, other workers may serve the run, and these another run
             return stacks if self._serving.get(run) is workers else []
 
     def close(self) -> None:
@@ -153,9 +154,11 @@ class WorkerPool:
         with self._lock:
             if tasks > self.most or self._closed:
                 return None
-            there = [worker for worker in self._free if not worker.ended]
-            self._seen = self._seen + 1 if there == self._free else 1
-            self._free = there
+            for worker in [worker for worker in self._free if worker.ended]:
+                self._free.remove(worker)
+                worker.close()  # does not wait, since its process has ended
+                self._seen = 0
+            self._seen += 1
             if len(self._free) >= tasks:
                 chosen, self._free = self._free[:tasks], self._free[tasks:]
                 self._serving[run] = chosen
@@ -190,7 +193,7 @@ class WorkerPool:
             worker = _Worker(self._environment)
             worker.ready()
         except (OSError, EOFError) as error:
-            _log.warning("no resident worker could be started: %r", error)
+            _log.warning("a resident worker did not start, so Spark runs its tasks: %r", error)
             with self._lock:
                 self._seen = 0
             if worker is not None:
@@ -208,7 +211,7 @@ class WorkerPool:
 def _answers(workers: Sequence[_Worker], busy: list[_Worker], request: bytes) -> list[str] | str:
     """Return the reports of all tasks, or why one failed.
 
-    Workers that began and did not answer, or were changed, stay in `busy`: they are lost.
+    Workers that began and did not answer, or were changed, stay in `busy`, as lost ones.
     """
     reports: list[str] = []
     failure = ""
@@ -219,7 +222,7 @@ def _answers(workers: Sequence[_Worker], busy: list[_Worker], request: bytes) ->
         try:
             reply = worker.answer()
         except (EOFError, OSError) as error:
-            reply = f"it ended: {error!r}"
+            reply = f"its process ended: {error!r}"
         else:
             if not worker.is_changed:
                 busy.remove(worker)

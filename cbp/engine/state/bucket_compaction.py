@@ -3,9 +3,9 @@
 As soon as a tier has as many files as its fan-out, they and all smaller files become one file, of
 this tier or the next: a record is rewritten O(log n) times in its life. A *rotten* file, with
 mostly dead rows, is rewritten together with all smaller files. Full files
-(`cbp.engine.storage.file_sizes`) are not merged. The package README says why.
+(`cbp.engine.storage.file_sizes`) are not merged. The package README explains why.
 
-The merged file holds the records that are live after this run, sorted by hash, and by the columns
+The merged file has the records that are live after this run, sorted by hash, and by the columns
 of `StateTable.order` if there are any: the same records in another layout (`dataChange` is false).
 """
 
@@ -59,8 +59,8 @@ def compact(
     full = [is_full(limits, rows=file.rows, size=file.size) for file in files]
     chosen = choose(live, rows, full, limits)
     if len(chosen) > 1:
-        # The log knows only the size in Parquet. A file that compresses well can be full all the
-        # same, and merging it would give as many files again, run after run.
+        # The log has only the size in Parquet. A file that compresses well can be full although it
+        # is small there, and merging it would result in as many files again, run after run.
         full = [
             full[at]
             or (at in chosen and is_full(limits, rows=rows[at], memory=state.open(place).memory))

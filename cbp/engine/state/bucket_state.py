@@ -9,7 +9,7 @@ Small neighboring buckets are processed together (`neighbors`). Signed hashes as
 bucket only among hashes of one sign: the first half of the buckets has one sign, the second half
 the other, so no batch has buckets of both halves. A loop calls few groups many times, and calls
 those of both halves together: it flips the sign of all hashes (`flipped`), which then ascend over
-all buckets. Files have them as they are.
+all buckets. Files contain the hashes with their own signs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ all are found, because the groups are large, their places take 24 bytes each: 20
 
 
 def neighbors(sizes: Mapping[int, int], *, buckets: int, most: int) -> list[tuple[int, ...]]:
-    """Return the buckets, ascending, in batches of at most so many records, or of one bucket."""
+    """Return the buckets, ascending, in batches of at most `most` records, or of one bucket."""
     batches: list[tuple[int, ...]] = []
     total = 0
     for bucket in sorted(sizes):
@@ -170,8 +170,8 @@ class BucketState:
     Attributes:
         buckets: Ascending; so are hashes from bucket to bucket.
         of: Number of buckets of the table; only needed for several buckets.
-        flips: Whether callers give and get hashes whose signs are `flipped`; then the buckets may
-            be of both halves.
+        flips: Whether callers pass and receive hashes whose signs are `flipped`; then the buckets
+            may be of both halves.
         files: The files of all buckets, bucket by bucket.
     """
 
@@ -217,9 +217,10 @@ class BucketState:
         return ()
 
     def open(self, at: int) -> IndexedFile:
-        """Return all rows of the file `files[at]`, which is about to be replaced: no index copy."""
+        """Return all rows of the file `files[at]`, without making an index copy."""
         file, table = self.files[at], self.table
         size, rows = file.size, file.rows
+        # No copy: the file is about to be replaced.
         return self.cache.open(table.folder, table.id, file.path, size=size, rows=rows, copy=False)
 
     def whole(self, at: int) -> IndexedFile:
@@ -227,7 +228,7 @@ class BucketState:
         file = self._readers.get(at)
         if not isinstance(file, IndexedFile):
             file = self._readers[at] = self.reader(at, None)
-        assert isinstance(file, IndexedFile), "a reader for all positions has all rows"
+        assert isinstance(file, IndexedFile), "the reader for all rows has only some of them"
         return file
 
     def known(self, at: int, wanted: Positions | None) -> StateRows:
@@ -253,7 +254,7 @@ class BucketState:
             if file.vector:
                 bitmap = self.cache.vectors.read(folder, file.vector)
             for deletes in file.unpublished:
-                bitmap = bitmap | read_deletes(folder, deletes)  # a new one: the cache is shared
+                bitmap = bitmap | read_deletes(folder, deletes)  # `|=` would change the cached one
             self._dead[at] = bitmap
         return bitmap
 
@@ -311,7 +312,7 @@ class BucketState:
                 start = stop
 
     def as_filed(self, at: int, hashes: Positions) -> Positions:
-        """Return hashes of callers as the file `files[at]` has them, or the other way round."""
+        """Convert hashes of callers to those of the file `files[at]`, or the other way round."""
         return flipped(hashes) if self.flips else hashes
 
     def _find_in(self, at: int, wanted: Positions | None) -> RecordPositions:

@@ -1,13 +1,13 @@
 """Eviction in the cache folders, by age and bytes: old index copies, scratch files, old boots.
 
-    <cache>/<boot>/*.arrow            copies; the least recently used go, beyond a bound
+    <cache>/<boot>/*.arrow            copies; beyond a bound, the least recently used are removed
     <cache>/<other boot>[-scratch]/*  the same, together with ours, if the disk is full
-    <cache>/<boot>-scratch/*          files of tasks; those older than a task go
-    <cache>/<other boot>[-scratch]/   goes as a whole once it has not been touched for days
+    <cache>/<boot>-scratch/*          files of tasks; removed if they are older than a task can be
+    <cache>/<other boot>[-scratch]/   removed completely once it has not been touched for days
 
 A file is unlinked, never truncated: a process that has mapped it keeps it. Only files with names
-that the cache gives are removed, since others may use the folder too. Machines may share it, so
-only the age of another boot's folder decides. A file that is gone or may not be removed is skipped.
+that the cache gives are removed, since other programs may use the folder. Machines may share it, so
+the folder of another boot is judged by its age alone. Files that cannot be removed are skipped.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def remove_boots(cache: Path, *, own: str, now: float) -> None:
                 for path, _, _ in _files(folder):
                     if path.suffix in _OURS:
                         path.unlink(missing_ok=True)
-                folder.rmdir()  # stays, if it holds anything else
+                folder.rmdir()  # fails if there is anything else in it
 
 
 def other_boots(cache: Path, *, own: str) -> list[Path]:

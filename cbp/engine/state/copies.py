@@ -4,9 +4,9 @@
 
 Wrong data in a copy would be written into state, so no byte is used before its block was checked,
 once per map: the metadata of the rows when the file is mapped, the rows when a look-up touches them
-(`Guard`). A copy of up to 4 MiB (`EngineLimits.whole_copy_bytes`) is checked as a whole at once; a
-larger one once half of it was touched or it was asked often. The check reads the file, not the map,
-where an unreadable sector would be a signal that kills the process.
+(`Guard`). A copy of up to 4 MiB (`EngineLimits.whole_copy_bytes`) is checked completely when it is
+mapped; a larger one, once half of it was touched or it had many look-ups. The check reads the file,
+not the map, where an unreadable sector would raise a signal that kills the process.
 
 Guaranteed: bytes that `Guard` accepted are those that `write_copy` wrote under this name
 (tests/cbp/engine/state/test_copies.py flips each). Not guaranteed: that memory or disk leaves
@@ -305,7 +305,7 @@ def _read_sums(
         message = "its checksums are damaged, or belong to another copy"
         raise CopyDamagedError(message)
     if block != block_wanted or len(sums) != 8 * -(-bytes_ // block):
-        message = f"it has blocks of {block} bytes"
+        message = f"it has blocks of {block} bytes instead of {block_wanted}"
         raise CopyForeignError(message)
     return np.frombuffer(sums, "<u8").astype(np.uint64), bytes_
 

@@ -1,7 +1,7 @@
 """Due groups: which groups of a bucket have a due timer, and when the next one is due.
 
 A state of timers has a column `at`. The groups that are called for a due timer are found in that
-column alone, of which the earliest of each file are sorted once (`cbp.engine.state.lookup`).
+column alone. Its earliest values in each file are sorted once (`cbp.engine.state.lookup`).
 
 Invariant: the next time is never later than that of a timer that stays
 (tests/cbp/engine/state/test_time_order.py, tests/cbp/engine/test_timers.py).

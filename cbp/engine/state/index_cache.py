@@ -5,15 +5,15 @@ A copy has the rows of its file in the file's order, which is by `_hash`. So a m
 large file that has no copy yet is read by row groups while that is cheaper (`lookup.py`). A copy is
 only a cache (see the package README):
 
-- It belongs to one data file. Its name holds table id, path and size; the content holds the name
+- It belongs to one data file. Its name has table id, path and size, and the content has the name,
   too. It is written under a temporary name and renamed, never changed in place: a file that shrinks
   under a map kills the process. A damaged copy is dropped and made again, even within a look-up.
 - It is not synced. Its folder is named after the boot of this machine instead, so
   pages that were lost in a power cut are never trusted.
 - If anything fails (no space, truncated file, `mmap` refused), the Parquet
   file is read instead: slower, never wrong.
-- A process unmaps the copies of files that its newest look at their bucket no longer lists
-  (`release`), so its memory does not grow with what runs supersede. If its address space is
+- When a process opens a bucket, it unmaps the copies of files that are no longer in it
+  (`release`), so its memory does not grow with replaced files. If its address space is
   bounded (`spark.executor.pyspark.memory`), maps that are not in use are closed to make room.
 - The copies are bounded, by bytes and by half of their disk (`cache_eviction.py`). A process
   touches the files that it has mapped and uses, so that no other one evicts its hottest copies.
@@ -76,10 +76,10 @@ TOUCH_SECONDS = 60.0
 """A copy in use is touched once in this time; eviction needs no finer resolution."""
 
 _SWEEPS = 8
-"""A process sweeps again after it has written this fraction of the bytes that copies may have."""
+"""A process sweeps again after it has written one part in this many of the bytes for copies."""
 
 _ORDER, _PHYSICAL = b"cbp.order", b"physical"
-"""Marks a copy whose rows do not ascend by hash; only the black box makes such files."""
+"""Marks a copy whose rows do not ascend by hash, which this engine does not write."""
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class IndexCache:
     """Index copies below one folder of this machine; many processes may use it at a time.
 
     Args:
-        folder: Folder that holds a folder per boot.
+        folder: Folder with a subfolder per boot.
         bytes_max: Maximum number of bytes of copies on the disk after a sweep; a single copy may
             be larger.
         clock: Current time in seconds, on the clock of the files' times.
@@ -229,7 +229,7 @@ class IndexCache:
         except FileNotFoundError:
             with contextlib.suppress(OSError, MemoryError):
                 self._write(name, rows.batch, in_order=rows.in_order)
-                # The old map still holds its bytes on the disk, invisible to every sweep.
+                # The old map still occupies its bytes on the disk, invisible to every sweep.
                 return self._map(wanted) or rows
         except OSError:
             pass  # a file system that forbids it; the copy is still usable
@@ -365,7 +365,7 @@ class IndexCache:
         gone, most = evict(folders, room=room, bytes_max=self._bytes_max, full=full)
         self._unswept = most // _SWEEPS
         with self._lock:
-            # An open map holds the bytes of its file on the disk, even after an unlink.
+            # An open map occupies the bytes of its file on the disk, even after an unlink.
             for name in list(self._open) if full else gone:
                 self._close(name)
         return bool(gone)
@@ -393,14 +393,14 @@ def _open_parquet(source: str, rows: int) -> CheckedFile:
         file = open_parquet(source)
     if file.metadata.num_rows != rows:
         has = format_count(file.metadata.num_rows, "row")
-        raise FileDamagedError(source, f"it has {has}, but the log of its table says {rows}")
+        raise FileDamagedError(source, f"it has {has}, but {rows} in the log of its table")
     return file
 
 
 def _one_batch(table: pa.Table, *, copies: bool = True) -> pa.RecordBatch:
     """Return all rows as one batch; strings widened so that any size fits.
 
-    What is kept (`copies`) must not keep a larger table of which it is a part.
+    With `copies`, the batch keeps no larger table in memory of which it would be a view.
     """
     wide = wide_schema(table.schema)
     chunked = (as_type(c, f.type) for c, f in zip(table.columns, wide, strict=True))

@@ -3,7 +3,7 @@
 A file is sorted by hash, so a group is one range of rows in each file. Ranges need no
 memory per record; the positions of a group of 20 M records would need 500 MB. To find the large
 groups, every `stride`-th hash of a file is sampled. A run of at least 2 * `stride` equal hashes
-gives two equal neighbouring samples. This touches few pages of the file.
+gives two equal neighboring samples. This touches few pages of the file.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def without(state: BucketState, groups: Sequence[int], wanted: Int64s | None) ->
     gone = np.array(groups, np.int64)
     if wanted is not None:
         return state.find(np.setdiff1d(wanted, gone, assume_unique=True))
-    assert not state.flips, "only loops that call no group for its state alone flip hashes"
+    assert not state.flips, "the state flips hashes, so it has no look-up of all groups"
     every = [state.whole(at).others(gone) for at in range(len(state.files))]
     return state.find(np.unique(np.concatenate(every)))
 

@@ -1,24 +1,24 @@
 """Look-up in one data file: rows are found by hash and taken by position.
 
 A position is the physical row in the Parquet file, even if a copy has another order, so it
-means the same in deletion vectors. `IndexedFile` holds all rows. `RowGroups` reads only
-those row groups of the Parquet file that can hold wanted rows. Both find the same rows for the same
+means the same in deletion vectors. `IndexedFile` has all rows. `RowGroups` reads only those
+row groups of the Parquet file that can contain wanted rows. Both find the same rows for the same
 hashes, in ascending position within ascending hash (tests/cbp/engine/state/test_lookup.py).
 
 The access path is chosen by cost. The figures were measured on one core of two, warm pages, 1.25 M
 rows of (url of 31 characters, BIGINT, hash), 17 MB of Parquet (`tests/bench/test_lookups.py`):
 
 1. *Where the rows come from.* A mapped copy sorted by hash (0.5 ms to open), the row groups of the
-   Parquet file whose range of hashes is wanted (8 ms each), or the whole file (74 ms; 93 ms if it
+   Parquet file whose range of hashes is wanted (8 ms each), or all of the file (74 ms; 93 ms if it
    is copied on the way). A copy pays only if it is used again, so row groups are read directly
-   until that has cost a part of the copy, as one rents before one buys.
+   until that has cost a certain part of the copy.
 2. *Which side is searched.* Searching each wanted hash among the rows costs 30 ns per wanted hash
    (1,250 of 1.25 M: 0.15 ms). Searching each row among the wanted hashes costs 25 ns per row (31
    ms). The shorter side is searched in the longer.
 
-`TimeOrder` gives the rows of a file in the order of their times, for timers. The earliest rows are
-sorted once per file and process, as many as are due and some thousands ahead. The file is looked
-through again only when the time has passed those.
+`TimeOrder` has the rows of a file in the order of their times, for timers. The earliest rows are
+sorted once per file and process, as many as are due and some thousands ahead. All times are read
+again only when the time has passed those.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class TimeOrder:
         return self._sort(int(np.count_nonzero(self._times <= until_us)) + self._ahead)
 
     def _sort(self, many: int) -> tuple[Int64s, Int64s]:
-        """Return and keep at least `many` of the earliest rows; two threads may do it at once."""
+        """Return and keep at least `many` of the earliest rows; threads need no lock."""
         rows = np.arange(len(self._times))
         if many < len(rows):
             rows = np.argpartition(self._times, many)[:many]
@@ -116,7 +116,7 @@ def is_small(*, rows: int, size: int, rows_max: int) -> bool:
 
 
 _DENSE = 8
-"""From one wanted hash for this many rows on, merging both costs less than searching each."""
+"""With more than one wanted hash per this many rows, merging costs less than searching each."""
 
 
 class StateRows(Protocol):
@@ -146,7 +146,7 @@ class IndexedFile:
     """All rows of one data file, in physical order, in memory or mapped.
 
     A mapped copy is checked by its guard before it is used. If it is damaged, the rows of the
-    data file, which `replace` returns, replace it at once. Positions mean the same in both.
+    data file, which `replace` returns, replace it. Positions mean the same in both.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class IndexedFile:
                 check(self._guard)
                 return
             except CopyDamagedError as error:
-                assert self._replace is not None, "a copy has a data file"
+                assert self._replace is not None, "a copy with a guard has no `replace`"
                 other = self._replace(error)
             self._batch, self._sorted, self._guard = other._batch, other._sorted, other._guard
             self._hashes = self._order = self._memory = None
@@ -272,7 +272,7 @@ class IndexedFile:
         return order
 
     def _sound(self, names: Sequence[str], rows: Int64s | None) -> list[pa.Array]:
-        """Return columns, of which some rows, or all, were checked for damage."""
+        """Return columns after a check of some rows, or of all (`None`), for damage."""
         if rows is None:
             self._checked(lambda guard: self._pass_columns(guard, names))
         else:
@@ -322,7 +322,7 @@ class IndexedFile:
         """Return the live rows at the places `start` to `stop` in the order of the hashes."""
         if self._sorted:
             return live_in(dead, start, stop)
-        assert self._order is not None, "places are found first"
+        assert self._order is not None, "`hashes` was not read before"
         rows = self._order[start:stop]
         return rows[~np.isin(rows, rows_of(dead))]
 
@@ -341,7 +341,7 @@ class IndexedFile:
 
 
 class RowGroups:
-    """A Parquet file, read by row group, always those without statistics; not thread-safe."""
+    """A Parquet file, read by row group; those without statistics always. Not thread-safe."""
 
     def __init__(self, file: CheckedFile) -> None:
         self._file = file
@@ -357,7 +357,7 @@ class RowGroups:
         return bytes_unpacked(self._file.metadata)
 
     def touched(self, wanted: Int64s) -> list[int]:
-        """Return the row groups that can hold these hashes (ascending)."""
+        """Return the row groups that can contain these hashes (ascending)."""
         return [
             group
             for group, (low, high) in enumerate(self._ranges)

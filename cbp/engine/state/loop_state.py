@@ -45,8 +45,8 @@ _HASH = "_hash"
 _SEQ = "_seq"
 _GONE = ["path", "rows"]
 _OVERLAY_ROWS, _OVERLAY_BYTES = 4_096, 1 << 20
-"""A file in memory of so few rows and bytes is merged with any newer one: a look-up in one more
-file takes as long as to sort and copy them."""
+"""A file in memory with at most these rows and bytes is merged with any newer one: a look-up in one
+more file would take as long as sorting and copying them."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class _Part:
 
 @dataclass(slots=True)
 class LoopState(BucketState):
-    """The files of some neighbors, and the records of a loop, of which `room` has the memory."""
+    """The files of some neighbors, and the records of a loop, whose memory `room` counts."""
 
     spec: StateSpec = field(kw_only=True)
     room: Room = field(kw_only=True, default_factory=lambda: Room("", sys.maxsize))

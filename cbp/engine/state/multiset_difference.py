@@ -6,7 +6,7 @@ in the order in which it is read, with few changes. Then read and emitted record
 they come, and few remain. If many remain (the author emits in another order), both sides are
 spilled by hash into partitions, each of which fits in memory.
 
-    read ----> pending ----\                 /--> died (where they lie)
+    read ----> pending ----\                 /--> died (places)
                             cancel -> spill -
     emitted -> pending ----/                 \--> born (records)
 

@@ -119,7 +119,7 @@ class RunFiles:
         sink = ParquetSink(f"{self._table.folder}/{path}", rows.schema, faults=self._faults)
         sink.write(rows)
         file = sink.close()
-        assert file is not None, "only called with rows"
+        assert file is not None, "a run file would have no rows"
         self._written.append(file.path)
         if self._cache is not None:
             self._cache.put(self._table.id, path, size=file.bytes, content=rows)

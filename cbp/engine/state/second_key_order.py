@@ -2,12 +2,12 @@
 
 Files of a state with a second key are written in this order, so a place in the order is the row
 itself. A file of another origin (an earlier version, a correction, keys that share a hash) is
-sorted in memory when a look-up first needs it. A look-up of a few groups, all at once, checks only
-the order of their rows, once per process.
+sorted in memory when a look-up first needs it. A look-up of a few groups together checks only the
+order of their rows, once per process.
 
-A search compares values, never hashes alone: rows of another key with the same hash lie in another
+A search compares values, never hashes alone: rows of another key with the same hash are in another
 range. It goes column by column, each by a binary search among rows that agree in the columns
-before. Numbers and times are compared as Arrow holds them, without an object per row.
+before. Numbers and times are compared as Arrow stores them, without an object per row.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _INTEGERS = frozenset({"BIGINT", "INT", "SMALLINT", "TINYINT"})
 _FLOATS = frozenset({"DOUBLE", "FLOAT"})
 _TIMES = frozenset({"DATE", "TIMESTAMP"})
 _MANY = 8
-"""If one row in this many is asked for, checking all rows costs less than taking those."""
+"""If one row in this many is needed, checking all rows costs less than taking only those."""
 
 Read = Callable[[Int64s | None], Sequence[pa.Array]]
-"""Returns the columns of an order, after some rows of them, or all, were checked for damage."""
+"""Returns the columns of an order, after a check of some rows, or of all (`None`), for damage."""
 
 _EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 
@@ -53,9 +53,9 @@ class SecondOrder:
     some; the other methods are called for rows that one of them has checked. Such a row keeps its
     place, whatever the rest of the file turns out to be.
 
-    Both get the reader of the file, which the order does not keep: the file keeps its orders, and
-    two objects that keep each other stay in memory until a task ends. Hashes ascend; `rows` are in
-    their order if the file is not.
+    Both are given the reader of the file, and do not store it: the file stores its orders, and two
+    objects that refer to each other stay in memory until a task ends. Hashes ascend. `rows` are the
+    file's rows in the order of the hashes; `None` if the file has this order.
     """
 
     def __init__(self, hashes: Int64s, rows: Int64s | None, types: Sequence[DataType]) -> None:
@@ -158,7 +158,7 @@ class SecondOrder:
     def spans(
         self, wanted: Sequence[pa.Array], starts: Int64s, stops: Int64s, *, first: int = 0
     ) -> tuple[Int64s, Int64s]:
-        """Return the result of `span` for many wanted rows at once, given column by column."""
+        """Return the result of `span` for many wanted rows together, which are columns."""
         last = self._columns[-1] if self._is_unique and self._columns else None
         for column, values in zip(self._columns[first:], wanted, strict=False):
             starts, stops = column.spans(values, starts, stops, unique=column is last)
@@ -228,7 +228,7 @@ class _Column:
     def spans(
         self, wanted: pa.Array, starts: Int64s, stops: Int64s, *, unique: bool
     ) -> tuple[Int64s, Int64s]:
-        """Return the places of each range with the wanted value beside it; one each if `unique`."""
+        """Return in each range the places of its wanted value; at most one if `unique`."""
         wanted = as_type(wanted, self._array.type)
         # Rows of one group agree in its key, and mostly one row has a second key.
         whole = self._have(wanted, starts, starts + 1 == stops if unique else starts < stops)

@@ -7,7 +7,7 @@ not fit is never used: with one flipped digit in a number or a name it would be 
 something else. The member `_name` detects an old copy, or the record of another epoch, under a
 record's name.
 
-Guaranteed: `parsed` returns what was given to `digested`, or raises an error that names the file
+Guaranteed: `parsed` returns what was passed to `digested`, or raises an error that names the file
 (tests/cbp/engine/storage/test_checked_json.py).
 """
 
@@ -32,10 +32,10 @@ _END = len(_MARK) + _DIGITS + 2
 
 
 def digested(data: bytes, path: str) -> bytes:
-    """Return a JSON object with its name and digest as the last members; it has other members."""
+    """Return a JSON object, which has members, with its name and digest as the last ones."""
     if name := own_name(path):
         data = b"".join((data[:-1], b',"_name":', json.dumps(name).encode(), b"}"))
-    return b"".join((data[:-1], _MARK, _digest(data), b'"}'))
+    return b"".join((data[:-1], _MARK, digest_of(data), b'"}'))
 
 
 def record_numbers(names: Iterable[str]) -> list[int]:
@@ -52,7 +52,7 @@ def read_record(files: Files, path: str, parse: Callable[[Any], Record]) -> Reco
 def parsed(
     data: bytes, path: str, parse: Callable[[Any], Record], *, written_to: str = ""
 ) -> Record:
-    """Return the record that `data`, with or without a digest, holds.
+    """Return the record in `data`, which may have a digest.
 
     `FileDamagedError` if the data is damaged, or `parse` rejects it. `written_to` is the path for
     which the record was written, if it differs from `path`.
@@ -60,7 +60,7 @@ def parsed(
     try:
         if data[-_END:].startswith(_MARK):
             digest, data = data[-_END + len(_MARK) : -2], data[:-_END] + b"}"
-            if digest != _digest(data):
+            if digest != digest_of(data):
                 raise FileDamagedError(path, "its content does not match its digest")
         if not any(data):
             raise FileDamagedError(path, f"all of its {len(data)} bytes are zero")
@@ -81,5 +81,6 @@ def require_name(name: str, path: str, *, at: str = "") -> None:
         raise FileDamagedError(at or path, f"it has the content of another file, {name}")
 
 
-def _digest(data: bytes) -> bytes:
+def digest_of(data: bytes) -> bytes:
+    """Return the digest of a record or of a log entry, as 16 hexadecimal digits."""
     return xxhash.xxh3_64_hexdigest(data).encode()

@@ -3,15 +3,16 @@
     pages | seal | footer | length of the footer | "PAR1"
 
 Parquet has a CRC-32 for each page. It covers neither the page headers nor the footer. A damaged
-page header can make a reader skip a page silently. A damaged footer has wrong statistics, which
-tell a look-up what it need not search. We therefore write a *seal* between pages and footer, a
-place that every reader skips. It holds a checksum of each block of 64 KiB of pages, one of the
-footer, one of the name for which the file was written (files of equal size can be swapped) and
-one of the seal itself. CRCs are written too, for other readers.
+page header can make a reader skip a page silently. A damaged footer can have wrong statistics, by
+which a look-up skips records. We therefore write a *seal* between pages and footer, a place that
+every reader skips. It has a checksum of each block of 64 KiB of pages, one of the footer, one of
+the name for which the file was written (files of equal size can be swapped) and one of the seal
+itself. CRCs are written too, for other readers.
 
 `CheckedFile` checks the footer when a file is opened, and blocks of pages just before they are
-read; small files are checked at once. Files of earlier versions and of other writers have no
-seal and perhaps no CRC: only their CRCs are checked, if there are any. Every error names the file.
+read; a small file is checked completely when it is opened. Files of earlier versions and of other
+writers have no seal and perhaps no CRC: only their CRCs are checked, if there are any. Every error
+names the file.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _SMALL_BYTES = 1 << 20
 _FIXED_PART = struct.Struct("<QQQQ")
 _TAIL = struct.Struct("<QQQQQ8s")
 _MAGIC, _NAMELESS = b"CBPSEAL2", b"CBPSEAL1"
-"""The magic of current seals, and of an earlier version's seals, which hold no name."""
+"""The magic of current seals, and of an earlier version's seals, which have no name."""
 _END = struct.Struct("<I4s")
 _PARQUET = b"PAR1"
 _READ_BYTES = 1 << 20
@@ -157,7 +158,7 @@ class CheckedFile:
             self._passed = np.zeros(count, np.bool_)
             if self._pages <= _SMALL_BYTES:
                 self._check(0, self._pages)
-            # Read-ahead is done by another thread, for which this one waits.
+            # No read-ahead: another thread would do it, and this one would only wait for it.
             self._file = pq.ParquetFile(
                 source,
                 pre_buffer=False,
@@ -264,7 +265,7 @@ def open_parquet(
 
 
 def check_parquet(path: str) -> int:
-    """Read a whole file, check all that can be checked, and return its number of rows."""
+    """Read all of a file, check all that can be checked, and return its number of rows."""
     with open_parquet(path) as file:
         file.check()
         if not file.is_sealed:

@@ -1,9 +1,9 @@
 """The limits of an engine: sizes from which it cuts, spills, merges or works in parallel.
 
-An engine is constructed with one `EngineLimits`. It hands them to its readers, and in the plan of
-each run to the tasks, also to those in other processes (`cbp.engine.task.task_plan`). A test makes
-them small, so that few records reach them; what is part of a format or of an algorithm is a
-constant in its module.
+An engine is constructed with one `EngineLimits`. It passes them to its readers and, in the plan of
+each run, to the tasks, also in other processes (`cbp.engine.task.task_plan`). Tests make limits
+small, so that few records reach them. What is part of a format or of an algorithm is a constant in
+its module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class EngineLimits:
         rows_per_record_task: Records of a record-wise stage that justify another task.
         rows_per_loop_task: Records that a loop within a run can reach, by what is known before it,
             that justify another task. Each superstep costs it an exchange of messages.
-        loop_reach: Records of the states that a record which arrives is taken to reach, at most.
+        loop_reach: Maximum number of state records that each record which arrives is assumed to
+            reach.
         then_rows: Records up to which a record-wise task also runs the groupwise stage downstream
             of it. For more, a job of several tasks saves more time than its start costs.
         arranged_reads: Records times tasks up to which every task reads the whole increment;
@@ -45,16 +46,16 @@ class EngineLimits:
             quarter of it may stay in memory between runs.
         whole_run_spill: Limit of such files for a run, as a multiple of `whole_run_bytes`; a run
             that needs more is refused. With 0 there are none, and the limit is `whole_run_bytes`.
-        superstep_log_ms: Least time in milliseconds between two snapshots of a loop; 0: one after
+        superstep_log_ms: Minimum time in milliseconds between two snapshots of a loop; 0: one after
             each superstep.
-        microsteps: Microsteps of a task between two exchanges of a loop, at most.
-        microstep_rows: Messages that a task sends in them, at most. With more, an exchange costs
-            little beside the calls, and calls that other tasks' messages make useless cost more.
+        microsteps: Maximum number of microsteps of a task between two exchanges of a loop.
+        microstep_rows: Maximum number of messages that a task sends in them. Beyond that, calls
+            that other tasks' messages make useless would cost more than an exchange.
         jvm_batch_bytes: Bytes of a batch for the JVM, of at least one record.
         settings_rows: Maximum number of records of a table that goes to every group as a whole.
-        remote_bytes: Bytes of remote writes held per state; sorting needs three times as much.
-        inline_deletes_bytes: Bytes of a state's bitmaps of deleted rows that an intention itself
-            holds, over all tasks of a run; larger bitmaps go to files.
+        remote_bytes: Bytes of remote writes in memory per state; sorting needs three times as much.
+        inline_deletes_bytes: Bytes of a state's bitmaps of deleted rows that are stored in the
+            intention itself, over all tasks of a run; larger bitmaps go to files.
         message_block_bytes: Bytes of messages that a task sorts by bucket at a time; this takes
             about three times as much.
         message_group_rows_min: Small buckets share a row group of at least this many messages: a
@@ -66,15 +67,15 @@ class EngineLimits:
         spool_bytes: A flow's records above this size go to disk; two flows and their windows fit
             in a small worker.
         narrow_bytes: Bytes of a flow's records above which its strings have offsets of 64 bits;
-            small files may hold as much, since repeated strings are compressed away.
+            small files can have as much, since repeated strings are compressed away.
         sort_run_bytes: Bytes that an external sort sorts at a time; it needs three times as much.
         sort_block_bytes: Bytes of each run in memory while an external sort merges runs: a hundred
             runs need 50 MB.
         checkpoint_entries: Entries of a table's log after which a checkpoint is written.
         state_fanout: Files of a bucket's lowest tier that start a merge.
         state_tier_rows: Records of a file of state up to which it belongs to the lowest tier.
-        listed_rows: Records of a group's kept state that are listed in the time of one search. All
-            are listed once the searches of a call have taken as long as that.
+        listed_rows: Records of a group's kept state that can be listed in the time of one search.
+            Once the searches of a call have taken as long as listing all records, all are listed.
         named_rows: Records of a window from which its first look-up finds all kept records that
             the window's inputs name.
         timers_ahead: Timers of a file that are sorted by time beyond the due ones; 16 bytes each.
@@ -82,10 +83,10 @@ class EngineLimits:
         small_file_rows: Records up to which a file of state gets no index copy: reading it is as
             fast.
         file_rows: Records of a file of state. A file is read, copied and merged as a whole.
-        file_bytes: Bytes of such a file, as Arrow holds them; a task needs three times as much.
+        file_bytes: Bytes of such a file in Arrow; a task needs three times as much.
         beside_bytes: Size above which a whole run writes a file of state in a thread, while it
             finds the records of the next, and settles the two halves of the buckets in parallel.
-        read_rows: Records that a reader makes Python objects of at a time.
+        read_rows: Records that a reader converts to Python objects at a time.
         read_bytes: Bytes of these records; as Python objects they take several times as much.
         pending_rows: Records of a large group, read or emitted, that wait in memory for an equal
             record of the other side: about 80 MB. Further records go to disk.
@@ -94,7 +95,8 @@ class EngineLimits:
         compared_rows: Records of the parts into which a comparison of two tables cuts them.
         output_fanout: Neighboring files of similar size in an output that start a merge, and runs
             between two searches for such files.
-        copy_block_bytes: Bytes of an index copy under one checksum; others are rebuilt.
+        copy_block_bytes: Bytes of an index copy under one checksum; a copy with blocks of another
+            size is rebuilt.
         whole_copy_bytes: Bytes up to which an index copy is checked when it is opened, in 0.4 ms.
         held_bytes: Bytes of rows without an index copy that a process keeps for its next run: of
             small files, and of files for whose copies there is no space.

@@ -5,8 +5,8 @@
 
 A round reads one block of every run and takes the least of the blocks' last rows. All rows up to
 it are at the start of the blocks, where a binary search in each block finds their end; no later
-row of any run can precede them. So memory holds one run while runs are made, and one block per
-run while they are merged. The file is read, not mapped: a process whose address space is bounded
+row of any run can precede them. So one run is in memory while runs are made, and one block per run
+while they are merged. The file is read, not mapped: a process whose address space is bounded
 needs that space for the sorting.
 """
 
@@ -136,13 +136,13 @@ class _Run:
                 low = middle + 1
             else:
                 high = middle
-        assert self._table is not None, "a block was taken"
+        assert self._table is not None, "`fill` was not called, or returned False"
         part = self._table.slice(self._start, low - self._start)
         self._start = low
         return part
 
     def _key(self, row: int) -> tuple[Any, ...]:
-        assert self._table is not None, "a block was taken"
+        assert self._table is not None, "`fill` was not called, or returned False"
         return tuple(_order(self._table.column(name)[row].as_py()) for name in self._columns)
 
 

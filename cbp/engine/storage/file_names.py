@@ -7,7 +7,7 @@ import re
 import uuid
 
 INDEX_PREFIX = "_key_"
-"""Prefix of the columns that index a file's records; they are no part of the records."""
+"""Prefix of the columns that index a file's records; they are not part of the records."""
 _CONTENT_BITS = 80
 _PART = re.compile(r"(?:^|/)\d{12}-(\d{5})-[^/]*\.parquet\Z")
 _WRITTEN = re.compile(
@@ -42,7 +42,10 @@ def change_file(epoch: int, number: int, digest: str) -> str:
 
 
 def vectors_id(epoch: int, content: bytes) -> uuid.UUID:
-    """Return 48 bits of epoch and 80 of content: a repeated publication writes the same file."""
+    """Return the UUID of a file of vectors, which is the same in a repeated publication.
+
+    It has 48 bits of the epoch, and 80 bits of the content's digest.
+    """
     digest = hashlib.sha256(content).digest()[: _CONTENT_BITS // 8]
     return uuid.UUID(int=epoch << _CONTENT_BITS | int.from_bytes(digest))
 

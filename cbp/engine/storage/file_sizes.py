@@ -2,8 +2,8 @@
 
 A file is read, copied and merged as a whole, so its size bounds the memory of a task: about
 three times `EngineLimits.file_bytes`. A file above half of that limit is *full*: merging does not
-improve it, so compaction leaves it alone until much of it is dead. Bytes are counted as Arrow holds
-them. A table is cut long before a string column reaches 2 GB, the limit of Arrow's `string`; a
+improve it, so compaction leaves it alone until much of it is dead. Bytes are those in Arrow's
+memory. A table is cut long before a string column reaches 2 GB, the limit of Arrow's `string`; a
 single record is never cut.
 """
 

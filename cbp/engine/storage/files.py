@@ -187,9 +187,6 @@ class Files(Protocol):
     def exists(self, path: str) -> bool:
         """Return whether a file or folder exists."""
 
-    def size(self, path: str) -> int:
-        """Return a file's size in bytes."""
-
 
 def local_path(uri: str) -> str:
     """Return the local path of a plain path or a `file:` URI."""
@@ -308,17 +305,11 @@ class LocalFiles:
         """Make the names in a folder durable; see `Files`."""
         path = local_path(path) or "."
         with _operating(path):
-            _fsync(path)
+            sync_path(path)
 
     def exists(self, path: str) -> bool:
         """Return whether a file or folder exists; see `Files`."""
         return os.path.exists(local_path(path))
-
-    def size(self, path: str) -> int:
-        """Return a file's size in bytes; see `Files`."""
-        path = local_path(path)
-        with _operating(path):
-            return os.stat(path).st_size
 
     @contextmanager
     def _temporary(self, path: str, data: bytes, staged: str = "") -> Iterator[str]:
@@ -388,7 +379,8 @@ def _make_dirs(path: str, grown: dict[str, None]) -> None:
     grown[parent or "."] = None
 
 
-def _fsync(path: str) -> None:
+def sync_path(path: str) -> None:
+    """Sync a file, or the names in a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

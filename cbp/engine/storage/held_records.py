@@ -6,7 +6,7 @@ records in the same order, whose pages the system may drop. So only what cannot 
 against the bound of the memory. The files have a bound of their own, many times as large.
 
 Guaranteed: where a record is held changes no result. The files have no name
-(`cbp.engine.storage.spill_files`), and the space of one is free once nobody holds its records.
+(`cbp.engine.storage.spill_files`); the space of a file is free once its records are not held.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PIECE_BYTES, _PIECE_SHARE, _PIECE_LEAST = 16 << 20, 64, 1 << 10
 this part of the memory, and at least the last number of bytes."""
 
 _BATCH_BYTES = 4 << 20
-"""Bytes, about, of a batch of small tables that are written together."""
+"""Approximate bytes of a batch of small tables that are written together."""
 
 
 class Holder(Protocol):
@@ -117,7 +117,7 @@ class Room:
         self.on_disk -= on_disk
 
     def keep(self, pieces: Iterable[pa.Table]) -> pa.Table:
-        """Return one or more pieces as one table, which is held from now on; raises as `take`.
+        """Return one or more pieces as one table, whose bytes stay counted; raises as `take`.
 
         Each piece is requested after the earlier ones have found room, so a table of any size
         can be built from pieces that fit in memory.
@@ -194,10 +194,10 @@ def _together(tables: Sequence[pa.Table]) -> Iterator[pa.Table]:
         if some and size + table.nbytes > _BATCH_BYTES:
             yield pa.concat_tables(some).combine_chunks()
             some, size = [], 0
-        some.append(table)
-        size += table.nbytes
-        if size > _BATCH_BYTES:
-            yield table if len(some) == 1 else pa.concat_tables(some).combine_chunks()
-            some, size = [], 0
+        if table.nbytes > _BATCH_BYTES:
+            yield table
+        else:
+            some.append(table)
+            size += table.nbytes
     if some:
         yield pa.concat_tables(some).combine_chunks()

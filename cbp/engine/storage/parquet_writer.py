@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from cbp.engine.storage.checked_parquet import CHECKED, seal, sealed
 from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import sync_path
 from cbp.errors import DiskFullError
 from cbp.model.flow.signed_changes import CHANGE_TYPE, SIGN
 
@@ -25,22 +26,22 @@ ROWS_PER_GROUP = 131_072
 BYTES_PER_GROUP = 64 << 20
 
 SMALL_ROWS, SMALL_BYTES = 1_024, 64 << 10
-"""Up to this size a file is written at once, with Snappy. A whole file of 8 columns takes 0.17 ms
-so, and 0.41 ms with Zstandard, which makes a context per column. Compaction merges such files."""
+"""Up to this size a file is compressed with Snappy: a file of 8 columns then takes 0.17 ms. With
+Zstandard, which makes a context per column, it takes 0.41 ms. Compaction merges such files."""
 
 _WHOLE_BYTES = 1 << 20
 """Up to this size (in Arrow) a file is made in memory, with its seal: a seal that is added to a
 closed file has to read it again, which takes 0.1 ms."""
 
 _FEW_TEXTS, _FEW_VALUES = (CHANGE_TYPE,), (CHANGE_TYPE, SIGN, "_epoch")
-"""Columns of a few different values, which a dictionary makes small and fast to write; in small
-files only those of texts. Other columns mostly have as many values as rows: a dictionary would be
-work for nothing."""
+"""Columns with a few different values, which a dictionary makes small and fast to write; in small
+files, only texts have one. Other columns mostly have as many values as rows, so a dictionary would
+save nothing."""
 
 _SAMPLE_ROWS = 8_192
 _GAIN_MIN = 0.85
-"""A column of numbers of which a sample stays larger than this part, as of hashes and most doubles,
-is not compressed: that would take as long as writing it, for a few hundredths of its bytes."""
+"""A column of numbers is not compressed if its compressed sample is larger than this share, as for
+hashes and most doubles: compressing takes as long as writing, and would save a few percent."""
 
 _SYNC_THREADS = 16
 
@@ -89,13 +90,10 @@ def _folders(path: str) -> Iterator[str]:
 
 
 def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync_path(path)
     except OSError as exc:
         raise _coded(exc, path) from exc
-    finally:
-        os.close(descriptor)
 
 
 class RowGroups(Protocol):

@@ -37,12 +37,12 @@ def take_scratch(root: Path, prefix: str) -> tuple[Path, int]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if (made / _LOCK).exists():
                 return made, lock
-        os.close(lock)  # another process took it for that of a dead one, and removes it
+        os.close(lock)  # another process took the folder for a dead one's, and removes it
 
 
 @contextmanager
 def scratch_folder(prefix: str) -> Iterator[Path]:
-    """Give a scratch folder in the system's folder for temporary files; remove it at the end."""
+    """Yield a scratch folder in the system's folder for temporary files; remove it at the end."""
     folder, lock = take_scratch(Path(tempfile.gettempdir()), prefix)
     try:
         yield folder
@@ -52,7 +52,7 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
 
 
 def _remove_dead(folder: Path) -> None:
-    """Remove a folder that nobody uses; one without a lock is being made."""
+    """Remove a folder that no process uses; one without a lock is being made."""
     with suppress(OSError):  # it is removed by another process, or belongs to another user
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
         try:

@@ -1,6 +1,6 @@
 """Temporary files without a name, in which a task spills; a killed process leaves none behind.
 
-They lie in the temporary folder (`TMPDIR`), are not synced, and vanish with their last reader.
+They are in the temporary folder (`TMPDIR`), are not synced, and vanish with their last reader.
 
 Guaranteed: a full disk or quota raises `DiskFullError`. Reading single batches needs no memory map,
 so it works where the address space of a process is bounded (`spark.executor.pyspark.memory`).
@@ -22,7 +22,7 @@ from cbp.errors import AddressSpaceError, DiskFullError
 
 
 class BatchFile:
-    """Batches of one schema in the order of writing; what it returned stays valid after `close`."""
+    """Batches of one schema in the order of writing; what was read stays valid after `close`."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._bytes = 0
@@ -55,7 +55,7 @@ class BatchFile:
                 if not map_is_refused(exc):
                     raise
                 return self.reader().read_all()
-            with source:  # what was read keeps the map, which needs no open file
+            with source:  # the batches keep the map alive, which needs no open file
                 return pa.ipc.open_file(source).read_all()
         except MemoryError as exc:
             raise AddressSpaceError(self._bytes) from exc
@@ -69,7 +69,7 @@ class BatchFile:
 
     def close(self) -> None:
         """Close the file; readers and maps of it stay valid."""
-        with contextlib.suppress(OSError):  # nobody reads what could not be written
+        with contextlib.suppress(OSError):  # nothing reads what could not be written
             self._file.close()
 
 
@@ -95,7 +95,7 @@ class BlockFile:
 
     def close(self) -> None:
         """Close the file; it vanishes."""
-        with contextlib.suppress(OSError):  # nobody reads what could not be written
+        with contextlib.suppress(OSError):  # nothing reads what could not be written
             self._file.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,15 @@ from cbp import (
 )
 from cbp.engine.direct import LocalEngine
 from cbp.engine.reference.engine import ReferenceEngine
-from cbp.errors import AuthorCodeError, DataflowInvalidError, SetAsideFullError
+from cbp.engine.run.set_aside import GIVEN_BACK
+from cbp.errors import (
+    AuthorCodeError,
+    DataflowInvalidError,
+    DefinitionError,
+    SetAsideFullError,
+)
 from cbp.model.dataflow.set_aside import BEHIND_CODE
+from cbp.model.flow.schema import Schema
 from tests.cbp.engine.epochs import NARROW, order_free
 from tests.cbp.engine.set_aside_pair import FORMS, Lines, Pair, flow_of
 from tests.driver import Driver
@@ -53,6 +61,29 @@ def test_a_group_that_fails_is_set_aside_and_the_others_go_on(tmp_path: Path) ->
     sums = {row["k"]: (row["n"], row["last"]) for row in pair.driver.state("stage", "sums")}
     assert sums == {"a": (17, 4), "b": (6, 3)}
     assert pair.driver.set_aside("stage") == []
+
+
+def test_files_of_records_that_are_given_back_do_not_stay(tmp_path: Path) -> None:
+    """Those of a killed run go with the next one, and a record that no longer fits leaves none."""
+    pair = Pair(tmp_path, "groups")
+    pair.feed(rows=[("a", 1, "raise")], more=[("a", 7)])
+    folder = Path(pair.driver.folder, GIVEN_BACK, "stage")
+    folder.mkdir(parents=True)
+    (folder / f"{0:012d}-00000-killed-rows.parquet").write_bytes(b"left")
+    pair.mend()
+    pair.give_back()
+    assert list(folder.iterdir()) == []
+    broken = Pair(tmp_path / "more", "groups")
+    broken.feed(rows=[("a", 1, "raise")], more=[("a", 7)])
+    node = broken.driver.dataflow.stages["stage"]
+    rows, more = node.translator.inputs
+    other = replace(more, schema=Schema.parse("k STRING, n BOOLEAN"))
+    spec = replace(node.translator, inputs=(rows, other))
+    stages = {"stage": replace(node, translator=spec)}
+    broken.driver.dataflow = replace(broken.driver.dataflow, stages=stages)
+    with pytest.raises(DefinitionError):
+        broken.driver.give_back("stage")
+    assert not Path(broken.driver.folder, GIVEN_BACK).exists()
 
 
 def test_any_reader_sees_what_is_set_aside(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """Interface of an author in Spark SQL: the frames that the plan reads, and its results.
 
 Guaranteed: a result has the declared columns, in their order and types. If two results are the same
-frame, or equal queries, Spark evaluates them once. States are exempt whose columns or keys have
+frame, or equal queries, Spark evaluates them once, except for states whose columns or keys have
 other names than those of the first such result.
 
-What an author may know of a run is the table `run` of one record (`RUN_COLUMNS`). Its values are
-those of `cbp.model.dataflow.run_context`; labels of frames are texts.
+A query finds the facts of its run in the table `run`, which has one record (`RUN_COLUMNS`). Its
+values are those of `cbp.model.dataflow.run_context`; labels of frames are texts.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Results:
                 getattr(self.out, state.name).delete = take
 
     def distinct(self) -> tuple[dict[str, DataFrame], dict[str, str]]:
-        """Return each distinct frame by its first flow, states first; and that flow by flow."""
+        """Return the distinct frames by their first flow, states first; and by flow, the first."""
         frames: dict[str, DataFrame] = {}
         given: dict[str, str] = {}
         for name in self._schemas:

@@ -1,6 +1,6 @@
 """Finds whether Spark computes the same from the same records whenever it runs a plan; by Catalyst.
 
-Three things make a plan depend on the moment or on chance. Spark answers each of them:
+A plan can depend on the time or on chance in four ways. Spark has an answer for each of them:
 
     rand(), uuid(), input_file_name()    `QueryPlan.deterministic`
     now(), current_date, current_user()  the tree pattern `CURRENT_LIKE`
@@ -10,7 +10,7 @@ Three things make a plan depend on the moment or on chance. Spark answers each o
 The last one is no longer in an analysed plan, so the query is parsed again. Only a query with a
 quotation mark can have one.
 
-`is_deterministic` and `has_moment` err on the safe side: a plan is made again for nothing.
+`is_deterministic` and `has_moment` err on the safe side: at worst, a plan is made again in vain.
 `differences` and `moments` name only what certainly differs, since a query is refused for it.
 """
 

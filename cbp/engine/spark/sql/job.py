@@ -11,11 +11,11 @@ parts: each is one task with a plan of its own over the keys that it owns, for w
 and broadcasts nothing. Its views are named like inputs and states, so each part of a stage has its
 own session. A larger increment is one plan. Spark shuffles the keys to the tasks that find their
 state, whatever the author's plan asks for, and shuffles keys and results to the tasks that settle.
-The first record of a task that finds state holds the task's number.
+The first record of a task that finds state has the task's number.
 
-Guaranteed: a batch holds some `BATCH_BYTES_MAX` at most, or one record. A text wider
-than `TEXT_BYTES_MAX` fails the plan before it is in a batch (`is_wide`); the stage then runs again
-with bytes counted by Spark.
+Guaranteed: a batch has at most about `BATCH_BYTES_MAX`, or one record. A text wider than
+`TEXT_BYTES_MAX` fails the plan before it is in a batch (`is_wide`); the stage then runs again with
+bytes counted by Spark.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _TEXTS = ("STRING", "BINARY")
 _WIDE = "|cbp-wide|"
 _RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-_UNCOUNTED = (1 << 31) - 1  # only with this value does Spark not ask for sizes
+_UNCOUNTED = (1 << 31) - 1  # the only value with which Spark computes no sizes
 
 
 def batch_settings(flows: Iterable[Schema]) -> Mapping[str, str] | None:
@@ -198,7 +198,7 @@ class SqlJob:
             return list(chain.from_iterable(done))
 
     def _tagged(self, going: Callable[[], None], part: _Part) -> list[str]:
-        with jobs_of(part.session.spark.sparkContext, part.plan):  # tags are per thread
+        with jobs_of(part.session.spark.sparkContext, part.plan):  # all of this is per thread
             return part.bodies(going)
 
 
@@ -213,7 +213,7 @@ class _Part:
     job: str
 
     def bodies(self, going: Callable[[], None]) -> list[str]:
-        """Make the plan, or take the cached one of an earlier run, and run it."""
+        """Run the plan: a new one, or the cached one of an earlier run."""
         for setting, value in self._settings().items():  # some are read while a plan runs
             self.session.spark.conf.set(setting, value)
         if self.part is None:
@@ -354,10 +354,10 @@ class _Part:
     def _numbers(self, task: TaskPlan) -> DataFrame:
         """Return one record per task that sorts before all others; its bucket gives the number.
 
-        Spark's own partition number does not: a union in the author's plan numbers the partitions
-        of all its branches in one sequence.
+        Spark's own partition number would be wrong: a union in the author's plan numbers the
+        partitions of all its branches in one sequence.
         """
-        assert task.layout is not None, "keys are laid out"
+        assert task.layout is not None, "the plan has no layout of the keys"
         tasks, buckets = task.tasks, task.buckets
         firsts = [first_bucket(at, tasks=tasks, buckets=buckets) for at in range(tasks)]
         return self.session.spark.range(0, tasks, 1, 1).selectExpr(
@@ -371,7 +371,7 @@ class _Part:
     def _settled(self, results: Results) -> DataFrame:
         frames, given = results.distinct()
         task = with_results(self.task, frames, keys=self.part is None)
-        assert task.layout is not None, "results are laid out"
+        assert task.layout is not None, "the plan has no layout of the results"
         first = len(task.layout.flows) - len(frames)
         laid = [self._laid_out(frame, task, first + at) for at, frame in enumerate(frames.values())]
         settle = sql_tasks.settle_task(task if self.part is None else None, [*frames], given)
@@ -385,7 +385,7 @@ class _Part:
         return frame.mapInArrow(settle, RESULT)
 
     def _laid_out(self, frame: DataFrame, task: TaskPlan, flow: int) -> DataFrame:
-        assert task.layout is not None, "results are laid out"
+        assert task.layout is not None, "the plan has no layout of the results"
         place = task.layout.flows[flow]
         slots = (task.layout, place, checked) if self._uncounted else (task.layout, place)
         if place.key:

@@ -145,7 +145,7 @@ class LookUpTask:
 
     @property
     def _records(self) -> TaskInput:
-        assert self.own is not None, "a plan of one task"
+        assert self.own is not None, "the keys arrive by the shuffle, so the task reads no records"
         return self.own
 
     @property
@@ -153,7 +153,7 @@ class LookUpTask:
         return self._records.scratch("called")
 
     def _look_up_again(self) -> Called:
-        """Look up once more, into memory: the file could not be written, or a twin removed it."""
+        """Look up again, into memory: the file could not be written, or a twin removed it."""
         self.counts.update(dict.fromkeys(self.counts, 0))
         calls: dict[tuple[int, ...], list[Call]] = {}
         for buckets, call in self._calls(self._records.keys()):
@@ -208,7 +208,7 @@ class LookUpTask:
     def _calls(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[int, ...], Call]]:
         """Yield the calls of all keys, each with the buckets that run together."""
         plan = self.plan
-        assert plan.layout is not None, "keys are laid out"
+        assert plan.layout is not None, "the plan has no layout of the keys"
         cache = self._cache()
         with Spool(plan.layout, plan.limits) as spool:
             spool.take(batches)

@@ -24,7 +24,7 @@ from cbp.engine.spark.sql.catalyst import active, copied, each, fields_of, kind_
 
 _AGGREGATES = {"HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec"}
 _CHANGED = {"groupingExpressions", "aggregateExpressions", "initialInputBufferOffset", "child"}
-"""Fields that a merged aggregation changes; a Spark that names them otherwise merges none."""
+"""Fields that a merged aggregation changes; if Spark names them otherwise, nothing is merged."""
 
 
 def combined(frame: DataFrame) -> DataFrame:

@@ -5,8 +5,8 @@ no file, so the next run can use it too.
 
 Guaranteed: a plan is cached only if running it again computes everything again (`runs_again`):
 within a plan, Spark keeps the results of shuffles, broadcasts and subqueries, the time at which it
-was made, and seeds of chance (`cbp.engine.spark.sql.determinism`). The job of each run gives the
-leaves what to read (`cbp.engine.spark.sql.sql_tasks`).
+was made, and seeds of random numbers (`cbp.engine.spark.sql.determinism`). The leaves find what to
+read in the job of each run (`cbp.engine.spark.sql.sql_tasks`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NODES = {
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """A cached plan, whose rows its tasks report, and the key: all that it depends on."""
+    """A cached plan, whose rows are reports of its tasks, and its key: all that it depends on."""
 
     made_for: tuple[Any, ...]
     frame: DataFrame

@@ -1,13 +1,13 @@
-"""Checks of an author's SQL: queries, and expressions that are keys, give the same at each run.
+"""Checks of an author's SQL: queries and keys must give the same result whenever they run.
 
-A redo after a crash and `cbp verify` repeat a run. The clock, chance and the session are others by
-then. A query reads the recorded time of its run instead (`cbp.engine.spark.sql.data_frames`).
+A redo after a crash and `cbp verify` repeat a run, with another clock, another session and other
+random numbers. So a query reads the recorded time of its run (`cbp.engine.spark.sql.data_frames`).
 
     queries of a class     analysed over empty tables when a dataflow is registered, and before the
                            stage's first run in a process
-    an author's own plan   looked at in each run, as it is made
+    an author's own plan   checked in each run, when it is made
 
-Not guaranteed: what an author's Python code computes before it makes a plan.
+Not checked: what an author's Python code computes before it makes a plan.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def mistakes_of(
         Mistake(
             "by_sql_invalid",
             f"stages.{stage}",
-            f"{name} uses {', '.join(differing)}, so a repeated run would give another result. "
+            f"{name} uses {', '.join(differing)}, so a repeated run would have another result. "
             f"{_INSTEAD}",
             spec.place,
         )
@@ -111,7 +111,7 @@ _BAD_VALUE = re.compile(r"\[([A-Z0-9_.]+)\] (.*?)\s*SQLSTATE: 22\w{3}", re.DOTAL
 class SqlKeys:
     """Checks expressions that are keys, on one session; each is checked only once.
 
-    An expression must give one value of its declared type for each record, and the same value
+    An expression must have one value of its declared type for each record, and the same value
     whenever it is evaluated, since a run may be retried. Spark analyses it over the columns of the
     input, so that a wrong one is refused when the dataflow is registered.
     """
@@ -151,11 +151,11 @@ class SqlKeys:
             return f"is refused by Spark: {said}; the columns of the input are ({schema})"
         plan = frame._jdf.queryExecution().analyzed()
         if not self._is_plain(plan):
-            return "must give one value for each record: no aggregate, window, explode or subquery"
+            return "must have one value for each record: no aggregate, window, explode or subquery"
         jvm: Any = self._spark.sparkContext._jvm
         current = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
         if not plan.deterministic() or plan.containsPattern(current):
-            return "must give the same value every time (it must be deterministic)"
+            return "must have the same value every time (it must be deterministic)"
         given = frame.schema[0].dataType.simpleString()
         if given != str(type_).lower():
             return (

@@ -1,7 +1,7 @@
 """Scratch files: tables that a task shares with other processes of the same task on one machine.
 
-A file holds Arrow streams, one after the other. Readers map it into memory: nothing is copied,
-and it uses only the page cache.
+A file has Arrow streams, one after the other. Readers map it into memory: nothing is copied, and it
+uses only the page cache.
 
 Guaranteed: a file that has its final name is complete. Not guaranteed: that there is a file (no
 space, another machine, a refused memory map); a reader that finds none computes the tables again.
@@ -39,7 +39,7 @@ class ScratchFile:
             self.close()
 
     def finish(self) -> None:
-        """Give the file its final name, so that readers find it."""
+        """Rename the file to its final name, so that readers find it."""
         if self._sink is not None:
             with contextlib.suppress(OSError):
                 self._sink.close()

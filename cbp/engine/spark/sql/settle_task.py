@@ -48,7 +48,7 @@ from cbp.model.flow.schema import Schema
 class SettleTask:
     """Settles and writes the results of the author's plan; `plan` is that of `with_results`.
 
-    `given` maps a state or output to the flow that holds its records: its own, or that of an equal
+    `given` maps a state or output to the flow that has its records: its own, or that of an equal
     result. `look_up` finds the called groups of a plan of one task; `None` if keys arrive by the
     shuffle.
     """
@@ -85,7 +85,7 @@ class SettleTask:
     def _settle_buckets(self, batches: Iterable[pa.RecordBatch]) -> Called | None:
         """Settle all buckets; return the called groups if they were looked up before."""
         plan, writers = self.plan, self.writers
-        assert plan.layout is not None, "results are laid out"
+        assert plan.layout is not None, "the plan has no layout of the results"
         cache = writers.cache()
         visited: set[int] = set()
         with Spool(plan.layout, plan.limits) as spool:
@@ -173,7 +173,7 @@ class _ArrivedResults:
         return self.settler.spec
 
     def _begin(self, nobody: Emission) -> None:
-        """Write the outputs, and raise if state was given for a group that is not called."""
+        """Write the outputs, and raise if state was emitted for a group that is not called."""
         for output in self._spec.emitted:
             run = self.results.get(output.name)
             if run is not None and run.table.num_rows:
@@ -187,7 +187,7 @@ class _ArrivedResults:
                     self._emit(nobody, name, run, row, row + 1)
 
     def _check_keys(self, output: OutputSpec, run: FlowRun) -> None:
-        """Refuse a record of a key that is no called group's, and the second one of a key."""
+        """Refuse a record whose key is no called group's, and a second record of a key."""
         table = run.table.select(list(run.columns)).rename_columns(list(output.schema.names))
         keys = table.select(list(output.key))
         foreign = np.flatnonzero(~_hits(run.hashes, self.hashes))
@@ -231,7 +231,7 @@ class _ArrivedResults:
 
     @property
     def _key(self) -> Schema:
-        assert self._spec.key is not None, "a stage of this form has a key"
+        assert self._spec.key is not None, "the stage has no key"
         return self._spec.key
 
 

@@ -3,8 +3,8 @@
     job -> `TaskInput` -> read_task, look_up_task -> the author's plan -> settle_task
 
 Guaranteed: a task of a plan of one part learns its run only from a property of its Spark job. So
-it cannot take a retry, a twin, a concurrent run or an earlier run for its own. Tasks that are made
-without a plan are of this kind.
+it cannot mistake a retry, a twin, a concurrent run or an earlier run for its own. Tasks that are
+made without a plan are of this kind.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from cbp.engine.task.writers import read_whole_table
 from cbp.engine.workers.carried_errors import carrying_errors
 
 NUMBERS = -1
-"""Flow number of the record that holds a task's number; it sorts before all others."""
+"""Flow number of the record that has a task's number; it sorts before all others."""
 
 _RUN = "cbp.sql.run"
-"""Property of a Spark job that holds its `TaskInput`."""
+"""Property of a Spark job with its `TaskInput`."""
 
 _Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -52,15 +52,15 @@ def given_to(context: SparkContext, run: TaskInput) -> Iterator[None]:
 
 def _own() -> TaskInput:
     context = TaskContext.get()
-    assert context is not None, "runs in a Spark task"
+    assert context is not None, "this is not a Spark task"
     text = context.getLocalProperty(_RUN)
-    assert text is not None, "its job was given a run"
+    assert text is not None, "the task's job has no run: see `given_to`"
     own: TaskInput = pickle.loads(base64.b64decode(text))
     return own
 
 
 def _leaf(records: Callable[[], Iterable[pa.RecordBatch]]) -> _Task:
-    """Return the Spark task that gives some records, whatever arrives."""
+    """Return the Spark task that yields some records, whatever arrives."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:  # Spark discards a worker that leaves input unread
@@ -77,7 +77,7 @@ def read_task(input_: str) -> _Task:
 
 
 def look_up_task(plan: TaskPlan | None, state: str) -> _Task:
-    """Return the Spark task that looks up state, with a plan by the keys that arrive."""
+    """Return the Spark task that looks up state; with a plan, by the keys that arrive."""
     if plan is None:
         return _leaf(lambda: LookUpTask.of(_own()).own_records(state))
 
@@ -109,7 +109,7 @@ def whole_table_task(plan: TaskPlan | None, name: str) -> _Task:
 
 
 def run_task(plan: TaskPlan | None) -> _Task:
-    """Return the Spark task that gives the facts about a run as one record."""
+    """Return the Spark task that yields the facts about a run as one record."""
 
     def records() -> Iterable[pa.RecordBatch]:
         task = plan or _own().plan
@@ -119,7 +119,7 @@ def run_task(plan: TaskPlan | None) -> _Task:
 
 
 def settle_task(plan: TaskPlan | None, results: Sequence[str], given: dict[str, str]) -> _Task:
-    """Return the Spark task that settles results: those that arrive, as a task of the plan."""
+    """Return the Spark task that settles the results that arrive; without a plan, for one part."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number, attempt = task_identity()
@@ -141,6 +141,6 @@ def _numbered(
     """Return the task's number from the first record, and the keys that follow it."""
     arriving = (batch for batch in batches if batch.num_rows)
     first = next(arriving)
-    assert first.column("_flow")[0].as_py() == NUMBERS, "a task gets its number"
+    assert first.column("_flow")[0].as_py() == NUMBERS, "the first record is not the task's number"
     part = plan.owner(first.column("_bucket")[0].as_py())
     return part, chain([first.slice(1)], arriving)

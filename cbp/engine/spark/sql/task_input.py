@@ -41,7 +41,7 @@ class TaskInput:
     def records(self, input_: str) -> Iterator[pa.RecordBatch]:
         """Yield the records of an input."""
         spec, layout = self.plan.spec, self.plan.layout
-        assert layout is not None, "a stage of this form has a key"
+        assert layout is not None, "the stage has no key"
         (at,) = (i for i, one in enumerate(spec.inputs) if one.name == input_)
         schema = arrow_schema(spec.inputs[at].schema)
         for table in self._tables():
@@ -57,7 +57,7 @@ class TaskInput:
     def keys(self) -> Iterator[pa.RecordBatch]:
         """Yield the keys of all inputs' records, in the layout of a plan of key columns only."""
         layout = self.plan.layout
-        assert layout is not None, "a stage of this form has a key"
+        assert layout is not None, "the stage has no key"
         columns = ["_flow", "_bucket", "_hash", *layout.keys, "_seq"]
         for table in self._tables():
             yield from table.select(columns).to_batches()

@@ -18,6 +18,7 @@ from deltalake.exceptions import DeltaError
 
 from cbp.engine.commit import change_feed
 from cbp.engine.commit.change_feed import net_changes
+from cbp.engine.commit.release import release_table
 from cbp.engine.delta.managed_table import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
@@ -108,6 +109,20 @@ def test_a_version_that_shows_several_epochs_has_one_change_of_a_key(
     bag = f"{driver.folder}/state/sack.sack"
     require_exact_bag(bag, feed_by_delta_rs(bag))
     assert max(records_at(bag).values()) > 1
+
+
+def test_a_view_that_is_released_shows_the_changes_of_its_last_runs(tmp_path: Path) -> None:
+    """What a release publishes has change files, too."""
+    driver = driver_on(tmp_path, publish_every=5)
+    path = run(driver, 5, epochs=5)
+    driver.publish_every = 100
+    for orders in random_epochs(random.Random(7), epochs=6):
+        driver.feed("s_orders", orders["orders"])
+        driver.run_until_idle()
+    before = records_at(path)
+    release_table(path, files=LocalFiles(), now_ms=1)
+    assert records_at(path) != before
+    require_exact(path, feed_by_delta_rs(path), KEY)
 
 
 @pytest.mark.part(every=4, first=1)

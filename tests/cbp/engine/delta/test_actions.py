@@ -53,6 +53,12 @@ def test_an_entry_comes_back_as_it_was_built() -> None:
     assert decode(encode(ALL)) == ALL
 
 
+def test_a_text_with_any_line_separator_stays_in_its_line() -> None:
+    """JSON need not escape U+2028 and its like; only a line feed ends the line of an action."""
+    file = replace(FILE, min_values={"text": "a\u2028b"}, max_values={"text": "\u0085\u2029"})
+    assert decode(encode([INFO, file])) == [INFO, file]
+
+
 def test_commit_info_comes_first_and_holds_texts() -> None:
     """In-commit timestamps need the first line; history needs flat parameters."""
     kind, body = bodies(encode(list(reversed(ALL))))[0]

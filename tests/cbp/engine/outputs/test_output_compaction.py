@@ -159,7 +159,7 @@ def test_what_cannot_be_read_is_left(tmp_path: Path, caplog: pytest.LogCaptureFi
     files = [file(epoch, epoch, 100) for epoch in range(FANOUT)]
     change = merged_change("flows/a.b", str(tmp_path), files, epoch=9, run="r", faults=NO_FAULTS)
     assert change is None
-    assert "were not compacted" in caplog.text
+    assert "was not compacted" in caplog.text
 
 
 def test_a_lost_increment_of_a_source_is_told(tmp_path: Path) -> None:

@@ -22,6 +22,25 @@ class Asked:
         return self._stack
 
 
+class Ended:
+    """A worker whose process ended while it waited for work."""
+
+    ended, is_closed = True, False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_worker_that_ended_when_idle_is_closed() -> None:
+    """Each has descriptors of files, which would otherwise stay open."""
+    pool, worker = WorkerPool(1), Ended()
+    free: Any = pool._free
+    free.append(worker)
+    assert pool.reports("r", lambda *_: [], 1, attempt="a", going=lambda: None, after=9) is None
+    assert worker.is_closed
+    assert free == []
+
+
 @pytest.mark.parametrize("next_job", [False, True])
 def test_a_stack_is_of_the_workers_that_still_serve_the_run(next_job: bool) -> None:
     """A run has several jobs in a row: its first workers may be in other code during the next."""

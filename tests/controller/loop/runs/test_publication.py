@@ -23,6 +23,8 @@ from cbp.errors import ForeignWriterError
 from cbp.model.run.correction import Correction
 from tests.controller.crashes import CRASHES, play, rows
 from tests.controller.lost import SourceLogs
+from tests.controller.rollbacks import back
+from tests.controller.rollbacks import number as moment
 from tests.controller.world import DIAMOND, ONE, Deferred, World
 from tests.planned_faults import Crash, PlannedFaults
 
@@ -320,6 +322,19 @@ def test_a_table_is_published_before_it_is_released(world: World) -> None:
     assert release_table(path, files=files, now_ms=1) == 2
     frame = pl.scan_delta(path).select("word", "n").collect()
     assert frame.to_dicts() == [{"word": "x", "n": 3}]
+
+
+def test_a_table_can_be_released_right_after_a_roll_back(world: World) -> None:
+    """A stage that has not run since the roll-back has nothing to publish."""
+    world.controller.register(ONE)
+    arrive(world, ("x", 1))
+    picture = world.picture()
+    arrive(world, ("x", 2))
+    back(world, moment(picture, "one"), name="one", pause=True)
+    path = f"{world.tables}/one/{STATE}"
+    release_table(path, files=LocalFiles(), now_ms=1)
+    frame = pl.scan_delta(path).select("word", "n").collect()
+    assert frame.to_dicts() == [{"word": "x", "n": 1}]
 
 
 def test_collection_after_every_epoch_loses_nothing(world: World) -> None:
