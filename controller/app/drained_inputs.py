@@ -20,7 +20,7 @@ from controller.alerts.timed_inspections import INSPECTION_SECONDS, TimedInspect
 from controller.store.base import DataflowRecord
 
 ROUND_SECONDS = INSPECTION_SECONDS
-"""All looks of a round together wait no longer than this for folders that do not answer."""
+"""How long a round waits, in all, for folders that do not answer."""
 
 _LEAST_SECONDS = 0.01
 """How long it waits for a folder even if this time is over."""
@@ -45,6 +45,7 @@ class DrainedInputs:
         self._seconds, self._monotonic = seconds, monotonic
         self._last: dict[str, datetime | None] = {}
         self._drained: dict[str, tuple[DataflowRecord, Dataflow]] = {}
+        self._asked = set[str]()
         self._inspections: TimedInspections[str, datetime | None] = TimedInspections(
             lambda name: waits_since(*self._drained[name])
         )
