@@ -142,9 +142,10 @@ class Play:
         self._write()
         # Also of a comment: registering is refused until a restart has read the file.
         self._require_not_loaded()
-        if needs(self.document["stages"], what):
-            self._edited = True
-        else:
+        drifts = needs(self.document["stages"], what)
+        self._edited = self._edited or drifts
+        # New workers of Spark would load the new file, and refuse the run (`code_not_loaded`).
+        if not drifts or self.engine == "spark":
             self.restart()
 
     def register(self) -> None:
