@@ -118,7 +118,7 @@ class RoutedRecords:
             if not failing:
                 raise
         if self.part == 0:
-            self.unrouted[input_.name] += len(failing)
+            self.unrouted[input_.name] += records.num_rows - others.num_rows
             for row, error in failing:
                 self.reports.add_record(input_, records.slice(row, 1), row, error)
         return route(others)

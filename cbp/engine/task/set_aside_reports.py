@@ -67,7 +67,11 @@ class SetAsideReports:
     def without_failing(
         self, records: pa.Table, call: Callable[[pa.Table], object]
     ) -> tuple[pa.Table, list[tuple[int, AuthorCodeError]]]:
-        """Return records on which a call succeeds, and the rows of the others with their errors."""
+        """Return records on which a call succeeds, and the rows of the others with their errors.
+
+        If more records fail than can be set aside, the search ends, and no records are returned:
+        others may fail too, and the driver refuses the run.
+        """
 
         def attempt(rows: Sequence[int]) -> AuthorCodeError | None:
             try:
@@ -77,6 +81,8 @@ class SetAsideReports:
             return None
 
         failing = find_failing(range(records.num_rows), attempt, most=self.most)
+        if len(failing) > self.most:
+            return records.slice(0, 0), failing
         kept = np.ones(records.num_rows, np.bool_)
         kept[[row for row, _ in failing]] = False
         return records.filter(pa.array(kept)), failing
