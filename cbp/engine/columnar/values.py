@@ -172,19 +172,20 @@ def _decimal(value: Any, type_: DataType) -> Decimal:
     if not isinstance(exponent, int):
         message = f"expected a finite number, got {value}"
         raise TypeError(message)
+    if not any(digits):
+        return Decimal((0, (0,), -type_.scale))
     shift = exponent + type_.scale
-    scaled = (*digits, *(0,) * shift) if shift >= 0 else digits[:shift] or (0,)
-    if any(digits[shift:] if shift < 0 else ()):
+    if shift < 0 and any(digits[shift:]):
         places = type_.scale
         rounded = f"with decimal.localcontext(traps=[]): value = round(value, {places})"
         message = f"{value} has more than {places} decimal places; to round it, write `{rounded}`"
         raise OverflowError(message)
-    scaled = tuple(map(int, str(int("".join(map(str, scaled))))))
-    if len(scaled) > type_.precision:
+    if len(digits) + shift > type_.precision:  # before zeros are added, of which 1E+999999 has many
         whole = type_.precision - type_.scale
         message = f"{value} has more than {whole} digits before the decimal point"
         raise OverflowError(message)
-    return Decimal((sign if any(scaled) else 0, scaled, -type_.scale))
+    scaled = (*digits, *(0,) * shift) if shift >= 0 else digits[:shift]
+    return Decimal((sign, scaled, -type_.scale))
 
 
 def _string(value: Any, _: DataType) -> str:
