@@ -83,12 +83,12 @@ def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """
     own = table.schema
     if own.names != schema.names:
-        message = f"the columns are {own.names}, not {schema.names}"
+        message = f"expected the columns {schema.names}, got {own.names}"
         raise ValueError(message)
     columns = table.columns
     for at, (mine, field) in enumerate(zip(own, schema, strict=True)):
         if not field.nullable and columns[at].null_count:
-            message = f"column {field.name!r} has a null"
+            message = f"column {field.name!r} is NOT NULL, but has a null"
             raise ValueError(message)
         if mine.type != field.type:
             columns[at] = columns[at].cast(field.type)

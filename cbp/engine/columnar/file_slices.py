@@ -117,7 +117,7 @@ class RowGroup:
 
 
 def row_groups(share: Share) -> Iterator[RowGroup]:
-    """Yield a share's row groups; `IncrementDamagedError` if the file is not there as recorded."""
+    """Yield a share's row groups; `IncrementDamagedError` if the file is not as recorded."""
     with reading_increment(share.path, share.rows):
         file = open_parquet(share.path)
     if file.metadata.num_rows != share.rows:

@@ -4,8 +4,8 @@ Records arrive as one sorted run per flow. They are grouped by whole columns: fi
 hashes of the bucket, then for every flow the range of rows of each hash.
 
 Two keys may share a hash, so the keys of a window are compared too, as columns (`group_keys`). A
-comparison that cannot tell (NaN is not equal to itself) answers "not alike". The caller then splits
-the window record by record, which is slower and always right.
+comparison that cannot decide (NaN is not equal to itself) returns "not alike". The caller then
+splits the window record by record, which is slower and always right.
 
 Memory: 8 bytes per record and 24 bytes per group and flow, while a bucket is processed.
 """

@@ -95,7 +95,7 @@ class KeptShape:
 
     def order_of(self, second: Row) -> tuple[Any, ...]:
         """Return the sort key of a second key."""
-        if self._is_plain:  # no type of a key but a float has a value that is neither
+        if self._is_plain:  # only a float can be NaN, which is sorted behind all others
             return tuple([(0,) if value is None else (1, value) for value in second])
         return tuple(map(order_key, second, self._types))
 
@@ -181,11 +181,11 @@ _CLASSES: dict[str, Any] = {f"_{one.__name__}": one for one in (type, str, int, 
 
 
 def _usual(column: Field, value: str) -> str:
-    """Return an expression: whether a value has its declared type as it is.
+    """Return an expression for whether a value already has its declared type.
 
-    It is true of the usual values, in a tenth of the time that a full check takes; all others,
-    valid ones included, need the full check. Numbers have to be in their range, and texts in
-    ASCII, which can always be written.
+    It is true for usual values, in a tenth of the time of a full check. All other values, valid
+    ones included, need the full check. Numbers must be in their range, and texts in ASCII, which
+    can always be written.
     """
     kind = column.type.kind
     (class_,) = (one.__name__ for one in EXACT[kind] if one is not type(None))
@@ -319,9 +319,9 @@ def _binder(
 ) -> Callable[[Callable[[Row], Any]], Callable[..., Any]]:
     """Return a wrapper that turns a function of a second key into one for the author.
 
-    The author's binds arguments to the columns of the second key, as Python does, and passes it on
-    in the form in which keys are compared. It is compiled, like the functions that emit records;
-    attributes of columns are checked identifiers.
+    The author's function binds its arguments to the columns of the second key, as Python does, and
+    passes the key on in the form in which keys are compared. It is compiled, like the functions
+    that emit records; attributes of columns are checked identifiers.
     """
     names = [attribute(column) for column in schema.names]
     values = "".join(f"{name}, " for name in names)

@@ -100,8 +100,8 @@ def _emit_maker(
 def _copying(name: str, type_: DataType | None) -> str:
     """Return the expression that copies an emitted value; `None` if it cannot be changed.
 
-    In a list of numbers nothing but the list can be changed: a value that can be is not a number,
-    and is refused. So the list's own `copy` does, at a sixth of the time.
+    The items of a list of numbers cannot be changed, since any other item is refused. So the list's
+    own `copy` is enough, and takes a sixth of the time.
     """
     if type_ is None:
         return name
@@ -244,7 +244,7 @@ def times_of(column: pa.Array) -> list[Any]:
             values = list(map(date.fromordinal, (numbers + _EPOCH_DAY).tolist()))
         else:
             values = list(map(add, numbers.view("m8[us]").tolist(), repeat(_epoch())))
-    except (OverflowError, TypeError, ValueError):  # what is no time of Python's is Arrow's error
+    except (OverflowError, TypeError, ValueError):  # Arrow raises the error for such a time
         return list(column.to_pylist())
     if column.null_count:
         for at in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():

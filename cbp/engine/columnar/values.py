@@ -103,7 +103,9 @@ def typed_key(given: Any, types: Sequence[DataType]) -> Row:
         return tuple(typed(value, type_) for value, type_ in zip(values, types, strict=True))
     except (TypeError, ValueError, OverflowError) as exc:
         declared = ", ".join(map(str, types))
-        message = f"a key has the declared types ({declared}), got {text_of(given, repr)}: {exc}"
+        message = (
+            f"expected a key of the declared types ({declared}), got {text_of(given, repr)}: {exc}"
+        )
         raise KeyMismatch(message) from exc
 
 

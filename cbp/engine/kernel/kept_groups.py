@@ -7,9 +7,10 @@ window, all records that its inputs name are found together (`cbp.engine.kernel.
 group with many other look-ups is listed by its second keys once its searches have taken as long as
 a list takes to make.
 
-Some authors read all records of each group. To read a group of ten records by itself costs a
-hundred times what its records cost. So once an author has read some small neighboring groups as a
-whole, the next ones are read together: twice as many each time, until the author reads others.
+Some authors read all records of each group. Reading a group of ten records by itself costs a
+hundred times as much as its records. So once an author has read all records of some small
+neighboring groups, the next groups are read together: twice as many each time, until the author
+reads others.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Part = tuple[int, SecondOrder, int, int]
 """Where a file has rows of a group: index of the file, order, first and last place + 1."""
 
 _NEAR = 4
-"""How far apart two groups are between which an author reads none, and still continues."""
+"""The largest distance of two groups that an author reads one after the other as neighbors."""
 
 _GROUPS_MAX, _ROWS_MAX, _GROUP_ROWS_MAX = 1_024, 4_096, 128
 """Groups and rows that are read together, and rows of a group that is read with others."""
@@ -128,7 +129,7 @@ _SHOWN_ROWS = 3
 _FLOATS = ("DOUBLE", "FLOAT")
 
 _LOCATED_MAX = 65_536
-"""Most records of a group that are remembered: a record is mostly written soon after its read."""
+"""Most records of a group that are remembered: a record is mostly written soon after it is read."""
 
 
 class KeptSource:
@@ -373,7 +374,7 @@ class KeptGroup:
         self._searches += 1
         size = sum(stop - start for _, _, start, stop in files)
         rows_max = self._searches * self._source.state.cache.limits.listed_rows
-        if size <= min(_LOCATED_MAX, rows_max):  # a list of all costs no more
+        if size <= min(_LOCATED_MAX, rows_max):  # listing all records costs no more
             listed = self._source.listed(self)
             if listed is not None:
                 place = listed.get(second)

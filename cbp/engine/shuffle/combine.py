@@ -5,8 +5,8 @@ that a task reads; otherwise in the task that has the group. The results have th
 of the combined records, and take the place of the group's first record. A column counts the records
 that each result represents, so that a lost record is still detected.
 
-Guaranteed: a record that is alone in its group and batch is untouched. That the result
-of `translate` stays the same is the author's duty (`cbp.sdk.Input`);
+Guaranteed: a record that is alone in its group and batch is unchanged. The author must ensure that
+the result of `translate` stays the same (`cbp.sdk.Input`);
 tests/cbp/engine/shuffle/test_combine.py checks it for the translators of this repository.
 """
 

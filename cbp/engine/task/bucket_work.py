@@ -2,9 +2,9 @@
 
     arrived records -> batches of neighboring buckets -> flow runs, states -> a kernel -> state
 
-What runs on a batch is handed in: the author's translator (`author_work`), or the results of a
-plan in SQL. A batch reads the buckets of looked-up tables that lie beside its own (`looked_up`);
-`cbp.engine.task.writers` reads the tables whose records are all given to every group.
+A parameter says what runs on a batch: the author's translator (`author_work`), or the results of a
+plan in SQL. A batch reads the buckets of looked-up tables that hold its own groups (`looked_up`);
+`cbp.engine.task.writers` reads the tables whose records all go to every group.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def deliveries_of(
     """Return the shared records for the groups of some buckets; `None` if there are none."""
     if not shared:
         return None
-    assert plan.layout is not None, "shared records arrived in a layout"
+    assert plan.layout is not None, "a plan without a layout has no shared records"
     return Deliveries(plan.spec, shared, buckets, runs=runs, orders=plan.layout.orders)
 
 
@@ -305,7 +305,7 @@ class AgingWork:
 
     def run(self) -> None:
         """Do the work, and write the timers of the others among its own."""
-        # Found before the work, which deletes records; files of a state ascend by hash.
+        # Search before the work, which deletes records; files of a state ascend by hash.
         new = {one.name: [self._missing(one)] for one in self.spec.expiries}
 
         def take(name: str, rows: pa.Table) -> None:

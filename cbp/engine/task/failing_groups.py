@@ -50,8 +50,8 @@ class LeftOutGroups:
 
     def __post_init__(self) -> None:
         plan = self.writers.plan
-        assert plan.set_aside is not None, "only a stage that sets groups aside gets here"
-        assert plan.spec.key is not None, "a record-wise stage has no groups"
+        assert plan.set_aside is not None, "the stage must set groups aside"
+        assert plan.spec.key is not None, "a record-wise stage leaves no groups out"
         self._key = plan.spec.key
         types = [column.type for column in self._key.fields]
         keys = {unify(read_record(text, self._key)): text for text in plan.set_aside.keys}
@@ -64,7 +64,7 @@ class LeftOutGroups:
         return kept
 
     def left(self, run: FlowRun) -> FlowRun:
-        """Return the records of all other groups; report the records that are left out."""
+        """Return the records of all other groups; report those of groups that are left out."""
         rows = np.flatnonzero(np.isin(run.hashes, self._hashes))
         if not len(rows):
             return run

@@ -206,7 +206,7 @@ class StageTask:
 
     def _run_buckets(self, batches: Iterable[pa.RecordBatch]) -> None:
         plan, counts = self.plan, self.writers.counts
-        assert plan.layout is not None, "a record-wise stage has shares"
+        assert plan.layout is not None, "run_shares runs a record-wise stage"
         cache = self.writers.cache()
         visited: set[int] = set()
         left_out = None

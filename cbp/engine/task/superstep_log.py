@@ -4,9 +4,10 @@
     _supersteps/<stage>/<epoch>-<digest>-<tasks>.<task>.<superstep>.log      of a loop in several
 
 The file is a snapshot: each one replaces the one before, so a try finds one or none, always whole.
-In several tasks each has its own, at the same superstep, and keeps the one before until all others
-have theirs too (`keep_only`): a try continues from the last superstep of which every task has one.
-There always is one, even if a task is killed while it writes. Another number of tasks starts over.
+If a loop has several tasks, each has its own snapshots, at the same supersteps, and keeps the one
+before until all others have theirs too (`keep_only`). A try continues from the last superstep of
+which every task has a snapshot. There always is one, even if a task is killed while it writes. A
+try with another number of tasks starts over.
 `digest` is of all that the supersteps depend on (`cbp.engine.run.task_planner`): a try that reads
 anything else has another name, and begins with its input. So a run leaves the same results,
 whether and wherever it was interrupted. The file is removed once its epoch is published.

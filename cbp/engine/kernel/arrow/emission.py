@@ -1,8 +1,7 @@
-"""Emissions of one call of a vectorised translator: checked at once, kept until the state diff.
+"""Emissions of one call of a vectorised translator: checked at once, stored until the state diff.
 
-Every emission is checked where it is made, so that an error's traceback ends in the
-author's line. The checks: columns and types (`conform`), and that state is for groups of this
-call.
+Every emission is checked where it is made, so that an error's traceback ends in the author's line.
+Checked are columns and types (`conform`), and that records of states belong to groups of the call.
 """
 
 from __future__ import annotations
@@ -155,8 +154,8 @@ class Emission:
         if len(unknown):
             key = row_at(keys, int(unknown[0]))
             message = (
-                f"state {state.name!r} was emitted for the key {key!r}, but this call has no "
-                "group with that key; emit the record in the call that has the group"
+                f"a record of state {state.name!r} was emitted for the key {key!r}, but this call "
+                "has no group with that key; emit the record in the call that has the group"
             )
             raise AuthorMisuse(StateKeyForeignError, message)
         return group_indexes
@@ -209,7 +208,7 @@ class OutputKeys:
         spec = self._outputs.get(output)
         if spec is None or not len(columns[0]):
             return
-        assert self._spec.key is not None, "only a stage with groups has such an output"
+        assert self._spec.key is not None, "a record-wise stage has no output with a key"
         schema = author_schema(spec.schema.select(spec.key))
         at = [spec.schema.index(name) for name in spec.key]
         keys = pa.Table.from_arrays([columns[place] for place in at], names=schema.names)
@@ -234,7 +233,7 @@ class OutputKeys:
         if not all(type_.can_be_key for type_ in types):
             return None
         before = self._seen.get(spec.name)
-        if before is None:  # most groups have only one part, whose hashes nobody needs
+        if before is None:  # most groups have only one part, which needs no hashes
             self._seen[spec.name] = keys
             return None
         hashes = hash_columns(keys.columns, types)

@@ -2,7 +2,7 @@
 
 tables of inputs -> author -> puts and deletions of any key -> `ReachedState.settle`
 
-Its author can note how far it came (`out.note`), and is given what another try of the run noted.
+Its author can store notes of the progress (`out.note`), which the next try of the run can read.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def call_once(
         called.recalled = value is not None
         return value
 
-    # An input or state of the same name hides it, as for `run`.
+    # An input or state with one of these names hides the attribute; so does one named `run`.
     given: dict[str, Any] = {"recall": recalled, "noted": notes.noted, **inputs}
     given |= {one.name: ReachedTables(spec, one, readers[one.name]) for one in spec.kept}
     if spec.gives_run:
