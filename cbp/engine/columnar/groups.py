@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from cbp.engine.columnar.arrow_types import Int64s, with_types
 from cbp.engine.columnar.key_hash import flipped
 from cbp.engine.columnar.row_codec import decode_columns, decode_lists
-from cbp.engine.columnar.values import Row, unify
+from cbp.engine.columnar.values import FLOATS, Row, unify
 from cbp.model.flow.schema import DataType
 
 
@@ -106,9 +106,6 @@ def span_rows(starts: Int64s, lengths: Int64s) -> Int64s:
     return rows
 
 
-_FLOATS = ("DOUBLE", "FLOAT")
-
-
 @dataclass(slots=True)
 class Ranges:
     """Rows `starts[g]` to `stops[g]` of a flow belong to group `g`."""
@@ -188,7 +185,7 @@ def _rows(table: pa.Table, start: int, stop: int) -> pa.Table:
 
 def key_rows(rows: Iterable[Row], types: Sequence[DataType]) -> list[Row]:
     """Return keys in the form in which they are compared: one zero, one NaN."""
-    if any(type_.kind in _FLOATS for type_ in types):
+    if any(type_.kind in FLOATS for type_ in types):
         return [unify(row) for row in rows]
     return list(rows)
 

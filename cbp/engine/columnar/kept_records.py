@@ -20,13 +20,18 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from cbp.engine.columnar.row_codec import EXACT
-from cbp.engine.columnar.values import INT_BITS, Row, order_key, typed, typed_row, unify
-from cbp.errors import text_of
+from cbp.engine.columnar.values import (
+    FLOATS,
+    INT_BITS,
+    Row,
+    order_key,
+    typed_column,
+    typed_row,
+    unify,
+)
 from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.attributes import attribute, by_attribute
 from cbp.model.flow.schema import Field, Schema
-
-_FLOATS = ("DOUBLE", "FLOAT")
 
 _NULL = (None,)
 
@@ -152,7 +157,7 @@ class KeptShape:
         for at, (name, column) in enumerate(zip(names, columns, strict=True)):
             value = given[name]
             if not isinstance(value, tuple):
-                order = order_key(_typed_value(value, column.name, self.schema), column.type)
+                order = order_key(typed_column(value, column.name, column.type), column.type)
                 low.append(order)
                 high.append(order)
                 continue
@@ -162,7 +167,7 @@ class KeptShape:
                     "last column a pair (low, high), in which None means no bound"
                 )
                 raise TypeError(message)
-            least, most = (_typed_value(one, column.name, self.schema) for one in value)
+            least, most = (typed_column(one, column.name, column.type) for one in value)
             return (
                 Bound((*low, *(() if least is None else (order_key(least, column.type),)))),
                 Bound(tuple(high), behind=True)
@@ -217,7 +222,7 @@ def _row_checker(schema: Schema) -> Callable[[Row], bool]:
 def key_reader(schema: Schema, names: Sequence[str]) -> Callable[[Row], Row]:
     """Return a function that gives some columns of a record as a key that can be compared."""
     places = [schema.index(name) for name in names]
-    if any(schema[name].type.kind in _FLOATS for name in names):
+    if any(schema[name].type.kind in FLOATS for name in names):
         return lambda row: unify([row[place] for place in places])
     if len(places) > 1:
         several: Callable[[Row], Row] = itemgetter(*places)
@@ -230,7 +235,7 @@ def key_reader(schema: Schema, names: Sequence[str]) -> Callable[[Row], Row]:
 
 def keys_reader(schema: Schema, names: Sequence[str]) -> Callable[[Iterable[Row]], Iterable[Row]]:
     """Return a function that gives some columns of many records as keys that can be compared."""
-    if len(names) == 1 and schema[names[0]].type.kind not in _FLOATS:
+    if len(names) == 1 and schema[names[0]].type.kind not in FLOATS:
         read = itemgetter(schema.index(names[0]))
         return lambda rows: zip(map(read, rows))  # no call of Python's per record
     return partial(map, key_reader(schema, names))
@@ -296,22 +301,12 @@ def changes_of(shape: KeptShape, operations: Iterable[Row | Deletion]) -> dict[R
 
 
 def _has_floats(schema: Schema) -> bool:
-    return any(column.type.kind in _FLOATS for column in schema.fields)
+    return any(column.type.kind in FLOATS for column in schema.fields)
 
 
 def _typed_values(values: Row, schema: Schema) -> Row:
-    pairs = zip(values, schema.names, strict=True)
-    return tuple(_typed_value(value, name, schema) for value, name in pairs)
-
-
-def _typed_value(value: Any, name: str, schema: Schema) -> Any:
-    type_ = schema[name].type
-    try:
-        return typed(value, type_)
-    except (TypeError, ValueError, OverflowError) as exc:
-        shown = f"{text_of(value, repr)[:100]} ({type(value).__name__})"
-        message = f"column {name!r} is declared {type_}, got {shown}: {exc}"
-        raise TypeError(message) from exc
+    pairs = zip(values, schema.fields, strict=True)
+    return tuple(typed_column(value, column.name, column.type) for value, column in pairs)
 
 
 def _binder(

@@ -38,13 +38,14 @@ NAN = float("nan")
 _BOOLS = (bool, np.bool_)
 _NO_INTS = (*_BOOLS, np.ndarray)  # an author may change an array of one number after emitting it
 _NUMBERS = (int, float, np.integer, np.floating)
+FLOATS = ("DOUBLE", "FLOAT")
 INT_BITS = {"BIGINT": 64, "INT": 32, "SMALLINT": 16, "TINYINT": 8}
 
 
 def typed_row(values: Sequence[Any], schema: Schema) -> Row:
     """Return a record in its declared types; a `TypeError` names the first wrong column."""
     return tuple(
-        _typed_column(value, column.name, column.type, column.nullable)
+        typed_column(value, column.name, column.type, nullable=column.nullable)
         for value, column in zip(values, schema.fields, strict=True)
     )
 
@@ -64,7 +65,8 @@ def own_row(row: Row, schema: Schema) -> Row:
     return typed_row(row, schema) if nested else row
 
 
-def _typed_column(value: Any, name: str, type_: DataType, nullable: bool) -> Any:
+def typed_column(value: Any, name: str, type_: DataType, *, nullable: bool = True) -> Any:
+    """Return a value of a column in its type; a `TypeError` names the column."""
     if value is None and nullable:
         return None
     try:
@@ -253,8 +255,8 @@ def _map(value: Any, type_: DataType) -> dict[Any, Any]:
         raise TypeError(message)
     of_key, of_value = type_.arguments
     made = {typed(k, of_key): typed(v, of_value) for k, v in value.items()}
-    floats = of_key.kind in ("FLOAT", "DOUBLE")  # a dict takes two NaNs for two keys
-    if len({unify((key,)) for key in made} if floats else made) < len(value):
+    # For a dict, two NaNs are two keys.
+    if len({unify((key,)) for key in made} if of_key.kind in FLOATS else made) < len(value):
         message = f"two keys are equal after their conversion to {of_key}"
         raise ValueError(message)
     return made

@@ -29,7 +29,7 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.kept_records import Bound, KeptRecords, kept_shape, keys_reader
 from cbp.engine.columnar.row_codec import decode_table
-from cbp.engine.columnar.values import Row, row_order
+from cbp.engine.columnar.values import FLOATS, Row, row_order
 from cbp.engine.kernel.arrow.kept_state import KeptCall
 from cbp.engine.kernel.named_records import Named, NamedRecords, Place
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
@@ -126,8 +126,6 @@ _CHUNK_ROWS_MIN, _CHUNK_ROWS_MAX = 32, 4_096
 
 _SHOWN_ROWS = 3
 
-_FLOATS = ("DOUBLE", "FLOAT")
-
 _LOCATED_MAX = 65_536
 """Most records of a group that are remembered: a record is mostly written soon after it is read."""
 
@@ -158,7 +156,7 @@ class KeptSource:
         self.keys_of = keys_reader(spec.schema, key.names)
         types = [column.type for column in spec.schema.fields]
         self.is_nested = any(type_.arguments for type_ in types)
-        self._floats = [at for at, one in enumerate(types) if one.kind in _FLOATS]
+        self._floats = [at for at, one in enumerate(types) if one.kind in FLOATS]
         self._groups: dict[int, KeptGroup] = {}
         self.whole_groups = WholeGroups(
             state,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.arrow_types import Int64s, Mask
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import first_twice
 from cbp.engine.kernel.arrow.groups import Outputs, author_schema, group_numbers, no_records, row_at
@@ -197,7 +197,7 @@ class OutputKeys:
         self._spec = spec
         self._outputs = {one.name: one for one in spec.outputs if one.single and not one.view}
         self._groups = pa.table({})
-        self._seen: dict[str, pa.Table | Int64s] = {}
+        self._seen: dict[str, pa.Table | _SeenHashes] = {}
 
     def begin(self, groups: pa.Table) -> None:
         """Begin with other groups; comes before each set of them."""
@@ -236,9 +236,32 @@ class OutputKeys:
         if before is None:  # most groups have only one part, which needs no hashes
             self._seen[spec.name] = keys
             return None
-        hashes = hash_columns(keys.columns, types)
         if isinstance(before, pa.Table):
-            before = hash_columns(before.columns, types)
-        self._seen[spec.name] = np.concatenate([before, hashes])
-        known = np.flatnonzero(np.isin(hashes, before))
+            hashes = hash_columns(before.columns, types)
+            before = self._seen[spec.name] = _SeenHashes()
+            before.add(hashes)
+        hashes = hash_columns(keys.columns, types)
+        known = np.flatnonzero(before.among(hashes))
+        before.add(hashes)
         return int(known[0]) if len(known) else None
+
+
+class _SeenHashes:
+    """Hashes in few sorted runs, each larger than the next: many parts cost no quadratic work."""
+
+    def __init__(self) -> None:
+        self._runs: list[Int64s] = []
+
+    def add(self, hashes: Int64s) -> None:
+        """Add hashes, of which there is at least one."""
+        run = np.sort(hashes)
+        while self._runs and len(self._runs[-1]) <= len(run):
+            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
+        self._runs.append(run)
+
+    def among(self, hashes: Int64s) -> Mask:
+        """Return which of these hashes were added before."""
+        known = np.zeros(len(hashes), np.bool_)
+        for run in self._runs:
+            known |= run[np.minimum(run.searchsorted(hashes), len(run) - 1)] == hashes
+        return known
