@@ -110,7 +110,7 @@ class RowGroup:
         at = self.file.schema_arrow.get_field_index(column)
         metadata = self.file.metadata.row_group(self.number)
         for number in range(at, metadata.num_columns) if at >= 0 else ():
-            chunk = metadata.column(number)  # behind it, if a column before it is nested
+            chunk = metadata.column(number)  # later than `at` if a column before it is nested
             if chunk.path_in_schema == column:
                 return chunk.statistics
         return None

@@ -88,8 +88,8 @@ class KeptShape:
     def are_exact(self, puts: Sequence[Row]) -> bool:
         """Return whether all records have values of the Python types of their columns.
 
-        Such records need no check one by one: what else can be wrong with a value, such as a number
-        that is too large, is found when the column is encoded.
+        Such records need no check one by one: other faults of a value, such as a number that is too
+        large, are found when the column is encoded.
         """
         if not puts:
             return True
@@ -139,7 +139,7 @@ class KeptShape:
     def bounds(self, named: Mapping[str, Any]) -> tuple[Bound, Bound]:
         """Return the two bounds that the arguments of `range` name.
 
-        It is a `TypeError` if the columns are not the first ones of the second key, another one
+        It is a `TypeError` if the columns are not the first ones of the second key, a column other
         than the last has two bounds, or a value is of another type.
         """
         columns = self.schema.fields[: len(named)]

@@ -158,7 +158,7 @@ def index_encodings(fields: Sequence[pa.Field]) -> dict[str, str]:
 
 
 def index_width(field: pa.Field) -> int | None:
-    """Return how many bits of each hash a column has; `None` if it is no index by its type."""
+    """Return how many bits of each hash a column has; `None` if no index has its type."""
     return next((width for width, type_ in _TYPES.items() if field.type == type_), None)
 
 

@@ -76,7 +76,7 @@ def emit_function(
     emit.__qualname__ = f"out.{output}"
     if names == [*columns]:
         return emit
-    # A column that is named like a keyword is taken under both its names.
+    # A column that is named like a keyword is accepted under both of its names.
     return lambda *args, **named: emit(*args, **by_attribute(output, columns, named))
 
 
@@ -180,7 +180,7 @@ def _copier(type_: DataType) -> Callable[[Any], Any]:
 
 
 def _own(value: Any) -> Any:
-    """Return a value that shares no list, map or buffer with the given one; others stay."""
+    """Return a copy that shares no list, map or buffer, or the value itself if it has none."""
     if type(value) in _FIXED:
         return value
     if isinstance(value, list | tuple):

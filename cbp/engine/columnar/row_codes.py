@@ -231,7 +231,7 @@ def occurrences(codes: Int64s) -> Int64s:
 def _without_same_places(
     rows: pa.Table, gone: pa.Table, *, from_end: bool
 ) -> tuple[pa.Table, pa.Table]:
-    """Take out rows that both tables have at the same place, if their types can be compared so."""
+    """Take out rows that both tables have at the same place, unless a column is nested."""
     many = min(rows.num_rows, gone.num_rows)
     first, other = (one.num_rows - many if from_end else 0 for one in (rows, gone))
     differ = np.zeros(many, np.bool_)

@@ -184,7 +184,7 @@ def _decimal(value: Any, type_: DataType) -> Decimal:
         rounded = f"with decimal.localcontext(traps=[]): value = round(value, {places})"
         message = f"{value} has more than {places} decimal places; to round it, write `{rounded}`"
         raise OverflowError(message)
-    if len(digits) + shift > type_.precision:  # before zeros are added, of which 1E+999999 has many
+    if len(digits) + shift > type_.precision:  # before its zeros are written: 1E+999999 has many
         whole = type_.precision - type_.scale
         message = f"{value} has more than {whole} digits before the decimal point"
         raise OverflowError(message)

@@ -4,8 +4,8 @@
 
 Only the records that the author reads are read from a group's files. At the first look-up of a
 window, all records that its inputs name are found together (`cbp.engine.kernel.named_records`). A
-group with many other look-ups is listed by its second keys once its searches have taken as long as
-a list takes to make.
+group with many other look-ups gets a list of all its second keys once its searches have cost as
+much as making that list.
 
 Some authors read all records of each group. Reading a group of ten records by itself costs a
 hundred times as much as its records. So once an author has read all records of some small
@@ -208,7 +208,7 @@ class KeptSource:
             return False
         keys, hashes = self._key_table, self.hashes
         call = KeptCall(self.spec, self._translator, self.state, keys=keys, hashes=hashes)
-        read = None if self.is_nested else self._read  # nested ones are read when asked for
+        read = None if self.is_nested else self._read  # nested records are read one by one
         records = NamedRecords(self.spec, call, named(), read)
         for group, seconds, places, rows in records.found((asked.number, second)):
             self.group(group).note(seconds, places, rows)

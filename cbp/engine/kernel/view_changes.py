@@ -173,7 +173,7 @@ def _merged(groups: Int64s, sides: Int64s) -> Int64s:
 
 
 def _surplus(records: Int64s, sides: Int64s) -> Int64s:
-    """Return the rows that are left once each record of one side takes one of the other away.
+    """Return the rows that are left once equal records of the two sides have cancelled out.
 
     Equal records have one number.
     """

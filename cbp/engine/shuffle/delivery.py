@@ -198,7 +198,7 @@ class _Window:
 class DeliveredRun(FlowRun):
     """The records of one flow in one window, shared ones included; a row per delivery.
 
-    Delivery d is row `at[d]` of `table`, or of `shared` counted on from there, and goes to the key
+    Delivery d is row `at[d]` of `table` followed by `shared`, and goes to the key
     `receivers[who[d]]`.
     """
 

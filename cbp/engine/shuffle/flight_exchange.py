@@ -210,7 +210,7 @@ class FlightExchange:
             raise PeerGoneError(part, self._is_broken(part)) from exc
 
     def _is_broken(self, part: int) -> bool:
-        """Return whether a task that accepts nothing any more has reported no failure."""
+        """Return whether a task that no longer receives has ended without reporting a failure."""
         with suppress(queue.Empty):
             while (chunk := self._server.inboxes[part].get(timeout=CLOSE_SECONDS)) is not None:
                 head = chunk.app_metadata

@@ -119,7 +119,7 @@ def merged_table(table: pa.Table, input_: InputSpec) -> tuple[pa.Table, pa.Array
         try:
             values = values.cast(table.schema.field(name).type)
         except pa.ArrowInvalid:
-            return None  # a sum that its column does not hold
+            return None  # a sum does not fit its column
         result = _with_values(result, name, values, every > 1, order)
     return result, pa.array(every if order is None else every[order], pa.int64())
 

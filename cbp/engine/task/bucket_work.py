@@ -282,7 +282,7 @@ def woken_groups(
 
 @dataclass
 class AgingWork:
-    """The work on a batch of buckets, with ages for the groups that have none.
+    """The work on a batch of buckets, and timers for groups that have none.
 
     A version can add `expire=` to a state that is kept. Its groups have no hidden timers then, and
     would never expire unless they are called. So the first run that looks at the timers after a
@@ -304,7 +304,7 @@ class AgingWork:
     groups: int = field(init=False, default=0)
 
     def run(self) -> None:
-        """Do the work, and write the timers of the others among its own."""
+        """Do the work, and write the timers of other groups among its own."""
         # Search before the work, which deletes records; files of a state ascend by hash.
         new = {one.name: [self._missing(one)] for one in self.spec.expiries}
 

@@ -101,7 +101,7 @@ class LeftOutGroups:
 
 @dataclass(frozen=True, slots=True)
 class RoutedRecords:
-    """Sets records without a key or order aside; all tasks route all, the first one reports."""
+    """Sets records without a key or order aside: each task routes all, and the first reports."""
 
     part: int
     reports: SetAsideReports

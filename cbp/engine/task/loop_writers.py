@@ -116,17 +116,17 @@ class LoopWriters(TaskWriters):
 
     @property
     def can_be_saved(self) -> bool:
-        """Whether outputs that are no views have so few records that memory holds them too."""
+        """Whether memory can hold the records of outputs that are not views, too."""
         return bool(self.plan.depends_on) and self._bytes_written <= self.plan.limits.spool_bytes
 
     @property
     def bytes_held(self) -> int:
-        """About how many bytes the tables of `saved` have."""
+        """The approximate size of the tables of `saved`, in bytes."""
         held = sum(one.nbytes for one in self._held.values())
         return held + (self._bytes_written if self._written_now else 0)
 
     def hold(self, name: str, records: pa.Table) -> None:
-        """Hold messages of a loopback, or changes of a view, behind the others."""
+        """Add messages of a loopback, or changes of a view, to those that are held."""
         self._held[name].add(records)
         if name in self._waiting:
             self._waiting[name] += records.num_rows
@@ -253,7 +253,7 @@ class LoopWriters(TaskWriters):
         return _joined({name: one.take() for name, one in self._late.items()})
 
     def given(self) -> dict[str, list[float]]:
-        """Return parts of what the groups of this superstep gave to each aggregate."""
+        """Return parts of the numbers that groups gave to each aggregate in this superstep."""
         many = self.plan.spec.aggregates
         return {one.name: exact_parts(one.how, self._numbers[one.name]) for one in many}
 
@@ -278,7 +278,7 @@ class LoopWriters(TaskWriters):
         return self.plan.spec.ended(values, read)
 
     def _go_on_with(self, aggregates: Mapping[str, float | None], *, first: bool = False) -> None:
-        """Show a superstep the aggregates of the one before; only the first calls for timers."""
+        """Let a superstep read the aggregates of the previous one; only the first has timers."""
         self._numbers = {name: array("d") for name in aggregates}
         plan = self.plan
         if aggregates or plan.context.aggregates:

@@ -1,7 +1,7 @@
 """Reader of a loopback's messages without a shuffle: each task reads the rows of its own buckets.
 
     files sorted by bucket       each block's rows of some buckets   -> sorted -> batches
-    files that are not (loose)   read whole, its own rows are kept   --'
+    files that are not (loose)   all rows are read, its own are kept -'
 
 A task reads a range of its buckets at a time, so that the sort fits in memory. A bucket that is
 too large for that is sorted on disk (`cbp.engine.storage.external_sort`). The result has the

@@ -59,7 +59,7 @@ class NewStateFile:
 
 @dataclass(frozen=True, slots=True)
 class MergedFile:
-    """A new run file with records of others, which the first one of a merge names as replaced."""
+    """A new run file with records of older ones, which the first file of a merge names."""
 
     state: str
     bucket: int
@@ -122,7 +122,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class GroupFailed:
-    """A group that fails, by its key as JSON; the job is to leave it out.
+    """A group that fails, by its key as JSON; the next attempt of the job leaves it out.
 
     All messages of a task that has one are of this kind, beside `ProcessChanged`.
     """
@@ -180,7 +180,7 @@ class MessageMisplaced:
 
 @dataclass(frozen=True, slots=True)
 class NextPhase:
-    """Report of a record-wise task about the groupwise stage downstream, which it also ran."""
+    """The reports of the groupwise stage downstream, which a record-wise task also ran."""
 
     reports: tuple[TaskReport, ...]
 

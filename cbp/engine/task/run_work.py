@@ -36,7 +36,7 @@ _REMEMBERED_SHARE = 4
 
 
 def reads_files(plan: TaskPlan) -> bool:
-    """Return whether a task is a whole run without functions of records, and without an order."""
+    """Return whether a plan is a whole run whose inputs have no function, order or combiner."""
     return plan.spec.form == "run" and all(
         isinstance(one.route_by, tuple) and one.order_by is None and one.combine is None
         for one in plan.spec.inputs

@@ -25,7 +25,7 @@ BYTES_MAX = 64 << 20
 
 @dataclass
 class SetAsideReports:
-    """The records that one task sets aside: at most `most`, and one more that shows an excess."""
+    """The records that a task sets aside: at most `most`, and one more to show an excess."""
 
     stage: str
     spec: TranslatorSpec

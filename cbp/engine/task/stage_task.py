@@ -100,7 +100,7 @@ def counting_bytes(
 
 @dataclass
 class StageTask:
-    """One task of a run; `exchange` is that with the other tasks, for a loop of several."""
+    """One task of a run; `exchange` connects the tasks of a loop that has several."""
 
     plan: TaskPlan
     part: int

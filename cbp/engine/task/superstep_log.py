@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A loop after some supersteps: tables of all that it needs, and JSON of what is no table."""
+    """A loop after some supersteps: all tables that it needs, and other facts as JSON values."""
 
     supersteps: int
     facts: Mapping[str, Any]
@@ -103,7 +103,7 @@ class SuperstepLog:
         return f"{self._folder}/{self._name_of_part}{supersteps}.log"
 
     def is_due(self, bytes_: Callable[[], int]) -> bool:
-        """Return whether to put a snapshot, whose tables have about so many bytes, now."""
+        """Return whether to put a snapshot of about this size now."""
         least = self.plan.limits.superstep_log_ms
         if not self.is_kept or not least:
             return self.is_kept
@@ -111,7 +111,7 @@ class SuperstepLog:
         return passed * 1000 >= least and passed >= COST_SHARE * bytes_() / self._pace
 
     def put(self, make: Callable[[], Snapshot]) -> None:
-        """Make a snapshot, and put it in place of the one before; all of that is its cost."""
+        """Make a snapshot, and put it in place of the previous one; the cost includes both."""
         began, snapshot = self.seconds(), make()
         parts = {name: _packed(table) for name, table in snapshot.tables.items()}
         head = {

@@ -130,7 +130,7 @@ class LoopWork:
     def run(self, batches: Iterable[pa.RecordBatch], *, sent: bool) -> None:
         """Run all supersteps, the first one on the records that arrived; write what is left.
 
-        `sent` says that another process sends the records, and waits until all are taken.
+        `sent`: another process sends the records, and waits until all are read.
         """
         alone = self.writers.plan.tasks == 1
         left = (self._run_alone if alone else self._run_together)(batches, sent=sent)
@@ -257,7 +257,7 @@ class LoopWork:
         writers, plan = self.writers, self.writers.plan
         for name, files in plan.held.items():
             input_ = plan.spec.input(name)
-            schema = arrow_schema(input_.schema)  # in which each form emits what is held, too
+            schema = arrow_schema(input_.schema)  # emitted messages that are held have it, too
             for table in chain.from_iterable(
                 windows(file, input_, plan.limits.message_group_rows_max) for file in files
             ):
@@ -454,7 +454,7 @@ class LoopWork:
             signed = share.with_signs(rows)
             for bucket, first, stop in parted(hashes, buckets, buckets=plan.buckets, flips=flips):
                 if bucket != last:
-                    files[last].close()  # none of its records follows: memory holds one file
+                    files[last].close()  # it gets no more records; memory holds one open file
                     last = bucket
                 files[bucket].add(signed.slice(first, stop - first))
                 touched.add(bucket)

@@ -66,7 +66,7 @@ def ask_all(ask: Callable[[_Worker], _Stack], workers: Sequence[_Worker]) -> lis
 
 
 class StackFile:
-    """The file of one process, and its `descriptor` for that; safe to use from several threads."""
+    """The file for the stacks of one process, by `descriptor`; safe to use from several threads."""
 
     def __init__(self, clock: Clock = MACHINE) -> None:
         self._clock, self._lock, self._closed = clock, threading.Lock(), False

@@ -104,7 +104,7 @@ _meet: list[Callable[[str], Sequence[str] | None]] = []
 
 
 def gather(text: str) -> Sequence[str]:
-    """Return the texts of all workers of the run, once all came (`PeerGoneError`)."""
+    """Return the texts of all workers of the run; `PeerGoneError` if one does not send its own."""
     (meet,) = _meet
     if (texts := meet(text)) is None:
         raise PeerGoneError(-1, False)

@@ -200,7 +200,7 @@ class OutputKeys:
         self._seen: dict[str, pa.Table | _SeenHashes] = {}
 
     def begin(self, groups: pa.Table) -> None:
-        """Begin with other groups; comes before each set of them."""
+        """Start with other groups; called before each set of groups."""
         self._groups, self._seen = groups, {}
 
     def take(self, output: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
@@ -253,7 +253,7 @@ class _SeenHashes:
         self._runs: list[Int64s] = []
 
     def add(self, hashes: Int64s) -> None:
-        """Add hashes, of which there is at least one."""
+        """Add some hashes, at least one."""
         run = np.sort(hashes)
         while self._runs and len(self._runs[-1]) <= len(run):
             run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")

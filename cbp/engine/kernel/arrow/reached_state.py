@@ -220,7 +220,7 @@ class ReachedState:
         return take_rows(given, order), ascending, numbers
 
     def _each_once(self, given: pa.Table) -> tuple[pa.Table, Int64s, Int64s]:
-        """Do what `_in_visiting_order` does, for keys that come again, or share a hash."""
+        """Do what `_in_visiting_order` does, for keys that repeat, or share a hash."""
         (codes,) = row_codes([given])
         firsts = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
         firsts[codes[::-1]] = np.arange(len(codes))[::-1]  # of several rows, the first one stays
@@ -242,7 +242,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _results(tasks: Sequence[Callable[[], _T]], *, beside: bool) -> Iterator[_T]:
-    """Yield what tasks return, in order; all but the first are done beside it."""
+    """Yield what tasks return, in order; `beside`: all but the first run in another thread."""
     if not beside or len(tasks) < 2:
         yield from (task() for task in tasks)
         return

@@ -67,7 +67,7 @@ class Called:
     def remember(self, value: Any, size: int) -> None:
         """Keep a value of about `size` bytes for `tables.recall` of the next run; it may be lost.
 
-        It is anything that follows from the records of all states, as this run leaves them.
+        It must depend on nothing but the records of all states, as this run leaves them.
         """
         self.remembered = value, size
 
@@ -76,7 +76,7 @@ class Called:
 class Notes:
     """The progress of a call: `noted`, the tables of notes that an earlier attempt stored, by name.
 
-    `take` takes a function that returns such tables, which is called only if they are written.
+    `take` gets a function that returns such tables, and calls it only if they are written.
     """
 
     noted: Mapping[str, pa.Table] = field(default_factory=lambda: MappingProxyType({}))
