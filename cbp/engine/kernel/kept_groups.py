@@ -72,10 +72,7 @@ class WholeGroups:
         return self._read.get(number)
 
     def release(self) -> None:
-        """Forget all records after the window, when no group is read again.
-
-        Groups and their source refer to each other, and automatic collection is off in a task.
-        """
+        """Forget all records; see `KeptSource.release`."""
         self._read, self.parts, self.sort_key = {}, _nothing, _nothing
 
     def _read_from(self, first: int) -> dict[int, Sequence[Any]]:
