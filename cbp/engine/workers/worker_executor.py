@@ -182,11 +182,7 @@ class WorkerExecutor(LocalExecutor):
 
             refuse_unsendable((plan.node, *plan.fused))
             raise
-        try:
-            return self._asked(plan, requests)
-        finally:
-            with self._lock:
-                self._cancelled.discard(plan.run)
+        return self._asked(plan, requests)
 
     def warm(self) -> None:
         """Start a worker that any run can use, if too few are ready; end those idle for long.
@@ -276,7 +272,9 @@ class WorkerExecutor(LocalExecutor):
         return answers
 
     def _require_going(self, run: str) -> None:
+        """Refuse a cancelled run, also if it was cancelled while its previous job ended."""
         if self._closed or run in self._cancelled:
+            self._cancelled.discard(run)
             raise RunCancelledError(run)
 
     def _idle(self, *shared_by: str) -> _Worker | None:
