@@ -83,12 +83,12 @@ def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """
     own = table.schema
     if own.names != schema.names:
-        message = f"the columns are {own.names}, not {schema.names}"
+        message = f"expected the columns {schema.names}, got {own.names}"
         raise ValueError(message)
     columns = table.columns
     for at, (mine, field) in enumerate(zip(own, schema, strict=True)):
         if not field.nullable and columns[at].null_count:
-            message = f"column {field.name!r} has a null"
+            message = f"column {field.name!r} is NOT NULL, but has a null"
             raise ValueError(message)
         if mine.type != field.type:
             columns[at] = columns[at].cast(field.type)
@@ -96,5 +96,5 @@ def with_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def as_type(column: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> Any:
-    """Return a column in a type; does not cast to the same type, which would take 15 us."""
+    """Return a column in a type; skips a cast to the same type, which would take 15 us."""
     return column if column.type == type_ else column.cast(type_)

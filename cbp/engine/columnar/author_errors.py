@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cbp.engine.columnar.values import Row
-from cbp.errors import CbpError, author_cause, author_line
+from cbp.errors import CbpError, InvariantError, author_cause, author_line
 from cbp.model.dataflow.call_rules import emitted_columns, error_class
 from cbp.model.dataflow.stage import TranslatorSpec
 
@@ -50,6 +50,15 @@ def author_error(
     error.group = tuple(key) if isinstance(key, tuple) else None
     error.places = places
     return error
+
+
+def not_deterministic(stage: str, spec: TranslatorSpec, exc: Exception) -> InvariantError:
+    """Return the error for a wrong record (`exc`) that a second, checked call did not emit."""
+    return InvariantError(
+        f"stage {stage!r}: {spec.name} is not deterministic: one call emitted a record that does "
+        f"not fit its declaration ({exc}), but a second call with the same input did not emit that "
+        "record"
+    )
 
 
 def _shown(value: object) -> str:

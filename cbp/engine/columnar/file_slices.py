@@ -110,14 +110,14 @@ class RowGroup:
         at = self.file.schema_arrow.get_field_index(column)
         metadata = self.file.metadata.row_group(self.number)
         for number in range(at, metadata.num_columns) if at >= 0 else ():
-            chunk = metadata.column(number)  # behind it, if a column before it is nested
+            chunk = metadata.column(number)  # later than `at` if a column before it is nested
             if chunk.path_in_schema == column:
                 return chunk.statistics
         return None
 
 
 def row_groups(share: Share) -> Iterator[RowGroup]:
-    """Yield a share's row groups; `IncrementDamagedError` if the file is not there as recorded."""
+    """Yield a share's row groups; `IncrementDamagedError` if the file is not as recorded."""
     with reading_increment(share.path, share.rows):
         file = open_parquet(share.path)
     if file.metadata.num_rows != share.rows:

@@ -4,8 +4,8 @@ Records arrive as one sorted run per flow. They are grouped by whole columns: fi
 hashes of the bucket, then for every flow the range of rows of each hash.
 
 Two keys may share a hash, so the keys of a window are compared too, as columns (`group_keys`). A
-comparison that cannot tell (NaN is not equal to itself) answers "not alike". The caller then splits
-the window record by record, which is slower and always right.
+comparison that cannot decide (NaN is not equal to itself) returns "not alike". The caller then
+splits the window record by record, which is slower and always right.
 
 Memory: 8 bytes per record and 24 bytes per group and flow, while a bucket is processed.
 """
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from cbp.engine.columnar.arrow_types import Int64s, with_types
 from cbp.engine.columnar.key_hash import flipped
 from cbp.engine.columnar.row_codec import decode_columns, decode_lists
-from cbp.engine.columnar.values import Row, unify
+from cbp.engine.columnar.values import FLOATS, Row, unify
 from cbp.model.flow.schema import DataType
 
 
@@ -106,9 +106,6 @@ def span_rows(starts: Int64s, lengths: Int64s) -> Int64s:
     return rows
 
 
-_FLOATS = ("DOUBLE", "FLOAT")
-
-
 @dataclass(slots=True)
 class Ranges:
     """Rows `starts[g]` to `stops[g]` of a flow belong to group `g`."""
@@ -188,7 +185,7 @@ def _rows(table: pa.Table, start: int, stop: int) -> pa.Table:
 
 def key_rows(rows: Iterable[Row], types: Sequence[DataType]) -> list[Row]:
     """Return keys in the form in which they are compared: one zero, one NaN."""
-    if any(type_.kind in _FLOATS for type_ in types):
+    if any(type_.kind in FLOATS for type_ in types):
         return [unify(row) for row in rows]
     return list(rows)
 

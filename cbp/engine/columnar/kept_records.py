@@ -20,13 +20,18 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from cbp.engine.columnar.row_codec import EXACT
-from cbp.engine.columnar.values import INT_BITS, Row, order_key, typed, typed_row, unify
-from cbp.errors import text_of
+from cbp.engine.columnar.values import (
+    FLOATS,
+    INT_BITS,
+    Row,
+    order_key,
+    typed_column,
+    typed_row,
+    unify,
+)
 from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.attributes import attribute, by_attribute
 from cbp.model.flow.schema import Field, Schema
-
-_FLOATS = ("DOUBLE", "FLOAT")
 
 _NULL = (None,)
 
@@ -83,8 +88,8 @@ class KeptShape:
     def are_exact(self, puts: Sequence[Row]) -> bool:
         """Return whether all records have values of the Python types of their columns.
 
-        Such records need no check one by one: what else can be wrong with a value, such as a number
-        that is too large, is found when the column is encoded.
+        Such records need no check one by one: other faults of a value, such as a number that is too
+        large, are found when the column is encoded.
         """
         if not puts:
             return True
@@ -95,7 +100,7 @@ class KeptShape:
 
     def order_of(self, second: Row) -> tuple[Any, ...]:
         """Return the sort key of a second key."""
-        if self._is_plain:  # no type of a key but a float has a value that is neither
+        if self._is_plain:  # only a float can be NaN, which is sorted behind all others
             return tuple([(0,) if value is None else (1, value) for value in second])
         return tuple(map(order_key, second, self._types))
 
@@ -134,7 +139,7 @@ class KeptShape:
     def bounds(self, named: Mapping[str, Any]) -> tuple[Bound, Bound]:
         """Return the two bounds that the arguments of `range` name.
 
-        It is a `TypeError` if the columns are not the first ones of the second key, another one
+        It is a `TypeError` if the columns are not the first ones of the second key, a column other
         than the last has two bounds, or a value is of another type.
         """
         columns = self.schema.fields[: len(named)]
@@ -152,7 +157,7 @@ class KeptShape:
         for at, (name, column) in enumerate(zip(names, columns, strict=True)):
             value = given[name]
             if not isinstance(value, tuple):
-                order = order_key(_typed_value(value, column.name, self.schema), column.type)
+                order = order_key(typed_column(value, column.name, column.type), column.type)
                 low.append(order)
                 high.append(order)
                 continue
@@ -162,7 +167,7 @@ class KeptShape:
                     "last column a pair (low, high), in which None means no bound"
                 )
                 raise TypeError(message)
-            least, most = (_typed_value(one, column.name, self.schema) for one in value)
+            least, most = (typed_column(one, column.name, column.type) for one in value)
             return (
                 Bound((*low, *(() if least is None else (order_key(least, column.type),)))),
                 Bound(tuple(high), behind=True)
@@ -181,11 +186,11 @@ _CLASSES: dict[str, Any] = {f"_{one.__name__}": one for one in (type, str, int, 
 
 
 def _usual(column: Field, value: str) -> str:
-    """Return an expression: whether a value has its declared type as it is.
+    """Return an expression for whether a value already has its declared type.
 
-    It is true of the usual values, in a tenth of the time that a full check takes; all others,
-    valid ones included, need the full check. Numbers have to be in their range, and texts in
-    ASCII, which can always be written.
+    It is true for usual values, in a tenth of the time of a full check. All other values, valid
+    ones included, need the full check. Numbers must be in their range, and texts in ASCII, which
+    can always be written.
     """
     kind = column.type.kind
     (class_,) = (one.__name__ for one in EXACT[kind] if one is not type(None))
@@ -217,7 +222,7 @@ def _row_checker(schema: Schema) -> Callable[[Row], bool]:
 def key_reader(schema: Schema, names: Sequence[str]) -> Callable[[Row], Row]:
     """Return a function that gives some columns of a record as a key that can be compared."""
     places = [schema.index(name) for name in names]
-    if any(schema[name].type.kind in _FLOATS for name in names):
+    if any(schema[name].type.kind in FLOATS for name in names):
         return lambda row: unify([row[place] for place in places])
     if len(places) > 1:
         several: Callable[[Row], Row] = itemgetter(*places)
@@ -230,7 +235,7 @@ def key_reader(schema: Schema, names: Sequence[str]) -> Callable[[Row], Row]:
 
 def keys_reader(schema: Schema, names: Sequence[str]) -> Callable[[Iterable[Row]], Iterable[Row]]:
     """Return a function that gives some columns of many records as keys that can be compared."""
-    if len(names) == 1 and schema[names[0]].type.kind not in _FLOATS:
+    if len(names) == 1 and schema[names[0]].type.kind not in FLOATS:
         read = itemgetter(schema.index(names[0]))
         return lambda rows: zip(map(read, rows))  # no call of Python's per record
     return partial(map, key_reader(schema, names))
@@ -296,22 +301,12 @@ def changes_of(shape: KeptShape, operations: Iterable[Row | Deletion]) -> dict[R
 
 
 def _has_floats(schema: Schema) -> bool:
-    return any(column.type.kind in _FLOATS for column in schema.fields)
+    return any(column.type.kind in FLOATS for column in schema.fields)
 
 
 def _typed_values(values: Row, schema: Schema) -> Row:
-    pairs = zip(values, schema.names, strict=True)
-    return tuple(_typed_value(value, name, schema) for value, name in pairs)
-
-
-def _typed_value(value: Any, name: str, schema: Schema) -> Any:
-    type_ = schema[name].type
-    try:
-        return typed(value, type_)
-    except (TypeError, ValueError, OverflowError) as exc:
-        shown = f"{text_of(value, repr)[:100]} ({type(value).__name__})"
-        message = f"column {name!r} is declared {type_}, got {shown}: {exc}"
-        raise TypeError(message) from exc
+    pairs = zip(values, schema.fields, strict=True)
+    return tuple(typed_column(value, column.name, column.type) for value, column in pairs)
 
 
 def _binder(
@@ -319,9 +314,9 @@ def _binder(
 ) -> Callable[[Callable[[Row], Any]], Callable[..., Any]]:
     """Return a wrapper that turns a function of a second key into one for the author.
 
-    The author's binds arguments to the columns of the second key, as Python does, and passes it on
-    in the form in which keys are compared. It is compiled, like the functions that emit records;
-    attributes of columns are checked identifiers.
+    The author's function binds its arguments to the columns of the second key, as Python does, and
+    passes the key on in the form in which keys are compared. It is compiled, like the functions
+    that emit records; attributes of columns are checked identifiers.
     """
     names = [attribute(column) for column in schema.names]
     values = "".join(f"{name}, " for name in names)

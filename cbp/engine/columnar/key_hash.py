@@ -71,7 +71,7 @@ def bucket_shift(buckets: int) -> int:
 
 
 def flipped(hashes: Int64s) -> Int64s:
-    """Return hashes with the other sign: they then ascend as the unsigned ones; its own inverse."""
+    """Return hashes with flipped signs, which ascend like unsigned ones; it is its own inverse."""
     return hashes ^ _SIGN
 
 

@@ -45,7 +45,7 @@ _TYPES = {12: pa.uint16(), 16: pa.binary(2), 32: pa.binary(4)}
 """The width of an index, in bits of each hash -> the type of its column."""
 _PACKED = pa.uint16()
 _FROM_BYTES = {32: 80, 16: 40, 12: 0}
-"""The width of an index -> of how many bytes the records are that have it, at least."""
+"""The width of an index -> the least average size, in bytes, of the records that get it."""
 
 _RANKED = (pa.types.is_integer, pa.types.is_date32, pa.types.is_string)
 """Types of columns whose least and greatest value are compared with those of a file."""
@@ -54,8 +54,8 @@ _PASS_MAX = 0.75
 """An index that lets a larger part of all records pass is not read: hashing them takes less."""
 
 _BITS_MIN, _BITS_MAX = 16, 22
-"""How many of the last bits a table has that says which hashes can be wanted: at most 4 MB. A table
-of 64 places for each hash lets one of 64 others pass.
+"""Bounds for the number of last bits by which the table of wanted hashes is indexed; it takes at
+most 4 MB. With 64 places for each hash, the table lets one of 64 other hashes pass.
 """
 
 Positions = npt.NDArray[np.intp]
@@ -71,8 +71,8 @@ class GroupKey:
     @classmethod
     def of(cls, spec: InputSpec, key: Schema | None) -> Self:
         """Return how an input that is routed by columns gives the key of a stage's groups."""
-        assert isinstance(spec.route_by, tuple), "an input that is recomputed has key columns"
-        assert key is not None, "only groups are recomputed"
+        assert isinstance(spec.route_by, tuple), "a recomputation needs a key of columns"
+        assert key is not None, "a recomputation needs a stage with a key"
         return cls(spec.schema.select(spec.route_by), key)
 
     @property
@@ -158,7 +158,7 @@ def index_encodings(fields: Sequence[pa.Field]) -> dict[str, str]:
 
 
 def index_width(field: pa.Field) -> int | None:
-    """Return how many bits of each hash a column has; `None` if it is no index by its type."""
+    """Return how many bits of each hash a column has; `None` if no index has its type."""
     return next((width for width, type_ in _TYPES.items() if field.type == type_), None)
 
 

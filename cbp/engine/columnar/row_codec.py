@@ -76,7 +76,7 @@ def emit_function(
     emit.__qualname__ = f"out.{output}"
     if names == [*columns]:
         return emit
-    # A column that is named like a keyword is taken under both its names.
+    # A column that is named like a keyword is accepted under both of its names.
     return lambda *args, **named: emit(*args, **by_attribute(output, columns, named))
 
 
@@ -100,8 +100,8 @@ def _emit_maker(
 def _copying(name: str, type_: DataType | None) -> str:
     """Return the expression that copies an emitted value; `None` if it cannot be changed.
 
-    In a list of numbers nothing but the list can be changed: a value that can be is not a number,
-    and is refused. So the list's own `copy` does, at a sixth of the time.
+    The items of a list of numbers cannot be changed, since any other item is refused. So the list's
+    own `copy` is enough, and takes a sixth of the time.
     """
     if type_ is None:
         return name
@@ -180,7 +180,7 @@ def _copier(type_: DataType) -> Callable[[Any], Any]:
 
 
 def _own(value: Any) -> Any:
-    """Return a value that shares no list, map or buffer with the given one; others stay."""
+    """Return a copy that shares no list, map or buffer, or the value itself if it has none."""
     if type(value) in _FIXED:
         return value
     if isinstance(value, list | tuple):
@@ -244,7 +244,7 @@ def times_of(column: pa.Array) -> list[Any]:
             values = list(map(date.fromordinal, (numbers + _EPOCH_DAY).tolist()))
         else:
             values = list(map(add, numbers.view("m8[us]").tolist(), repeat(_epoch())))
-    except (OverflowError, TypeError, ValueError):  # what is no time of Python's is Arrow's error
+    except (OverflowError, TypeError, ValueError):  # Arrow raises the error for such a time
         return list(column.to_pylist())
     if column.null_count:
         for at in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():

@@ -7,9 +7,9 @@ the entries of a map have no order.
     >>> row_codes([pa.table({"a": [1.5, None]}), pa.table({"a": [None, 1.5, 2.5]})])
     [array([0, 1]), array([1, 0, 2])]
 
-By these codes, `subtract_rows` takes one table from another as multisets, and `first_twice` finds a
-row whose key came before in its group. Rows that are alike at the same place, counted from the
-beginning or the end, take each other out before any has a code: of a file that was corrected, most.
+With these codes, `subtract_rows` subtracts one table from another as multisets, and `first_twice`
+finds a row whose key came before in its group. Rows that are equal at the same place, counted from
+the beginning or from the end, cancel out before codes are computed: in a corrected file, most do.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import pyarrow.compute as pc
 from cbp.engine.columnar.arrow_types import Int64s
 
 _FEW = 1_000
-"""So few numbers are sorted as they are."""
+"""Fewer numbers are sorted directly."""
 
 _RUN = 4
-"""Where equal numbers come side by side, on average this many, their runs are sorted instead."""
+"""If runs of equal numbers have at least this many on average, the runs are sorted instead."""
 
 
 def row_codes(tables: Sequence[pa.Table], ids: Sequence[Int64s] | None = None) -> list[Int64s]:
@@ -116,7 +116,7 @@ def _order_of_runs(values: npt.NDArray[Any], starts: Int64s) -> Int64s:
 
 
 def _order_low_bits(order: Int64s, ranks: npt.NDArray[np.uint64], bits: np.uint64) -> None:
-    """Put an order right that ignores the lowest bits of ranks."""
+    """Correct an order that ignores the lowest bits of ranks."""
     high = ranks[order]
     wrong = high[1:] < high[:-1]
     if not wrong.any():
@@ -215,18 +215,23 @@ def subtract_rows(rows: pa.Table, gone: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 def _stay(codes: Int64s, out: Int64s) -> pa.Array:
     """Return a mask without the first `out[c]` rows of each code `c`."""
+    return pa.array(occurrences(codes) >= out[codes])
+
+
+def occurrences(codes: Int64s) -> Int64s:
+    """Return for every code how often it occurred before; codes are not negative."""
     order = stable_order(codes)
-    ascending = codes[order]
-    rank = np.arange(len(codes)) - np.searchsorted(ascending, ascending)
-    stay = np.empty(len(codes), np.bool_)
-    stay[order] = rank >= out[ascending]
-    return pa.array(stay)
+    firsts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    sizes = np.diff(firsts, append=len(codes))
+    before = np.empty(len(codes), np.int64)
+    before[order] = np.arange(len(codes)) - np.repeat(firsts, sizes)
+    return before
 
 
 def _without_same_places(
     rows: pa.Table, gone: pa.Table, *, from_end: bool
 ) -> tuple[pa.Table, pa.Table]:
-    """Take out rows that both tables have at the same place, if their types can be compared so."""
+    """Take out rows that both tables have at the same place, unless a column is nested."""
     many = min(rows.num_rows, gone.num_rows)
     first, other = (one.num_rows - many if from_end else 0 for one in (rows, gone))
     differ = np.zeros(many, np.bool_)

@@ -38,13 +38,14 @@ NAN = float("nan")
 _BOOLS = (bool, np.bool_)
 _NO_INTS = (*_BOOLS, np.ndarray)  # an author may change an array of one number after emitting it
 _NUMBERS = (int, float, np.integer, np.floating)
+FLOATS = ("DOUBLE", "FLOAT")
 INT_BITS = {"BIGINT": 64, "INT": 32, "SMALLINT": 16, "TINYINT": 8}
 
 
 def typed_row(values: Sequence[Any], schema: Schema) -> Row:
     """Return a record in its declared types; a `TypeError` names the first wrong column."""
     return tuple(
-        _typed_column(value, column.name, column.type, column.nullable)
+        typed_column(value, column.name, column.type, nullable=column.nullable)
         for value, column in zip(values, schema.fields, strict=True)
     )
 
@@ -64,7 +65,8 @@ def own_row(row: Row, schema: Schema) -> Row:
     return typed_row(row, schema) if nested else row
 
 
-def _typed_column(value: Any, name: str, type_: DataType, nullable: bool) -> Any:
+def typed_column(value: Any, name: str, type_: DataType, *, nullable: bool = True) -> Any:
+    """Return a value of a column in its type; a `TypeError` names the column."""
     if value is None and nullable:
         return None
     try:
@@ -103,7 +105,9 @@ def typed_key(given: Any, types: Sequence[DataType]) -> Row:
         return tuple(typed(value, type_) for value, type_ in zip(values, types, strict=True))
     except (TypeError, ValueError, OverflowError) as exc:
         declared = ", ".join(map(str, types))
-        message = f"a key has the declared types ({declared}), got {text_of(given, repr)}: {exc}"
+        message = (
+            f"expected a key of the declared types ({declared}), got {text_of(given, repr)}: {exc}"
+        )
         raise KeyMismatch(message) from exc
 
 
@@ -172,19 +176,20 @@ def _decimal(value: Any, type_: DataType) -> Decimal:
     if not isinstance(exponent, int):
         message = f"expected a finite number, got {value}"
         raise TypeError(message)
+    if not any(digits):
+        return Decimal((0, (0,), -type_.scale))
     shift = exponent + type_.scale
-    scaled = (*digits, *(0,) * shift) if shift >= 0 else digits[:shift] or (0,)
-    if any(digits[shift:] if shift < 0 else ()):
+    if shift < 0 and any(digits[shift:]):
         places = type_.scale
         rounded = f"with decimal.localcontext(traps=[]): value = round(value, {places})"
         message = f"{value} has more than {places} decimal places; to round it, write `{rounded}`"
         raise OverflowError(message)
-    scaled = tuple(map(int, str(int("".join(map(str, scaled))))))
-    if len(scaled) > type_.precision:
+    if len(digits) + shift > type_.precision:  # before its zeros are written: 1E+999999 has many
         whole = type_.precision - type_.scale
         message = f"{value} has more than {whole} digits before the decimal point"
         raise OverflowError(message)
-    return Decimal((sign if any(scaled) else 0, scaled, -type_.scale))
+    scaled = (*digits, *(0,) * shift) if shift >= 0 else digits[:shift]
+    return Decimal((sign, scaled, -type_.scale))
 
 
 def _string(value: Any, _: DataType) -> str:
@@ -250,8 +255,8 @@ def _map(value: Any, type_: DataType) -> dict[Any, Any]:
         raise TypeError(message)
     of_key, of_value = type_.arguments
     made = {typed(k, of_key): typed(v, of_value) for k, v in value.items()}
-    floats = of_key.kind in ("FLOAT", "DOUBLE")  # a dict takes two NaNs for two keys
-    if len({unify((key,)) for key in made} if floats else made) < len(value):
+    # For a dict, two NaNs are two keys.
+    if len({unify((key,)) for key in made} if of_key.kind in FLOATS else made) < len(value):
         message = f"two keys are equal after their conversion to {of_key}"
         raise ValueError(message)
     return made

@@ -3,9 +3,9 @@
 State and outputs of a run become visible together: all files of all tables are durable before the
 first entry is put, each entry names all others, and all have one time.
 
-Publication and roll-back are redo: they may be repeated after any crash. What an entry holds:
-`cbp.engine.commit.table_entries`. Whether an epoch was published as a whole:
-`cbp.engine.commit.publication_check`.
+Publication and roll-back are redo: they may be repeated after any crash.
+`cbp.engine.commit.table_entries` makes the entries, and `cbp.engine.commit.publication_check` finds
+out whether an epoch was published completely.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def version_showing(
 
 
 def _moment(at_ms: int) -> str:
-    """Return a time as commands and routes take it."""
+    """Return a time in the form that commands and routes accept."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 

@@ -29,7 +29,7 @@ from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.run.intention import TableChange
 
 _TABLES_TOGETHER = 32
-"""This many tables or more are created side by side: a creation waits for the disk only."""
+"""This many tables or more are created in parallel: a creation only waits for the disk."""
 _SYNC_THREADS = 16
 
 
@@ -129,7 +129,7 @@ class TableChanges:
         return [*changes, *(self._emptied(folder, dataflow, node) if anew else ())]
 
     def _emptied(self, folder: str, dataflow: str, node: StageNode) -> list[TableChange]:
-        """Return the change that empties the set-aside table of a stage that has none any more."""
+        """Return the change that empties the set-aside table of a stage that no longer has one."""
         name = declared_set_aside(dataflow, node.name).name
         if node.sets_aside or not self._exists(folder, name):
             return []

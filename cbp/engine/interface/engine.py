@@ -1,7 +1,7 @@
 """The interface between a service and an engine: one part for each role.
 
-A caller is handed only the part that it uses; each part's module describes its calls. An engine
-keeps no truth of its own: everything it needs is in the arguments, the tables and the intentions.
+A caller gets only the part that it uses; each part's module describes its calls. An engine has no
+durable data of its own: everything it needs is in the arguments, the tables and the intentions.
 
 The layout of a dataflow's folder is in ARCHITECTURE.md; records hold paths relative to it.
 """
@@ -33,7 +33,7 @@ class Engine(Protocol):
         records: Reads records of states and outputs.
         history: Finds versions of tables.
         garbage: Removes files that are no longer needed.
-        verification: Gives a verification its start and its comparisons.
+        verification: Copies and compares whole tables for a verification.
     """
 
     @property

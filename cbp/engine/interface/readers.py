@@ -226,8 +226,9 @@ class VerificationReader(Protocol):
     ) -> tuple[TableChange, ...]:
         """Copy the records of state tables, as of versions, to a recomputation's folder.
 
-        The intentions of their stage, oldest first, count, too. Returns the changes that give the
-        recomputation's empty tables the same records. `NotFoundError`: a version or file is gone.
+        `records`, intentions of their stage, oldest first, are applied to them. Returns the changes
+        that give the recomputation's empty tables the same records. `NotFoundError` if a version or
+        file no longer exists.
         """
 
     def contents(

@@ -1,8 +1,9 @@
-"""Calls the author's function: the `group` and `out` it is given, and how errors are located.
+"""Calls the author's function: its arguments `group` and `out`, and how errors are located.
 
-Column names are checked at once, by Python's own call; types on whole columns, when the window is
-encoded. Only if that fails, the groups of the window are called again with `checked=True`, so that
-the error names the author's line: translators are deterministic, so the same record fails again.
+Python's own call checks column names at once. Types are checked on whole columns, when the window
+is encoded. Only if that fails, the groups of the window are called again with `checked=True`, so
+that the error names the author's line: translators are deterministic, so the same record fails
+again.
 """
 
 from __future__ import annotations
@@ -74,10 +75,10 @@ def calling_loop(
     """Return `loop(keys, flows, done, translate, group, out, buffers, ends)`: one call per group.
 
     It is compiled for the flows' names, which are checked identifiers, like `emit_function`: so the
-    loop costs only a fraction of the author's code. `done` counts up before each group, and says
-    which one failed; `ends` gets the number of emissions after each group. Flows that are `watched`
-    may be read twice (`cbp.model.author.read_once`); groups of `kept` flows are objects, passed
-    unchanged.
+    loop costs only a fraction of the author's code. `done` counts up before each group, and so
+    identifies one that fails; `ends` gets the number of emissions after each group. Flows that are
+    `watched` may be read twice (`cbp.model.author.read_once`); groups of `kept` flows are objects,
+    passed unchanged.
     """
     groups = [f"g{i}" for i in range(len(flows))]
     marks = [f"m{i}" for i in range(len(states))]
@@ -107,7 +108,7 @@ def calling_loop(
 class Emitted:
     """The records that the author's calls emitted since the buffers were last cleared.
 
-    `buffers` have them by output or state name; of a kept state, deletions too. `remote` are those
+    `buffers` has them by output or state name, and the deletions of kept states. `remote` has those
     emitted with `.remote`. `key` is that of the called group, if each emission is checked.
     """
 

@@ -4,8 +4,8 @@
                           -> states: what the author emitted; for idle groups, what stays
            -> hidden timers: set again for called groups, gone for those that fired
 
-What a run emits in place of the author is compared with the state as an author's records are. The
-timers are compared as columns: every call of a group sets one, so a record in Python for each would
+What a run emits in place of the author is compared with the state as an author's records are.
+Timers are compared as columns: every call of a group sets one, so a record in Python for each would
 cost as much as the state. The rules are in `cbp.model.dataflow.expiry`.
 """
 
@@ -41,7 +41,7 @@ class Timers:
 
 
 class Expiry:
-    """The groups of a bucket whose state may expire, of a run that looks for timers (`wakes`)."""
+    """The groups of a bucket whose state may expire; `wakes`: the run looks for due timers."""
 
     def __init__(self, spec: TranslatorSpec, time: datetime, *, wakes: bool) -> None:
         self._time, self._wakes = time, wakes
@@ -154,7 +154,7 @@ def settled_timers(
 
 
 def _times(source: Source) -> Int64s:
-    assert source.times is not None, "hidden timers are read as a column"
+    assert source.times is not None, "the source of hidden timers must have their times"
     return source.times
 
 

@@ -1,8 +1,8 @@
 """Group batches, called windows: records of some groups as Python objects, a slice per group.
 
 It is built from whole columns. A group's key is read from the first flow that has the group, and
-compared with those of all its records, as columns. Only if one hash belongs to several keys is the
-window separated by key (`_split`). A large group's records are in ranges of mapped files. At the
+compared with those of all its records, as columns. The window is separated by key (`_split`) only
+if one hash belongs to several keys. A large group's records are in ranges of mapped files. At the
 first request they are sorted on disk, with the place of each, to mark those that die.
 """
 
@@ -112,7 +112,7 @@ class StateStream:
 _SHOWN_ROWS = 3
 
 _OTHERS_MAX = 0.25
-"""If a larger share of the groups has not exactly one record, every group is sliced."""
+"""If a larger share of the groups has no record or several, every group is sliced."""
 
 
 @dataclass(slots=True)
@@ -198,7 +198,7 @@ class Window:
 
 
 class WindowReader:
-    """Reads the windows of one bucket; a group with too many records of a flow has its own."""
+    """Reads the windows of one bucket; a group with too many records has a window of its own."""
 
     def __init__(
         self,
@@ -433,7 +433,7 @@ class WindowReader:
         if at < many:
             return True
         if at >= many + len(self._spec.replaced):
-            return False  # what is looked up calls nothing
+            return False  # looked-up records call no group
         state = self._spec.replaced[at - many]
         if state.timers and self._woken is not None:
             place, until = state.schema.index(TIMER_COLUMN), self._woken.until

@@ -7,9 +7,9 @@
 
 Invariant: after a run, the live records of a called group are exactly those that the author emitted
 for it; in a kept state, those that it had, with what the author put and deleted. The records of
-other groups are unchanged. Records emitted by `.remote` are appended to another key's state. They
-are handed on, and are never among the records above. Local state for another key is an author's
-error (tests/cbp/engine/test_direct.py, tests/cbp/engine/test_kept_state.py).
+other groups are unchanged. Records emitted by `.remote` are appended to another key's state, and
+are never among the records above. Local state for another key is an author's error
+(tests/cbp/engine/test_direct.py, tests/cbp/engine/test_kept_state.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import Mask
-from cbp.engine.columnar.author_errors import author_error
+from cbp.engine.columnar.author_errors import author_error, not_deterministic
 from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.columnar.looked_up import LookedUp, WholeTable
 from cbp.engine.columnar.row_codec import (
@@ -47,7 +47,7 @@ from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.due_groups import Woken
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.errors import AuthorMisuse, InvariantError, is_authors
+from cbp.errors import AuthorMisuse, is_authors
 from cbp.model.author.read_once import Once, read_freely
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.expiry import authored
@@ -254,7 +254,7 @@ class GroupwiseRun:
                 raise self._failure(exc, 0) from exc
 
     def _hand_over(self, window: Window, at: int) -> None:
-        """Give a group the values that it can read repeatedly: kept state and looked-up tables."""
+        """Set what a group can read repeatedly: kept states and looked-up tables."""
         for kept in (*window.kept, *window.looked_up_by_key):
             setattr(self._group, kept.name, kept.handle(at))
         for source in window.lookups:
@@ -372,11 +372,7 @@ class GroupwiseRun:
                 self.spec.translate(key, self._group, checked.out)
             except Exception as again:
                 return self._failure(again, at)
-        return InvariantError(
-            f"stage {self.stage!r}: {self.spec.name} is not deterministic: one call emitted "
-            f"a record that does not fit its declaration ({exc}), but a second call with the same "
-            "input did not emit that record"
-        )
+        return not_deterministic(self.stage, self.spec, exc)
 
 
 def _emptied(window: Window, input_: str) -> Mask:

@@ -4,12 +4,13 @@
 
 Only the records that the author reads are read from a group's files. At the first look-up of a
 window, all records that its inputs name are found together (`cbp.engine.kernel.named_records`). A
-group with many other look-ups is listed by its second keys once its searches have taken as long as
-a list takes to make.
+group with many other look-ups gets a list of all its second keys once its searches have cost as
+much as making that list.
 
-Some authors read all records of each group. To read a group of ten records by itself costs a
-hundred times what its records cost. So once an author has read some small neighboring groups as a
-whole, the next ones are read together: twice as many each time, until the author reads others.
+Some authors read all records of each group. Reading a group of ten records by itself costs a
+hundred times as much as its records. So once an author has read all records of some small
+neighboring groups, the next groups are read together: twice as many each time, until the author
+reads others.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.kept_records import Bound, KeptRecords, kept_shape, keys_reader
 from cbp.engine.columnar.row_codec import decode_table
-from cbp.engine.columnar.values import Row, row_order
+from cbp.engine.columnar.values import FLOATS, Row, row_order
 from cbp.engine.kernel.arrow.kept_state import KeptCall
 from cbp.engine.kernel.named_records import Named, NamedRecords, Place
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
@@ -41,7 +42,7 @@ Part = tuple[int, SecondOrder, int, int]
 """Where a file has rows of a group: index of the file, order, first and last place + 1."""
 
 _NEAR = 4
-"""How far apart two groups are between which an author reads none, and still continues."""
+"""The largest distance of two groups that an author reads one after the other as neighbors."""
 
 _GROUPS_MAX, _ROWS_MAX, _GROUP_ROWS_MAX = 1_024, 4_096, 128
 """Groups and rows that are read together, and rows of a group that is read with others."""
@@ -71,10 +72,7 @@ class WholeGroups:
         return self._read.get(number)
 
     def release(self) -> None:
-        """Forget all records after the window, when no group is read again.
-
-        Groups and their source refer to each other, and automatic collection is off in a task.
-        """
+        """Forget all records; see `KeptSource.release`."""
         self._read, self.parts, self.sort_key = {}, _nothing, _nothing
 
     def _read_from(self, first: int) -> dict[int, Sequence[Any]]:
@@ -125,10 +123,8 @@ _CHUNK_ROWS_MIN, _CHUNK_ROWS_MAX = 32, 4_096
 
 _SHOWN_ROWS = 3
 
-_FLOATS = ("DOUBLE", "FLOAT")
-
 _LOCATED_MAX = 65_536
-"""Most records of a group that are remembered: a record is mostly written soon after its read."""
+"""Most records of a group that are remembered: a record is mostly written soon after it is read."""
 
 
 class KeptSource:
@@ -157,7 +153,7 @@ class KeptSource:
         self.keys_of = keys_reader(spec.schema, key.names)
         types = [column.type for column in spec.schema.fields]
         self.is_nested = any(type_.arguments for type_ in types)
-        self._floats = [at for at, one in enumerate(types) if one.kind in _FLOATS]
+        self._floats = [at for at, one in enumerate(types) if one.kind in FLOATS]
         self._groups: dict[int, KeptGroup] = {}
         self.whole_groups = WholeGroups(
             state,
@@ -209,7 +205,7 @@ class KeptSource:
             return False
         keys, hashes = self._key_table, self.hashes
         call = KeptCall(self.spec, self._translator, self.state, keys=keys, hashes=hashes)
-        read = None if self.is_nested else self._read  # nested ones are read when asked for
+        read = None if self.is_nested else self._read  # nested records are read one by one
         records = NamedRecords(self.spec, call, named(), read)
         for group, seconds, places, rows in records.found((asked.number, second)):
             self.group(group).note(seconds, places, rows)
@@ -373,7 +369,7 @@ class KeptGroup:
         self._searches += 1
         size = sum(stop - start for _, _, start, stop in files)
         rows_max = self._searches * self._source.state.cache.limits.listed_rows
-        if size <= min(_LOCATED_MAX, rows_max):  # a list of all costs no more
+        if size <= min(_LOCATED_MAX, rows_max):  # listing all records costs no more
             listed = self._source.listed(self)
             if listed is not None:
                 place = listed.get(second)

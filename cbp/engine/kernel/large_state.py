@@ -1,6 +1,6 @@
 """The state of one large group, which does not fit in memory: its diff, and its view's changes.
 
-The diff: records that the author was given and records that were emitted meanwhile cancel out
+The diff: records that the author has read and records that were emitted meanwhile cancel out
 chunk by chunk (`cbp.engine.state.multiset_difference`).
 
 Changes of a view: records that died and were born are spilled as the diff finds them, in any
@@ -133,7 +133,7 @@ def _repeated(rows: pa.Table, at: Int64s, sums: Int64s, limits: EngineLimits) ->
 
 
 def _pairs_whole(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the same rows; a record that is gone is in one table with the one after it."""
+    """Yield the same rows; a removed record is in the same table as the record after it."""
     held: pa.Table | None = None
     for table in chain(tables, [None]):
         whole = held if table is None else table

@@ -2,8 +2,8 @@
 
     changes of supersteps -> those that cancelled out are dropped -> net changes, in visiting order
 
-Many changes are cut by the hashes of their keys, which all changes of a record share, and the parts
-are taken one after the other, so that they need not fit in memory together. Groups are visited by
+Many changes are cut by the hashes of their keys, which all changes of a record share. The parts are
+processed one after the other, so they need not fit in memory together. Groups are visited by
 ascending hash, so the order is the same.
 """
 
@@ -29,7 +29,8 @@ from cbp.model.flow.signed_changes import CHANGE_COLUMNS, SIGN
 _HASH = "_hash"
 
 _TOGETHER_SHARE = 8
-"""If the room is scarce, changes of this part (an eighth) of it are looked at together."""
+"""If memory is scarce, changes that take at most this share (an eighth) of the room are processed
+together."""
 
 _PARTS_MAX = 63
 
@@ -54,7 +55,7 @@ class NetChanges:
             self._write(changes, ViewChanges(self.view, write_output))
 
     def _parts(self, given: HeldRecords) -> Iterator[pa.Table]:
-        """Take changes, and yield them by ascending hashes of their keys; of a key in order."""
+        """Take the changes, and yield them by ascending hash; changes of one key stay in order."""
         size, scarce, tables = given.nbytes, self.room.on_disk > 0, given.take()
         most = max(self.room.piece_bytes, self.room.most // _TOGETHER_SHARE)
         if size <= most or not scarce:
@@ -116,7 +117,7 @@ class NetChanges:
 
 
 def _rows_left(codes: Int64s, signs: Int64s, counts: Int64s) -> Int64s:
-    """Return a row with a sign below zero for each record that is left, as often as `counts` says.
+    """Return the first row with a negative sign of each record, repeated `counts` times.
 
     Equal records have one code; a record whose count is not positive is left out.
     """

@@ -4,7 +4,8 @@
 
 An author mostly looks up what a record of the group names: a link's URL, an order's item. So all
 records with these keys are found at once, without any object per search. A guess that the author
-does not use costs time only: each group finds others by itself (`cbp.engine.kernel.kept_groups`).
+does not use only costs time: each group finds other records itself
+(`cbp.engine.kernel.kept_groups`).
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ Place = tuple[int, int]
 class Found(NamedTuple):
     """The records of a kept state for the second keys that one group names.
 
-    A key that several records name is repeated. `places` has those of the live records of each key;
-    `records` the record of each, `None` if it has none; it is `None` if they were not read.
+    A key that several records name is repeated. `places` has the places of each key's live records.
+    `records` has the record of each key, or `None` for a key without one; `records` itself is
+    `None` if they were not read.
     """
 
     group: int
@@ -139,20 +141,20 @@ class NamedRecords:
         self, groups: Int64s, second: pa.Table
     ) -> tuple[list[Sequence[Place]], list[Row | None] | None]:
         found, positions = self._call.locate(groups, second)
-        lie = list(zip(positions.file.tolist(), positions.position.tolist(), strict=True))
-        if np.any(found[1:] == found[:-1]):  # several records of one key: each is to be known
+        where = list(zip(positions.file.tolist(), positions.position.tolist(), strict=True))
+        if np.any(found[1:] == found[:-1]):  # keys with several records: every place counts
             several: list[Sequence[Place]] = [()] * len(groups)
-            for at, place in zip(found.tolist(), lie, strict=True):
+            for at, place in zip(found.tolist(), where, strict=True):
                 several[at] = (*several[at], place)
             return several, None
         at = np.full(len(groups), len(found))
         at[found] = np.arange(len(found))
         numbers = at.tolist()
-        each: list[Sequence[Place]] = [*zip(lie), ()]
+        each: list[Sequence[Place]] = [*zip(where), ()]
         places = list(map(each.__getitem__, numbers))
         if self._read is None:
             return places, None
-        read: list[Row | None] = [*(self._read(positions) if lie else ()), None]
+        read: list[Row | None] = [*(self._read(positions) if where else ()), None]
         return places, list(map(read.__getitem__, numbers))
 
     def ranges(self) -> list[tuple[int, SecondOrder, int, list[int], list[int]]]:

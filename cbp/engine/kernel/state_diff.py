@@ -114,8 +114,8 @@ def _one_changed(
 def _unlike(olds: list[Row], news: list[Row]) -> tuple[Sequence[int], Sequence[int]]:
     """Return positions in both lists, without pairs of equal records that are easily found.
 
-    Mostly an author emits what was read, in its order. Then one comparison each finds the records
-    that stay: at the same position, or, if records were added or removed, from both ends.
+    Mostly an author emits what was read, in its order. Then one comparison per record finds those
+    that stay: at the same position, or from both ends if records were added or removed.
     """
     differs = list(map(ne, olds, news))
     if len(olds) == len(news):

@@ -87,9 +87,9 @@ _ABSENT: Any = object()
 class _Found:
     """The puts and deletions of all groups of a window, beside their present records.
 
-    Each group of `numbers` puts and deletes `sizes` records: `after` has them, `None` for one that
-    is deleted; `before` the live ones with the same keys, `None` where there is none, `_ABSENT`
-    where they are not asked for; `places` where these lie.
+    Each group of `numbers` puts and deletes `sizes` records. `after` has these records, or `None`
+    for one that is deleted. `before` has the live records with the same keys: `None` if there is
+    none, `_ABSENT` if it was not read. `places` has the places of the live records.
     """
 
     numbers: list[int] = field(default_factory=list)
@@ -105,9 +105,9 @@ class _Found:
         differs = ~np.array(same, np.bool_)
         born = np.flatnonzero(differs & np.array([row is not None for row in self.after], np.bool_))
         gone = np.flatnonzero(differs & np.array(list(map(len, self.places)), np.bool_))
-        lie = list(map(self.places.__getitem__, gone.tolist()))
-        died_groups = np.repeat(groups[gone], np.array(list(map(len, lie)), np.int64))
-        columns = np.array(list(chain.from_iterable(lie)), np.int64).reshape(-1, 2).T
+        where = list(map(self.places.__getitem__, gone.tolist()))
+        died_groups = np.repeat(groups[gone], np.array(list(map(len, where)), np.int64))
+        columns = np.array(list(chain.from_iterable(where)), np.int64).reshape(-1, 2).T
         positions = RecordPositions(source.hashes[died_groups], columns[0], columns[1])
         rows = cast("list[Row]", list(map(self.after.__getitem__, born.tolist())))
         return KeptChanges(positions, died_groups, groups[born], rows)
@@ -116,7 +116,7 @@ class _Found:
 def _changes(
     shape: KeptShape, operations: Sequence[Row | Deletion], *, exact: bool, mixed: bool
 ) -> Mapping[Row, Row | None]:
-    """Return the result of `changes_of`; records that are `exact` are not checked singly."""
+    """Return the result of `changes_of`; `exact` records are not checked one by one."""
     if exact and not mixed:
         rows = cast("Sequence[Row]", operations)
         changes = dict(zip(shape.seconds_of(rows), rows, strict=True))

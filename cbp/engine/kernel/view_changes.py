@@ -7,9 +7,9 @@
 In a bag (a view without a key) equal records cancel out, and the others are ordered by all columns.
 Equal records cannot be distinguished, so all of them get the same zero (no -0.0).
 
-Invariant: a record that did not change gives no change, even where the diff writes it again since
-the author spelled it otherwise (a double for a FLOAT column, a struct without a null field), or it
-has a NaN.
+Invariant: a record that did not change gives no change, even if the diff writes it again. It does
+if the author emitted another spelling (a double for a FLOAT column, a struct without a null field),
+and if the record has a NaN.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _merged(groups: Int64s, sides: Int64s) -> Int64s:
 
 
 def _surplus(records: Int64s, sides: Int64s) -> Int64s:
-    """Return the rows that are left once each record of one side takes one of the other away.
+    """Return the rows that are left once equal records of the two sides have cancelled out.
 
     Equal records have one number.
     """
@@ -189,6 +189,6 @@ def _surplus(records: Int64s, sides: Int64s) -> Int64s:
 
 def _has_spellings(field: Field, values: pa.ChunkedArray) -> bool:
     """Return whether the diff may take two spellings of one value, such as NaN, for two values."""
-    if field.type.kind == "DOUBLE":  # Python takes a NaN for unlike itself
+    if field.type.kind == "DOUBLE":  # in Python, a NaN is not equal to itself
         return bool(pc.any(pc.is_nan(values)).as_py())
     return field.type.kind == "FLOAT" or bool(field.type.arguments)

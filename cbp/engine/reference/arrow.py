@@ -1,7 +1,7 @@
 """One epoch of a vectorised (Arrow) translator in the reference engine.
 
 The author is called once. Its tables are built from Python records, and the emitted tables are
-taken apart into records again, so that they are checked and settled as for any other translator.
+split into records again, which are checked and settled as those of any other translator.
 """
 
 from __future__ import annotations

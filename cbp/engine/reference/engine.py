@@ -87,7 +87,7 @@ class ReferenceEngine:
         self._order = list(chain.from_iterable(components(predecessors(read))))
 
     def feed(self, source: str, records: Iterable[Any], gone: Iterable[Any] = ()) -> None:
-        """Add one increment to a source, which takes records `gone` of earlier ones back.
+        """Add one increment to a source; it retracts the records `gone` of earlier increments.
 
         A record is a dict by column name (a missing column is null), a tuple by position, or the
         bare value if the source has one column.

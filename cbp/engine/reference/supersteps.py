@@ -1,8 +1,8 @@
 """Supersteps of the reference engine: one epoch calls groups until no message is left.
 
-The state of a superstep is settled before the next one begins. The changes of a view are what
-became of its records from the first superstep to the last. If an aggregate ends a loop, the
-messages of that loop are dropped, and those of the loops inside it.
+The state of a superstep is settled before the next one begins. The changes of a view are the
+difference between its records before the first superstep and after the last. If an aggregate ends a
+loop, the messages of that loop are dropped, and those of the loops inside it.
 
 A superstep reads the messages of those loopbacks that have no loopback with waiting messages inside
 them (`cbp.model.graph.loop_nesting`); the others wait, behind those that waited before. The first

@@ -1,7 +1,7 @@
 """One call of a translator of whole runs in the reference engine.
 
-Its tables are built from Python records. What was put and deleted is taken apart into records
-again, so that it is checked and settled as for any other translator.
+Its tables are built from Python records. Tables that were put and deleted are split into records
+again, which are checked and settled as those of any other translator.
 """
 
 from __future__ import annotations

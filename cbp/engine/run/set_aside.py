@@ -164,7 +164,9 @@ class SettingAside:
         """The groups that the next attempt of the job leaves out."""
         waiting = () if self.gives_back else (one["key"] for one in self.table.records)
         keys = dict.fromkeys(key for key in (*waiting, *self.failed) if key is not None)
-        return LeftOut(tuple(keys), self._most)
+        # All that is given back can fail again, also once a version has lowered the limit.
+        most = max(self._most, len(self.table.records)) if self.gives_back else self._most
+        return LeftOut(tuple(keys), most)
 
     @property
     def _most(self) -> int:

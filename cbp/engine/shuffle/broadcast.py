@@ -2,9 +2,8 @@
 
 The destinations of such a record become *audiences*: an address together with the epoch in which
 the message was written, or an `ALL` together with the flows that limit it. The bindings of that
-epoch tell which keys belong to an address; every task reads them and keeps those of its own
-buckets. Which groups belong to an `ALL` is known only per window of groups
-(`cbp.engine.shuffle.delivery`).
+epoch map addresses to keys; every task reads them and keeps those of its own buckets. Which groups
+belong to an `ALL` is known only per window of groups (`cbp.engine.shuffle.delivery`).
 
 Memory: the shared records of the task, or their spill file; the bindings of its buckets; and a
 number for each different destination.
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import Int64s, arrow_schema
+from cbp.engine.columnar.groups import span_rows
 from cbp.engine.columnar.key_hash import bucket_shift
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.shuffle.exchange import owners
@@ -228,9 +228,7 @@ class Shared:
 
 def expand(starts: Int64s, counts: Int64s) -> tuple[Int64s, Int64s]:
     """Return every place of some ranges, each with the number of its range."""
-    owners = np.repeat(np.arange(len(starts)), counts)
-    offsets = np.cumsum(counts) - counts
-    return np.arange(len(owners)) + np.repeat(starts - offsets, counts), owners
+    return span_rows(starts, counts), np.repeat(np.arange(len(starts)), counts)
 
 
 def _flow(table: pa.Table, audiences: Int64s, records: Int64s, many: int) -> SharedFlow:

@@ -5,8 +5,8 @@ that a task reads; otherwise in the task that has the group. The results have th
 of the combined records, and take the place of the group's first record. A column counts the records
 that each result represents, so that a lost record is still detected.
 
-Guaranteed: a record that is alone in its group and batch is untouched. That the result
-of `translate` stays the same is the author's duty (`cbp.sdk.Input`);
+Guaranteed: a record that is alone in its group and batch is unchanged. The author must ensure that
+the result of `translate` stays the same (`cbp.sdk.Input`);
 tests/cbp/engine/shuffle/test_combine.py checks it for the translators of this repository.
 """
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.author_errors import author_error
+from cbp.engine.columnar.groups import key_rows
 from cbp.engine.columnar.row_codec import (
     check_row,
     decode_columns,
@@ -34,7 +35,6 @@ from cbp.engine.shuffle.routing_keys import slot_columns
 from cbp.errors import is_authors
 from cbp.errors.counts import format_count
 from cbp.model.author.translator_state import StateWatch
-from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
 
@@ -82,10 +82,7 @@ def combined(table: pa.Table, route: FlowRoute) -> tuple[pa.Table, pa.Array]:
 def _keys(table: pa.Table, route: FlowRoute) -> list[Row]:
     slots, types = slot_columns(table, route), route.key_types
     keys = pa.table({name: slots[name] for name in route.layout.keys})
-    key_rows = list(decode_columns(keys, route.layout.keys, types))
-    if any(type_.kind in ("DOUBLE", "FLOAT") for type_ in types):
-        return [tuple(map(identity, key)) for key in key_rows]  # all NaNs are one key
-    return key_rows
+    return key_rows(decode_columns(keys, route.layout.keys, types), types)
 
 
 def _combine(

@@ -3,8 +3,8 @@
     keys of records, of bindings, of state -> receivers -> (receiver, record) pairs -> flows
 
 A delivery is a position, not a copy, and exists only for the groups of the current window. The
-result looks like a flow of records of one key each, so later code does not know how a record came.
-Keys themselves are compared, never only hashes: a receiver is a key in the window's columns.
+result looks like a flow of records of one key each, so later code sees no difference. Keys
+themselves are compared, never only hashes: a receiver is a key in the window's columns.
 
 Guaranteed (`cbp.model.dataflow.routing`): a group gets a record once, however many destinations
 name it, in the order of the flow. An `ALL` reaches the groups found by keys, addresses and
@@ -198,7 +198,7 @@ class _Window:
 class DeliveredRun(FlowRun):
     """The records of one flow in one window, shared ones included; a row per delivery.
 
-    Delivery d is row `at[d]` of `table`, or of `shared` counted on from there, and goes to the key
+    Delivery d is row `at[d]` of `table` followed by `shared`, and goes to the key
     `receivers[who[d]]`.
     """
 

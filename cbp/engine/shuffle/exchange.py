@@ -1,15 +1,14 @@
-"""Exchange between the tasks of one run: what a task sends the others, and gets of them, by rounds.
+"""Exchange between the tasks of one run, in rounds: each sends all others a message in a round.
 
     round of task 0 -- facts, tables --> task 1, task 2, ...
     round of task 1 -- facts, tables --> task 0, task 2, ...      each gets those of all, by task
 
 All tasks do the same rounds. In each of them a task sends one message to every other task, and
-waits until it has one of each. So what they decide by all messages of a round, they decide alike.
-The only task of a run has nobody to wait for (`ALONE`).
+waits until it has one from each. So all tasks make the same decisions from the messages of a round.
+The only task of a run waits for no other (`ALONE`).
 
-Guaranteed: a task that fails, or whose process ends, ends the next round of all others
-(`PeerGoneError`), so none of them waits for it. Messages of one round come in the order of the
-tasks.
+Guaranteed: if a task fails, or its process ends, the next round of all others fails with
+`PeerGoneError`, so none of them waits for it. Messages of one round come in the order of the tasks.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from cbp.engine.columnar.key_hash import bucket_shift
 from cbp.model.dataflow.stage import AggregateHow
 
 Gather = Callable[[str], Sequence[str]]
-"""Gives a text to all tasks of a run, and returns those of all, by task; called once."""
+"""Sends a text to all tasks of a run, and returns the texts of all, by task; called once."""
 
 Tables = Mapping[str, pa.Table]
 
@@ -37,10 +36,10 @@ LOOPBACK = "127.0.0.1"
 
 
 class PeerGoneError(Exception):
-    """Another task of the run has failed; that task, or whatever watches it, has the error.
+    """Another task of the run has failed; that task, or its executor, reports the error.
 
-    `part` is -1 if it never began. `broken`: its process ended, or cannot be reached; if not, it
-    has said that it failed.
+    `part` is -1 if some task ended before all tasks were connected. `broken`: the task's process
+    ended, or cannot be reached; otherwise the task has reported that it failed.
     """
 
     def __init__(self, part: int, broken: bool) -> None:
@@ -49,13 +48,15 @@ class PeerGoneError(Exception):
 
     def __str__(self) -> str:
         """Return the error in words."""
+        if self.part < 0:
+            return "another task of the same run ended before all tasks were connected"
         how = "ended, or cannot be reached" if self.broken else "failed"
         return f"task {self.part} of the same run {how}"
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one task sent another one in a round: values of JSON, and tables by any names."""
+    """The message of one task to another in a round: JSON values, and tables by any names."""
 
     facts: Mapping[str, Any]
     tables: Tables = field(default_factory=dict)
@@ -71,15 +72,15 @@ class Exchange(Protocol):
     def swap(self, facts: Mapping[str, Any], tables: Sequence[Tables]) -> list[Message]:
         """Do a round: send a message to every task, and return those of all, by task.
 
-        All of them get the facts; the tables are those of each of them, by task. Its own come back
-        as they are. Raises `PeerGoneError`.
+        All tasks get the facts; `tables` has the tables for each task. Its own message is returned
+        unchanged. Raises `PeerGoneError`.
         """
 
     def finish(self, *, done: bool) -> None:
-        """End the last round: tell all tasks whether this one has succeeded; wait for theirs.
+        """End the last round: report to all tasks whether this one has succeeded.
 
-        A task that has not succeeded waits for nobody, and does not raise `PeerGoneError` as others
-        do.
+        If it has, it waits until all others have, too, or raises `PeerGoneError`. If not, it does
+        not wait, and raises nothing.
         """
 
 
@@ -91,7 +92,7 @@ class _Alone:
         return [Message(facts, tables[0])]
 
     def finish(self, *, done: bool) -> None:
-        """Do nothing: nobody waits."""
+        """Do nothing: no other task waits."""
 
 
 ALONE: Exchange = _Alone()
@@ -115,10 +116,10 @@ def shared_out(table: pa.Table, to: Int64s, tasks: int) -> list[pa.Table]:
 
 
 def exact_parts(how: AggregateHow, numbers: Sequence[float]) -> list[float]:
-    """Return few numbers that count as much as all of a task's in an aggregate.
+    """Return few numbers with the same effect on an aggregate as all numbers of a task.
 
-    `AggregateSpec.value` of the parts of all tasks, in their order, is that of all numbers to the
-    last bit: a sum is cut into floats that add up to it exactly.
+    `AggregateSpec.value` of the parts of all tasks, in their order, equals that of all numbers to
+    the last bit: a sum is cut into floats that add up to it exactly.
     """
     if any(number != number for number in numbers):
         return [math.nan]
@@ -137,7 +138,7 @@ def exact_parts(how: AggregateHow, numbers: Sequence[float]) -> list[float]:
 
 
 _UNITS = 1 << 1074
-"""Every finite float is a whole number of parts of one as small as this."""
+"""Every finite float is a whole multiple of 1 divided by this number."""
 
 
 def _units(number: float) -> int:

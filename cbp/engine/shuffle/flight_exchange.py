@@ -3,13 +3,13 @@
     task a: server <-- stream of task b (opened once; a message per round)
             stream --> server of task b
 
-Every task begins a server on a free port of one interface, and learns the addresses of all others
-(`Gather`), with a secret of each. A token made of all secrets is needed for any call, so no other
-process of the machine or network is heard, nor a task of another run or of an earlier try. The
-secrets never leave the channel by which addresses are gathered. Messages are not encrypted.
+Every task starts a server on a free port of one interface, and learns the addresses of all others
+(`Gather`), with a secret of each. Every call needs a token made of all secrets, so calls of other
+processes are refused, also those of tasks of another run or of an earlier try. The secrets never
+leave the channel by which addresses are gathered. Messages are not encrypted.
 
 A message is one or more batches of a column of bytes: its tables as Arrow streams, one after the
-other, and as metadata of the first batch a text of JSON that says what they are.
+other. The metadata of the first batch is a JSON text that describes them.
 
 Guaranteed: a wait ends when a stream breaks, as it does when the other process ends, and a stream
 that is never opened is waited for `START_SECONDS` at most. When the block ends, so do the server
@@ -48,7 +48,7 @@ _BREAKS = (flight.FlightError, pa.ArrowException, OSError)
 """What Arrow raises when the other end is gone."""
 
 _OPTIONS = [("grpc.enable_http_proxy", 0)]
-"""A proxy that the environment names is for other things than tasks of one run."""
+"""A proxy from the environment must not be between the tasks of one run."""
 
 _ROUND, _DONE, _FAILED, _BROKEN = "round", "done", "failed", "broken"
 
@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # it has no types
-    """Refuses every call without the token; one that comes early waits until that is known."""
+    """Refuses every call without the token; an early call waits until the token is known."""
 
     def __init__(self, start_seconds: float) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class _Token(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # it has no
         self._known.set()
 
     def start_call(self, info: Any, headers: Mapping[str, Sequence[str]]) -> None:
-        """Let a call pass; see `flight.ServerMiddlewareFactory`."""
+        """Let a call with the token pass; see `flight.ServerMiddlewareFactory`."""
         del info
         self._known.wait(self._seconds)
         given = "".join(headers.get("authorization", ())).encode()
@@ -81,9 +81,9 @@ def _credential(token: str) -> bytes:
 
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # it has no types
-    """Takes the streams of all other tasks, each once; `awaited` have not opened theirs yet.
+    """Receives a stream from each other task; tasks in `awaited` have not opened theirs yet.
 
-    `inboxes` have what each sent and is not read yet; `None` is the end of its stream.
+    `inboxes` has the batches of each that were not read yet; `None` marks the end of its stream.
     """
 
     def __init__(self, host: str, part: int, tasks: int, start_seconds: float) -> None:
@@ -96,7 +96,7 @@ class _Server(flight.FlightServerBase):  # type: ignore[misc]  # it has no types
         super().__init__(f"grpc://{host}:0", middleware={"token": self.token})
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Take a stream to its end; see `flight.FlightServerBase`."""
+        """Receive a stream to its end; see `flight.FlightServerBase`."""
         del context, writer
         part = int(descriptor.command)
         with self._lock:
@@ -138,7 +138,7 @@ class _Stream:
             self._writer.write_batch(_batch(body, start))
 
     def close(self) -> None:
-        """End the stream, once the other task has taken all of it."""
+        """End the stream, once the other task has received all of it."""
         with suppress(*_BREAKS):
             self._writer.close()
         with suppress(*_BREAKS):
@@ -159,7 +159,7 @@ def _bytes_of(chunk: Any) -> pa.Buffer:
 class FlightExchange:
     """The rounds of one task of several; see `Exchange`.
 
-    A stream that is not open is waited for until `until`, by `seconds`.
+    It waits for streams to be opened until the time `until` of the clock `seconds`.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class FlightExchange:
             self._receive(part)
 
     def tell_failed(self, *, broken: bool) -> None:
-        """Tell all others, once, that this task has failed; `broken`: since a third one is gone."""
+        """Report once to all others that this task failed; `broken`: since a third one is gone."""
         if not self._told:
             self._told = True
             for stream in self._streams.values():
@@ -210,7 +210,7 @@ class FlightExchange:
             raise PeerGoneError(part, self._is_broken(part)) from exc
 
     def _is_broken(self, part: int) -> bool:
-        """Return whether a task that accepts nothing any more has reported no failure."""
+        """Return whether a task that no longer receives has ended without reporting a failure."""
         with suppress(queue.Empty):
             while (chunk := self._server.inboxes[part].get(timeout=CLOSE_SECONDS)) is not None:
                 head = chunk.app_metadata
@@ -259,8 +259,8 @@ def connected(
 ) -> Iterator[Exchange]:
     """Connect a task with all others until the block ends; `PeerGoneError` if one is late.
 
-    If the block raises, the other tasks learn that this one has failed. `host` is an address of
-    this machine at which all others reach it; nothing else is listened at.
+    If the block raises, the other tasks learn that this one has failed. The server listens only at
+    `host`, an address of this machine at which all others reach it.
     """
     place = f"[{host}]" if ":" in host else host
     server = _Server(place, part, tasks, start_seconds)
@@ -291,7 +291,7 @@ def connected(
 
 
 def _close(server: _Server, streams: Any) -> None:
-    """End the server and all streams; a peer that holds its own open is not waited for long."""
+    """End the server and all streams; wait only briefly for a peer that keeps its own open."""
 
     def close() -> None:
         for stream in streams:

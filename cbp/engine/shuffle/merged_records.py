@@ -2,10 +2,10 @@
 
     combine={"label": "min"}     (node, label): (1, 7) (2, 3) (1, 5) -> (1, 5) (2, 3)
 
-Whatever is merged first, the result is the same: whole numbers are summed, and the least and the
-greatest are those of any order. A record with a null or a NaN in a merged column stays as it is,
-and so do those whose sum the column does not hold, or whose absolute values have a sum of more than
-62 bits.
+The result does not depend on what is merged first: only whole numbers are summed, and a least or
+greatest value is the same in any order. A record with a null or a NaN in a merged column stays as
+it is. So do records if the column cannot hold their sum, or if the sum of their absolute values has
+more than 62 bits.
 
 The rule is here twice: on columns (`merged_table`), and in plain Python (`merge_records`), which
 the reference engine calls, and which takes over where a sum could be too large.
@@ -38,7 +38,7 @@ Rows = Int64s | None
 
 
 def merge_records(records: Sequence[Sequence[Any]], input_: InputSpec) -> list[Row]:
-    """Return fewer records of an input, each where the first one that it replaces was."""
+    """Return fewer records of an input, each at the place of the first one that it replaces."""
     assert input_.combine is not None, "only called for inputs that combine"
     rows = [tuple(record) for record in records]
     places = {name: input_.schema.index(name) for name in input_.schema.names}
@@ -89,8 +89,9 @@ def _is_held(values: Sequence[int], type_: DataType) -> bool:
 def merged_table(table: pa.Table, input_: InputSpec) -> tuple[pa.Table, pa.Array] | None:
     """Return a batch with its records merged, and how many records each row represents.
 
-    It has the input's columns, and others. Each row has the values of the first one that it
-    replaces, in the order of these, but in the merged columns. `None` if a sum could be too large.
+    It has the input's columns, and others. Except in the merged columns, each row has the values of
+    the first row that it replaces; the rows are in the order of these. `None` if a sum could be too
+    large.
     """
     assert input_.combine is not None, "only called for inputs that combine"
     rules = input_.combine.columns
@@ -118,7 +119,7 @@ def merged_table(table: pa.Table, input_: InputSpec) -> tuple[pa.Table, pa.Array
         try:
             values = values.cast(table.schema.field(name).type)
         except pa.ArrowInvalid:
-            return None  # a sum that its column does not hold
+            return None  # a sum does not fit its column
         result = _with_values(result, name, values, every > 1, order)
     return result, pa.array(every if order is None else every[order], pa.int64())
 
@@ -167,7 +168,7 @@ def _few_numbers(table: pa.Table, input_: InputSpec) -> tuple[pa.Table, pa.Array
 def _grouped(
     table: pa.Table, rows: Int64s, names: Sequence[str], how: Mapping[str, str], merged: list[Any]
 ) -> pa.Table:
-    """Return what is kept of each group of some rows, its first row, and how many it has."""
+    """Return the merged values of each group of some rows, its first row, and its row count."""
     others = [name for name in names if name not in how]
     keys = [_comparable(table.column(name).combine_chunks()) for name in others]
     if len(rows) < table.num_rows:
@@ -182,10 +183,10 @@ def _grouped(
 def _with_values(
     table: pa.Table, name: str, values: pa.Array, is_merged: Mask, order: Rows
 ) -> pa.Table:
-    """Return a table whose column has what is kept of groups, where one row represents several.
+    """Return a table whose column has the merged values in rows that represent several records.
 
-    Rows that were left apart lie behind those of the groups. Both are to come in `order`; `None`:
-    as they are.
+    Rows that were left apart follow the rows of the groups. Then all are put in this `order`, if
+    there is one.
     """
     at = table.schema.get_field_index(name)
     own = table.column(at).combine_chunks()

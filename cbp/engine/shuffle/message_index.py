@@ -91,7 +91,7 @@ class MessageIndex:
 
     @classmethod
     def of(cls, file: pq.ParquetFile) -> MessageIndex | None:
-        """Return the index of a file; `None` if it has none, or one that misses rows."""
+        """Return the index of a file; `None` if it has none, or one that lacks some rows."""
         text = (file.metadata.metadata or {}).get(_KEY)
         if text is None:
             return None
@@ -120,7 +120,7 @@ class MessageGroups:
     """Row groups of messages of one loopback, sorted by the buckets of their receivers.
 
     Messages stay in the order of arrival if they are few, or if the author's function fails for
-    one. The reader then meets the same error and reports it as a reader's error.
+    one of them. The reader then gets the same error, and reports it as an error of the reader.
     See `cbp.engine.storage.parquet_writer.RowGroups`.
     """
 

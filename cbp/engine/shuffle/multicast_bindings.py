@@ -1,9 +1,9 @@
 """Bindings of keys to multicast addresses: written by an epoch, read with its messages.
 
     out.associate(key, address) -> one file per task, beside the files of the stage's messages
-    increment of messages        -> names these files, and so keeps them as long as itself
+    increment of messages        -> names these files, which are kept as long as the increment
 
-They become durable and are forgotten with the epoch's increments of messages
+They become durable and are removed with the epoch's increments of messages
 (`Increment.bindings`). Every task reads a file, one row group at a time, and keeps its own rows.
 
 Shape:
@@ -66,7 +66,7 @@ def read_bindings(file: BindingFile, key: Schema) -> Iterator[pa.Table]:
 
 
 class BindingSink:
-    """Writes the file of bindings of one task, if there are any; `suffix` is the task's alone."""
+    """Writes the file of bindings of one task, if there are any; `suffix` is unique to the task."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class BindingSink:
     ) -> None:
         assert spec.key is not None, "only groups can be bound"
         loopback = spec.addressed[0]
-        # Beside the messages, where the garbage collector finds it; the name holds the epoch.
+        # In the folder of the messages the garbage collector finds it; its name has the epoch.
         file = flow_file(epoch, part, f"{suffix}-bindings")
         self.path = f"{flow_table(stage, loopback.name)}/_runs/{file}"
         self._key, self._mask = spec.key, hash_mask

@@ -2,8 +2,8 @@
 
 For some megabytes, planning and running a shuffle costs several times the work itself. The result
 has the layout and the order of the shuffle (`cbp.engine.shuffle.layout`), and the hash equals that
-of the JVM (`cbp.engine.columnar.key_hash`), so later code does not know the difference. Every
-task's part has the shared records (`ALL`, multicast) once.
+of the JVM (`cbp.engine.columnar.key_hash`), so later code sees no difference. Every task's part has
+the shared records (`ALL`, multicast) once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Replicate = Callable[[Mapping[str, Column], pa.Table], tuple[Mapping[str, Column
 """Replaces each shared copy by one copy per group; only the benchmark's baseline does."""
 
 Routing = Callable[[InputSpec, pa.Table, Callable[[pa.Table], pa.Table]], pa.Table]
-"""Returns the records of an input in the layout of the shuffle, by the function that it gets."""
+"""Returns the records of an input in the layout of the shuffle, by calling the given function."""
 
 InputFile = Share
 """Rows of one file; a list of them is in order."""
@@ -43,10 +43,11 @@ Rows = Int64s | None
 """Rows of a table; `None` means all of them."""
 
 _ARRANGED_SHARE = 8
-"""If memory is scarce, messages of this part (an eighth) of it are arranged in it: four copies."""
+"""If memory is scarce, messages that take more than this share (an eighth) of it are arranged on
+disk: in memory, this makes four copies."""
 
 _PIECE_SHARE = 8
-"""More messages are arranged in pieces of this share (an eighth) of `message_sort_bytes`."""
+"""Messages on disk are arranged in pieces of this share (an eighth) of `message_sort_bytes`."""
 
 
 def arrange(
@@ -189,7 +190,7 @@ def _shared_hash(table: pa.Table, layout: ShuffleLayout, hashes: Int64s, order: 
     if not len(same):
         return False
     keys = table.select(list(layout.keys))
-    if 2 * len(same) > len(order):  # one pass out of order, and two in order
+    if 2 * len(same) > len(order):  # one random access per row instead of two
         keys, order = keys.take(pa.array(order)), np.arange(len(order))
     left = keys.take(pa.array(order[same]))
     right = keys.take(pa.array(order[same + 1]))

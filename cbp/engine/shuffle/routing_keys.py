@@ -1,7 +1,7 @@
 """Computes the keys and orders of records, and puts them into the slots of the shuffle.
 
-Keys and orders that are plain columns are taken by the reader of the file (Spark's JVM,
-or Arrow in the local engine). Values that the author's functions compute are computed here, in
+The reader of the file (Spark's JVM, or Arrow in the local engine) reads keys and orders that are
+plain columns. Values that the author's functions compute are computed here, in
 Python, once per record, before the shuffle. Records with several destinations have copies:
 see `cbp.engine.shuffle.several_destinations`.
 """

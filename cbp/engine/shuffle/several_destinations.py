@@ -1,9 +1,9 @@
 """Records with several destinations become copies: one per key, and one shared by groups.
 
 Each distinct key gets a copy, which is routed like any record of one key. Only the tasks know the
-groups that `ALL` and addresses reach, so a record with such destinations gets one more copy, which
-is sent to every task and carries them as text. A record without any destination gets such a copy
-too, so that it is counted.
+groups that `ALL` and addresses reach. So a record with such destinations gets one more copy, which
+is sent to every task and has these destinations as text. A record without any destination gets such
+a copy too, so that it is counted.
 
     route gives   ["b", "a", "b", Multicast("x"), All("items")]
     copies        key "b"  |  key "a"  |  to '["x", ["items"]]'
@@ -76,7 +76,7 @@ def copies(table: pa.Table, route: FlowRoute) -> tuple[dict[str, Column], pa.Tab
     columns |= {slot: column.take(at) for slot, column in orders.items()}
     columns |= dict(zip(route.layout.keys, copier.keys, strict=True))
     columns[TO] = copier.to
-    # If groups share a copy, it is the last copy of the record.
+    # The last copy of a record counts as the record; a copy that groups share is always the last.
     columns[COUNT] = pa.array(np.diff(copier.at, append=-1) != 0).cast(pa.int64())
     if EPOCH in records.column_names:
         columns[MADE] = records.column(EPOCH)

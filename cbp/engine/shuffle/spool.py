@@ -182,10 +182,6 @@ class Spool:
         """Return the average size of a row of a flow, in bytes."""
         return self._runs[flow].bytes // max(1, self.arrived(flow))
 
-    def buckets(self) -> list[int]:
-        """Return the buckets that have records other than shared ones, ascending."""
-        return sorted(self.sizes())
-
     def sizes(self) -> dict[int, int]:
         """Return the number of records, other than shared ones, by bucket."""
         size_by_bucket: Counter[int] = Counter()
@@ -197,10 +193,6 @@ class Spool:
         """Return the shared records of an input."""
         table = self._runs[self.layout.tag(flow)].table
         return _nothing(self.layout.slots) if table is None else table
-
-    def bucket(self, flow: int, bucket: int) -> pa.Table:
-        """Return one flow's records of one bucket; a view."""
-        return self.between(flow, bucket, bucket)
 
     def between(self, flow: int, first: int, last: int) -> pa.Table:
         """Return one flow's records of the buckets `first` to `last`; a view."""

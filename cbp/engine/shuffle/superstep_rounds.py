@@ -1,20 +1,20 @@
-"""Rounds between the tasks of a loop: who gets the messages of a superstep, and what all know then.
+"""Rounds between the tasks of a loop: they send each other messages, and share facts about them.
 
     emitted -> pieces, by receiving task -> rounds of an exchange -> Arrived, in a room
                                                     '-> Round: waiting, aggregates
 
-A task owns neighboring buckets, and emits in the order of its groups. So what arrived, task by
-task, is in the order in which one task would have emitted it; each task sorts, combines and numbers
-its part of it as one task does with all.
+A task owns neighboring buckets, and emits in the order of its groups. So messages that arrive, task
+by task, are in the order in which one task would have emitted them. Each task sorts, combines and
+numbers its part as one task does with all messages.
 
 Mostly a superstep has one round. If a loopback has others inside it, its messages wait in the task
 that emitted them until all tasks know by a round that the inner loopbacks have no messages left.
-The next round sends them, with the number of the superstep that emitted each. So what arrived is in
-the order of supersteps first.
+The next round sends them, with the number of the superstep that emitted each. So the receiver can
+order them by superstep first.
 
-What is larger than a piece (`Room.piece_bytes`) takes several rounds, as many in each task: no task
-sends a piece before all tasks have received the previous one. So few pieces are in memory besides
-what the rooms of the tasks hold, whatever a superstep emits.
+A table larger than a piece (`Room.piece_bytes`) takes several rounds, as many in each task: no task
+sends a piece before all tasks have received the previous one. So only few pieces are in memory
+besides what the rooms of the tasks hold, whatever a superstep emits.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ Waited = tuple[str, int, pa.Table]
 
 @dataclass(frozen=True)
 class Round:
-    """What all tasks know after a superstep: the `facts` that each said.
+    """What all tasks know after a superstep: the `facts` that each of them sent.
 
     `unroutable` has each task that could not route a message, with the loopback of the message.
-    `errors` has the reasons of this task, by loopback. Both count only if a superstep reads the
+    `errors` has the errors of this task, by loopback. Both count only if a superstep reads the
     loopback.
     """
 
@@ -93,17 +93,17 @@ class Round:
 
 @dataclass
 class Arrived:
-    """What other tasks sent to this one and it has not taken yet, in the order of the tasks."""
+    """Tables that other tasks sent and this one has not read yet, in the order of the tasks."""
 
     room: Room
     _held: dict[str, dict[int, HeldRecords]] = field(init=False, default_factory=dict)
     _cuts: dict[tuple[str, int], list[tuple[int, int]]] = field(init=False, default_factory=dict)
 
     def add(self, part: int, tables: Tables) -> None:
-        """Hold what a task sent, behind what it sent before. Raises as `Room.take`."""
+        """Hold tables that a task sent, behind its earlier ones. Raises as `Room.take`."""
         for name, table in tables.items():
             if table.num_rows:
-                # One holder for all supersteps: only what is large can go to a file.
+                # One holder for all supersteps, since only large holders can go to a file.
                 key, number = _cut(name)
                 by_task = self._held.setdefault(key, {})
                 if part not in by_task:
@@ -160,7 +160,7 @@ class Arrived:
 
 @dataclass(frozen=True)
 class SuperstepRounds:
-    """The rounds of one task of a loop; what it is sent is in `arrived`."""
+    """The rounds of one task of a loop; `arrived` has what other tasks send to it."""
 
     exchange: Exchange
     routes: Sequence[FlowRoute]
@@ -183,13 +183,18 @@ class SuperstepRounds:
         last: bool,
         waiting: Mapping[str, int] = MappingProxyType({}),
     ) -> Round:
-        """Do the rounds after a superstep; what the others send is in `arrived` then.
+        """Do the rounds after a superstep; afterwards `arrived` has what the others sent.
 
-        `remote` are state records for other keys, with their hashes; `outputs` are records that
-        task 0 writes. `saves`: it is time for a snapshot of this task, and there is room for it.
-        `last`: no superstep can follow, so that no message has to reach its task. `waiting` counts
-        the messages that wait in this task for other loopbacks to be at rest. Raises
-        `PeerGoneError`, or `RunTooLargeError` if there is no room for what was sent.
+        Args:
+            remote: State records for other keys, with their hashes.
+            outputs: Records that task 0 writes.
+            saves: Whether it is time for a snapshot of this task, and there is room for it.
+            last: Whether no superstep can follow, so that messages need not reach their tasks.
+            waiting: How many messages wait in this task until other loopbacks are at rest.
+
+        Raises:
+            PeerGoneError: If another task has failed.
+            RunTooLargeError: If there is no room for what was sent.
         """
         sent = {
             **{f"{_MESSAGES}{name}": table for name, table in messages.items() if not last},
@@ -221,7 +226,7 @@ class SuperstepRounds:
         return self._rounds({f"{kind}{name}/{at}": table for name, at, table in messages}, {})
 
     def _rounds(self, sent: Tables, facts: Mapping[str, Any]) -> Round:
-        """Send tables, and in the first round facts; as many rounds as a task needs."""
+        """Send tables, in as many rounds as any task needs; the first one also sends the facts."""
         packs = self._packs(sent)
         own: dict[str, Any] = {**facts, "rounds": len(packs)}
         said: list[Mapping[str, Any]] = []
@@ -255,7 +260,7 @@ class SuperstepRounds:
     def _shared_out(
         self, pieces: Iterable[tuple[str, pa.Table]]
     ) -> tuple[list[dict[str, pa.Table]], dict[str, CbpError]]:
-        """Return what each task gets of some pieces; why messages have no task, by loopback."""
+        """Return what each task gets of some pieces, and errors of routing, by loopback."""
         to = [dict[str, pa.Table]() for _ in range(self.tasks)]
         errors: dict[str, CbpError] = {}
         for name, piece in pieces:
@@ -283,7 +288,7 @@ class SuperstepRounds:
 
 
 def _cut(name: str) -> tuple[str, int | None]:
-    """Return the name of a table without the superstep that it ends with, and that, if it does."""
+    """Return a table's name without its superstep, and the superstep; `None` if it has none."""
     kind, flow, *number = name.split("/")
     return f"{kind}/{flow}", int(number[0]) if number else None
 

@@ -2,9 +2,9 @@
 
     arrived records -> batches of neighboring buckets -> flow runs, states -> a kernel -> state
 
-What runs on a batch is handed in: the author's translator (`author_work`), or the results of a
-plan in SQL. A batch reads the buckets of looked-up tables that lie beside its own (`looked_up`);
-`cbp.engine.task.writers` reads the tables whose records are all given to every group.
+A parameter says what runs on a batch: the author's translator (`author_work`), or the results of a
+plan in SQL. A batch reads the buckets of looked-up tables that hold its own groups (`looked_up`);
+`cbp.engine.task.writers` reads the tables whose records all go to every group.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def deliveries_of(
     """Return the shared records for the groups of some buckets; `None` if there are none."""
     if not shared:
         return None
-    assert plan.layout is not None, "shared records arrived in a layout"
+    assert plan.layout is not None, "a plan without a layout has no shared records"
     return Deliveries(plan.spec, shared, buckets, runs=runs, orders=plan.layout.orders)
 
 
@@ -282,7 +282,7 @@ def woken_groups(
 
 @dataclass
 class AgingWork:
-    """The work on a batch of buckets, with ages for the groups that have none.
+    """The work on a batch of buckets, and timers for groups that have none.
 
     A version can add `expire=` to a state that is kept. Its groups have no hidden timers then, and
     would never expire unless they are called. So the first run that looks at the timers after a
@@ -304,8 +304,8 @@ class AgingWork:
     groups: int = field(init=False, default=0)
 
     def run(self) -> None:
-        """Do the work, and write the timers of the others among its own."""
-        # Found before the work, which deletes records; files of a state ascend by hash.
+        """Do the work, and write the timers of other groups among its own."""
+        # Search before the work, which deletes records; files of a state ascend by hash.
         new = {one.name: [self._missing(one)] for one in self.spec.expiries}
 
         def take(name: str, rows: pa.Table) -> None:

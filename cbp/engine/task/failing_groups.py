@@ -50,8 +50,8 @@ class LeftOutGroups:
 
     def __post_init__(self) -> None:
         plan = self.writers.plan
-        assert plan.set_aside is not None, "only a stage that sets groups aside gets here"
-        assert plan.spec.key is not None, "a record-wise stage has no groups"
+        assert plan.set_aside is not None, "the stage must set groups aside"
+        assert plan.spec.key is not None, "a record-wise stage leaves no groups out"
         self._key = plan.spec.key
         types = [column.type for column in self._key.fields]
         keys = {unify(read_record(text, self._key)): text for text in plan.set_aside.keys}
@@ -64,7 +64,7 @@ class LeftOutGroups:
         return kept
 
     def left(self, run: FlowRun) -> FlowRun:
-        """Return the records of all other groups; report the records that are left out."""
+        """Return the records of all other groups; report those of groups that are left out."""
         rows = np.flatnonzero(np.isin(run.hashes, self._hashes))
         if not len(rows):
             return run
@@ -101,7 +101,7 @@ class LeftOutGroups:
 
 @dataclass(frozen=True, slots=True)
 class RoutedRecords:
-    """Sets records without a key or order aside; all tasks route all, the first one reports."""
+    """Sets records without a key or order aside: each task routes all, and the first reports."""
 
     part: int
     reports: SetAsideReports
@@ -118,7 +118,7 @@ class RoutedRecords:
             if not failing:
                 raise
         if self.part == 0:
-            self.unrouted[input_.name] += len(failing)
+            self.unrouted[input_.name] += records.num_rows - others.num_rows
             for row, error in failing:
                 self.reports.add_record(input_, records.slice(row, 1), row, error)
         return route(others)

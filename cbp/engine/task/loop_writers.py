@@ -1,14 +1,14 @@
 """Writers of a task that runs a loop: what its supersteps emit is held until the loop ends.
 
 A message is read by the next superstep, or waits until the loops inside its own are at rest; if no
-superstep follows, it is written. What became of the records of views is written at the end: what is
-left of all their changes. State of another key is seen by the next superstep. Any other output is
-written at once, superstep after superstep; task 0 does that for all tasks, since its order is that
-of supersteps first.
+superstep follows, it is written. The net changes of views are written at the end. The next
+superstep sees state that groups emitted for other keys. Any other output is written at once,
+superstep after superstep; task 0 writes it for all tasks, since its first order is that of
+supersteps.
 
 What a loop holds is in memory while there is room (`EngineLimits.whole_run_bytes`), and in mapped
-temporary files beyond (`cbp.engine.storage.held_records`). A loop for which files have no room
-either is refused.
+temporary files beyond that (`cbp.engine.storage.held_records`). If there is no room in files
+either, the loop is refused.
 """
 
 from __future__ import annotations
@@ -116,17 +116,17 @@ class LoopWriters(TaskWriters):
 
     @property
     def can_be_saved(self) -> bool:
-        """Whether outputs that are no views have so few records that memory holds them too."""
+        """Whether memory can hold the records of outputs that are not views, too."""
         return bool(self.plan.depends_on) and self._bytes_written <= self.plan.limits.spool_bytes
 
     @property
     def bytes_held(self) -> int:
-        """About how many bytes the tables of `saved` have."""
+        """The approximate size of the tables of `saved`, in bytes."""
         held = sum(one.nbytes for one in self._held.values())
         return held + (self._bytes_written if self._written_now else 0)
 
     def hold(self, name: str, records: pa.Table) -> None:
-        """Hold messages of a loopback, or changes of a view, behind the others."""
+        """Add messages of a loopback, or changes of a view, to those that are held."""
         self._held[name].add(records)
         if name in self._waiting:
             self._waiting[name] += records.num_rows
@@ -137,7 +137,7 @@ class LoopWriters(TaskWriters):
         return {name: rows for name, rows in self._waiting.items() if rows}
 
     def end_superstep(self, number: int) -> None:
-        """Note which messages that wait were emitted in so many supersteps, for other tasks."""
+        """Note how many waiting messages were emitted up to this superstep, for other tasks."""
         for name in self.plan.spec.loops.around_others & self.waiting.keys():
             ends = self._ends.setdefault(name, [])
             if not ends or ends[-1][1] < self._waiting[name]:
@@ -154,7 +154,7 @@ class LoopWriters(TaskWriters):
         self.counts["messages_dropped"] = self.counts.get("messages_dropped", 0) + rows
 
     def _taken(self, loopback: str) -> HeldRecords:
-        """Return a holder of all messages of a loopback, of which none wait then."""
+        """Return a holder of all messages of a loopback; none of them waits any more."""
         self._waiting[loopback] = 0
         self._ends.pop(loopback, None)
         return self._held[loopback].move()
@@ -172,7 +172,7 @@ class LoopWriters(TaskWriters):
             **({"ends": self._ends} if self._ends else {}),
         }
         saved = {}
-        # Every window of every superstep left a table: the next snapshot finds one.
+        # Each window of each superstep added a table. The next snapshot finds one instead.
         for name in (name for name, held in self._held.items() if held.tables):
             saved[f"held/{name}"] = table = pa.concat_tables(self._held[name].take())
             self._held[name].add(table.combine_chunks())
@@ -182,7 +182,7 @@ class LoopWriters(TaskWriters):
         return facts, saved
 
     def go_on_from(self, facts: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
-        """Take up what another try saved: write what it wrote, hold what it held."""
+        """Continue from a snapshot of another try: write what it wrote, hold what it held."""
         values = facts.get("aggregates", {}).items()
         self._go_on_with({n: None if v is None else float.fromhex(v) for n, v in values})
         ends = facts.get("ends", {}).items()
@@ -203,7 +203,7 @@ class LoopWriters(TaskWriters):
         return self.read({name: [self._taken(name)] for name in names})
 
     def take_by_superstep(self, loopbacks: Collection[str]) -> list[Waited]:
-        """Return all messages of loopbacks that have waited, as emitted by each superstep."""
+        """Return all messages of loopbacks that have waited, by the superstep that emitted them."""
         ends = {name: self._ends.get(name, []) for name in loopbacks}
         tables = self.take_messages(loopbacks)
         return [
@@ -220,7 +220,7 @@ class LoopWriters(TaskWriters):
             self._outgoing[name].add(table)
 
     def take_outgoing(self, emitted: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        """Return what waits for the exchange, and behind it what was just emitted; see `read`."""
+        """Return the messages that wait for the exchange, then those just emitted; see `read`."""
         held = {name: [one.move()] for name, one in self._outgoing.items()}
         early = self.read(held)
         names = [name for name in held if name in early or name in emitted]
@@ -253,7 +253,7 @@ class LoopWriters(TaskWriters):
         return _joined({name: one.take() for name, one in self._late.items()})
 
     def given(self) -> dict[str, list[float]]:
-        """Return parts of what the groups of this superstep gave to each aggregate."""
+        """Return parts of the numbers that groups gave to each aggregate in this superstep."""
         many = self.plan.spec.aggregates
         return {one.name: exact_parts(one.how, self._numbers[one.name]) for one in many}
 
@@ -263,13 +263,13 @@ class LoopWriters(TaskWriters):
         """End a superstep; return the loopbacks whose loops aggregates end with it.
 
         Args:
-            read: The loopbacks of which messages were read; none in the first superstep.
-            given: What the groups of all tasks gave to each aggregate; `None`: those of this one.
+            read: The loopbacks whose messages were read; none in the first superstep.
+            given: Numbers that groups of all tasks gave to each aggregate; `None`: of this task.
         """
         values = self.plan.spec.aggregated(self._numbers if given is None else given)
         self._go_on_with(values)
-        # What cancelled out among the changes of views is dropped once they are many. So they take
-        # the room of what the loop changed, whatever the number of its supersteps.
+        # Changes of views that cancel out are dropped once there are many changes. So these take as
+        # much room as what the loop changed, whatever the number of its supersteps.
         for name, net in self._net.items():
             held = self._held[name]
             if held.nbytes > self.plan.limits.spool_bytes + 2 * self._bytes_net[name]:
@@ -278,7 +278,7 @@ class LoopWriters(TaskWriters):
         return self.plan.spec.ended(values, read)
 
     def _go_on_with(self, aggregates: Mapping[str, float | None], *, first: bool = False) -> None:
-        """Show a superstep the aggregates of the one before; only the first calls for timers."""
+        """Let a superstep read the aggregates of the previous one; only the first has timers."""
         self._numbers = {name: array("d") for name in aggregates}
         plan = self.plan
         if aggregates or plan.context.aggregates:
@@ -288,7 +288,7 @@ class LoopWriters(TaskWriters):
             self.plan = replace(plan, wakes=False, ages=False)
 
     def release(self, left: Mapping[str, pa.Table]) -> None:
-        """Write the messages that no superstep reads, and what became of the views."""
+        """Write the messages that no superstep reads, and the net changes of the views."""
         for name, table in left.items():
             for part in table.to_batches():
                 super().write_output(name, part.columns)

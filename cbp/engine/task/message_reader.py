@@ -1,7 +1,7 @@
 """Reader of a loopback's messages without a shuffle: each task reads the rows of its own buckets.
 
     files sorted by bucket       each block's rows of some buckets   -> sorted -> batches
-    files that are not (loose)   read whole, its own rows are kept   --'
+    files that are not (loose)   all rows are read, its own are kept -'
 
 A task reads a range of its buckets at a time, so that the sort fits in memory. A bucket that is
 too large for that is sorted on disk (`cbp.engine.storage.external_sort`). The result has the
@@ -59,7 +59,7 @@ class MessageReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the messages in the order of the shuffle, flow by flow; may raise `Misplaced`."""
-        assert self.plan.layout is not None, "single records are read by shares"
+        assert self.plan.layout is not None, "a plan without a layout reads no messages"
         for at, input_ in enumerate(self.plan.spec.inputs):
             files = self.plan.inputs.get(input_.name, ())
             if input_.name in self.plan.in_place and files:
@@ -80,9 +80,9 @@ class _Flow:
     """The messages of one loopback that one task receives."""
 
     def __init__(
-        self, plan: TaskPlan, layout: ShuffleLayout, part: int, at: int, mail: MessageReader
+        self, plan: TaskPlan, layout: ShuffleLayout, part: int, at: int, reader: MessageReader
     ) -> None:
-        self._plan, self._layout, self._at, self._mail = plan, layout, at, mail
+        self._plan, self._layout, self._at, self._reader = plan, layout, at, reader
         self._input, self._part = plan.spec.inputs[at], part
         files = plan.inputs[self._input.name]
         starts = accumulate((file.stop - file.start for file in files), initial=0)
@@ -148,7 +148,7 @@ class _Flow:
                     inside = not len(of_row) or (of_row[0] >= first and of_row[-1] < stop)
                     if not inside or (np.diff(of_row) < 0).any():
                         raise Misplaced(file.path)
-                    self._mail.count(index.own, table)
+                    self._reader.count(index.own, table)
                     yield table
             elif rest is not None:
                 buckets = rest.column("_bucket")

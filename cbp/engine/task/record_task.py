@@ -16,21 +16,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from cbp.engine.columnar.author_errors import author_error
+from cbp.engine.columnar.author_errors import author_error, not_deterministic
 from cbp.engine.columnar.file_slices import InputShare, Share, records_read, share_of, windows
-from cbp.engine.columnar.row_codec import (
-    ENCODE_ERRORS,
-    decode_columns,
-    encode_rows,
-    rows_maker,
-)
+from cbp.engine.columnar.row_codec import ENCODE_ERRORS, decode_table, encode_rows, rows_maker
 from cbp.engine.columnar.values import Row
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.author_call import Emitted, calling_loop, free_cycles, new_group
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.task.set_aside_reports import SetAsideReports
-from cbp.errors import AuthorCodeError, CbpError, InvariantError, is_authors
+from cbp.errors import AuthorCodeError, CbpError, is_authors
 from cbp.model.author.read_once import read_freely
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.run_context import NO_RUN, RunContext
@@ -183,7 +178,7 @@ class RecordRun:
         return group
 
     def _write(self) -> None:
-        """Pass emissions on to the writers: all of them, or none if some do not fit."""
+        """Write all emissions, or none if some do not fit."""
         emitted = [*self.emitted.buffers.items(), *self.emitted.remote.items()]
         encoded = [
             (name, encode_rows(rows, self.emitted.schemas[name])) for name, rows in emitted if rows
@@ -191,10 +186,10 @@ class RecordRun:
         states = {state.name for state in self.spec.states}
         for name, columns in encoded:
             write = self.write_remote if name in states else self.write_output
-            assert write is not None, "it is None only for a stage without state"
+            assert write is not None, "a stage with states needs write_remote"
             write(name, columns)
         if self.emitted.bindings:
-            assert self.write_bindings is not None, "it is None only without addresses"
+            assert self.write_bindings is not None, "a stage with addresses needs write_bindings"
             self.write_bindings(self.emitted.bindings)
         self.emitted.clear()
 
@@ -204,14 +199,8 @@ class RecordRun:
             self._call(input_, window, Emitted(self.spec, checked=True).out)
         except CbpError as again:
             return again
-        return InvariantError(
-            f"stage {self.stage!r}: {self.spec.name} is not deterministic: one call emitted "
-            f"a record that does not fit its declaration ({exc}), but a second call with the same "
-            "input did not emit that record"
-        )
+        return not_deterministic(self.stage, self.spec, exc)
 
 
 def _rows(input_: InputSpec, window: pa.Table) -> list[Row]:
-    types = [f.type for f in input_.schema.fields]
-    make = rows_maker(input_.name, input_.schema.names)
-    return make(decode_columns(window, input_.schema.names, types))
+    return rows_maker(input_.name, input_.schema.names)(decode_table(window, input_.schema))

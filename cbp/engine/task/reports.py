@@ -2,7 +2,7 @@
 
     task -> TaskReport, ... -> JSON text -> TaskReport, ... -> `cbp.engine.run.assembly`
 
-A task of this process hands the messages over as they are. A Spark task or a resident worker sends
+A task of this process returns the messages as they are. A Spark task or a resident worker sends
 all of them as one JSON text: an array per message, of its class and its fields.
 
 Guaranteed: `decode(encode(reports)) == reports` for every kind, and the driver reads every kind
@@ -27,7 +27,7 @@ from cbp.model.plan.spark_or_worker import Lane
 class OutputFile:
     """A new file of a flow, `stage.output`; its path is relative to the dataflow's folder.
 
-    Its messages are sorted by so many buckets; 0 if they are not.
+    `buckets` is their number if it holds messages sorted by bucket; otherwise 0.
     """
 
     flow: str
@@ -59,7 +59,7 @@ class NewStateFile:
 
 @dataclass(frozen=True, slots=True)
 class MergedFile:
-    """A new run file with records of others, which the first one of a merge names as replaced."""
+    """A new run file with records of older ones, which the first file of a merge names."""
 
     state: str
     bucket: int
@@ -122,7 +122,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class GroupFailed:
-    """A group that fails, by its key as JSON; the job is to leave it out.
+    """A group that fails, by its key as JSON; the next attempt of the job leaves it out.
 
     All messages of a task that has one are of this kind, beside `ProcessChanged`.
     """
@@ -180,7 +180,7 @@ class MessageMisplaced:
 
 @dataclass(frozen=True, slots=True)
 class NextPhase:
-    """Report of a record-wise task about the groupwise stage downstream, which it also ran."""
+    """The reports of the groupwise stage downstream, which a record-wise task also ran."""
 
     reports: tuple[TaskReport, ...]
 
@@ -226,9 +226,9 @@ def encode(reports: Iterable[TaskReport]) -> str:
 
 
 def _plain(report: Any) -> list[Any]:
-    """Return a message's class and fields; what is no JSON value is encoded by `_inner`."""
+    """Return a message's class and fields; `_inner` encodes those that are not JSON values."""
     tag = type(report).__name__
-    assert tag in _KINDS, f"{report!r} is no report"
+    assert tag in _KINDS, f"{report!r} is not a report"
     return [tag, *(getattr(report, name) for name in _NAMES[tag])]
 
 
@@ -262,4 +262,4 @@ _FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "reports": lambda plain: tuple(map(_report, plain)),
     "error": lambda plain: None if plain is None else _report(plain),
 }
-"""How the fields of messages that are no JSON values are read, by their names."""
+"""By name, how fields that are not plain JSON values are read."""

@@ -2,8 +2,8 @@
 
 arrived records -> one table an input -> author -> ReachedState -> files, changes of views
 
-One task reads all records, and its author finds what belongs together. So where nothing but columns
-says what a key is, records are read as they lie in their files: none is hashed, and none is sorted.
+One task reads all records, and its author finds what belongs together. So if every key consists of
+columns, records are read in the order of their files, neither hashed nor sorted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REMEMBERED_SHARE = 4
 
 
 def reads_files(plan: TaskPlan) -> bool:
-    """Return whether a task is a whole run that needs no function, and no order, of its records."""
+    """Return whether a plan is a whole run whose inputs have no function, order or combiner."""
     return plan.spec.form == "run" and all(
         isinstance(one.route_by, tuple) and one.order_by is None and one.combine is None
         for one in plan.spec.inputs
@@ -91,7 +91,10 @@ class RunWork:
             remember()
 
     def _call(self, inputs: dict[str, pa.Table]) -> tuple[set[int], Callable[[], None]]:
-        """Call the author, settle all states; return the changed buckets, and what remembers."""
+        """Call the author and settle all states; return the changed buckets, and a last step.
+
+        The last step stores the value to remember, once all files are written.
+        """
         plan, room = self.writers.plan, self._room
         states = {
             spec.name: ReachedState(spec, plan.spec, self._halves(spec.name), plan.hash_mask, room)
@@ -131,7 +134,7 @@ class RunWork:
 
     @property
     def _remembered_as(self) -> str:
-        """The name under which memory is kept: the same stage, with the same code."""
+        """The name of the remembered value: that of the stage, its code and its tables."""
         plan = self.writers.plan
         tables = " ".join(table.id for table in plan.states.values())
         return f"{plan.spec.name} {plan.spec.code} {tables}"

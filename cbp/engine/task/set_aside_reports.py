@@ -13,7 +13,7 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import Int64s
 from cbp.engine.columnar.file_slices import Share
 from cbp.engine.columnar.json_records import record_text
-from cbp.engine.columnar.row_codec import decode_columns
+from cbp.engine.columnar.row_codec import decode_table
 from cbp.engine.shuffle.layout import SEQUENCE_BITS
 from cbp.engine.task.reports import Failed, SetAside
 from cbp.errors import AuthorCodeError, SetAsideFullError
@@ -25,7 +25,7 @@ BYTES_MAX = 64 << 20
 
 @dataclass
 class SetAsideReports:
-    """The records that one task sets aside: at most `most`, and one by which the driver knows."""
+    """The records that a task sets aside: at most `most`, and one more to show an excess."""
 
     stage: str
     spec: TranslatorSpec
@@ -36,7 +36,7 @@ class SetAsideReports:
 
     @property
     def room(self) -> int:
-        """How many more are reported; further ones are left out, since the run fails anyway."""
+        """How many more records are reported; the rest is left out, since the run fails anyway."""
         return max(0, self.most + 1 - self._records)
 
     def add(self, one: SetAside) -> None:
@@ -59,15 +59,18 @@ class SetAsideReports:
         self, input_: InputSpec, record: pa.Table, place: int, error: AuthorCodeError
     ) -> None:
         """Set aside a record without a group, given as a table of one row, by its place."""
-        types = [field.type for field in input_.schema.fields]
-        (row,) = decode_columns(record, input_.schema.names, types)
+        (row,) = decode_table(record, input_.schema)
         text = record_text(row, input_.schema)
         self.add(SetAside(input_.name, place, None, text, Failed.of(error)))
 
     def without_failing(
         self, records: pa.Table, call: Callable[[pa.Table], object]
     ) -> tuple[pa.Table, list[tuple[int, AuthorCodeError]]]:
-        """Return records on which a call succeeds, and the rows of the others with their errors."""
+        """Return records on which a call succeeds, and the rows of the others with their errors.
+
+        If more records fail than can be set aside, the search ends, and no records are returned:
+        others may fail too, and the driver refuses the run.
+        """
 
         def attempt(rows: Sequence[int]) -> AuthorCodeError | None:
             try:
@@ -77,6 +80,8 @@ class SetAsideReports:
             return None
 
         failing = find_failing(range(records.num_rows), attempt, most=self.most)
+        if len(failing) > self.most:
+            return records.slice(0, 0), failing
         kept = np.ones(records.num_rows, np.bool_)
         kept[[row for row, _ in failing]] = False
         return records.filter(pa.array(kept)), failing

@@ -100,7 +100,7 @@ def counting_bytes(
 
 @dataclass
 class StageTask:
-    """One task of a run; `exchange` is that with the other tasks, for a loop of several."""
+    """One task of a run; `exchange` connects the tasks of a loop that has several."""
 
     plan: TaskPlan
     part: int
@@ -119,7 +119,7 @@ class StageTask:
         """Run the groups of all records that arrived, and return reports."""
         arrived = counting_bytes(batches, self.writers.counts)
         self._shuffled = True
-        return self._reported(lambda: self._run_groups(chain(arrived, self._mail())))
+        return self._reported(lambda: self._run_groups(chain(arrived, self._messages())))
 
     def run_arranged(self) -> list[TaskReport]:
         """Run this task's groups of a small increment, which the task reads itself."""
@@ -129,7 +129,7 @@ class StageTask:
         if (reports := self._set_aside_reports) is not None:
             routed = RoutedRecords(self.part, reports, self._unrouted)
             own = arranged_batches(self.plan, self.part, routed.route)
-        return self._reported(lambda: self._run_groups(chain(own, self._mail())))
+        return self._reported(lambda: self._run_groups(chain(own, self._messages())))
 
     def _reported(self, work: Callable[[], None]) -> list[TaskReport]:
         """Do the task's work; return its reports once all tasks of its exchange have succeeded."""
@@ -158,11 +158,11 @@ class StageTask:
         behind = StageTask(replace(then.plan, inputs={input_.name: files}), 0, self.attempt)
         return [*done, NextPhase(tuple(behind.run_arranged()))]
 
-    def _mail(self) -> Iterator[pa.RecordBatch]:
+    def _messages(self) -> Iterator[pa.RecordBatch]:
         if self.plan.in_place:
-            mail = MessageReader(self.plan, self.part)
-            yield from mail.batches()
-            self.writers.counts.update(mail.figures)
+            reader = MessageReader(self.plan, self.part)
+            yield from reader.batches()
+            self.writers.counts.update(reader.figures)
 
     def _run_records(self, work: Sequence[InputShare]) -> None:
         writers = self.writers
@@ -206,7 +206,7 @@ class StageTask:
 
     def _run_buckets(self, batches: Iterable[pa.RecordBatch]) -> None:
         plan, counts = self.plan, self.writers.counts
-        assert plan.layout is not None, "a record-wise stage has shares"
+        assert plan.layout is not None, "run_shares runs a record-wise stage"
         cache = self.writers.cache()
         visited: set[int] = set()
         left_out = None

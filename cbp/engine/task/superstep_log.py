@@ -4,9 +4,10 @@
     _supersteps/<stage>/<epoch>-<digest>-<tasks>.<task>.<superstep>.log      of a loop in several
 
 The file is a snapshot: each one replaces the one before, so a try finds one or none, always whole.
-In several tasks each has its own, at the same superstep, and keeps the one before until all others
-have theirs too (`keep_only`): a try continues from the last superstep of which every task has one.
-There always is one, even if a task is killed while it writes. Another number of tasks starts over.
+If a loop has several tasks, each has its own snapshots, at the same supersteps, and keeps the one
+before until all others have theirs too (`keep_only`). A try continues from the last superstep of
+which every task has a snapshot. There always is one, even if a task is killed while it writes. A
+try with another number of tasks starts over.
 `digest` is of all that the supersteps depend on (`cbp.engine.run.task_planner`): a try that reads
 anything else has another name, and begins with its input. So a run leaves the same results,
 whether and wherever it was interrupted. The file is removed once its epoch is published.
@@ -51,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A loop after some supersteps: tables of all that it needs, and JSON of what is no table."""
+    """A loop after some supersteps: all tables that it needs, and other facts as JSON values."""
 
     supersteps: int
     facts: Mapping[str, Any]
@@ -102,7 +103,7 @@ class SuperstepLog:
         return f"{self._folder}/{self._name_of_part}{supersteps}.log"
 
     def is_due(self, bytes_: Callable[[], int]) -> bool:
-        """Return whether to put a snapshot, whose tables have about so many bytes, now."""
+        """Return whether to put a snapshot of about this size now."""
         least = self.plan.limits.superstep_log_ms
         if not self.is_kept or not least:
             return self.is_kept
@@ -110,7 +111,7 @@ class SuperstepLog:
         return passed * 1000 >= least and passed >= COST_SHARE * bytes_() / self._pace
 
     def put(self, make: Callable[[], Snapshot]) -> None:
-        """Make a snapshot, and put it in place of the one before; all of that is its cost."""
+        """Make a snapshot, and put it in place of the previous one; the cost includes both."""
         began, snapshot = self.seconds(), make()
         parts = {name: _packed(table) for name, table in snapshot.tables.items()}
         head = {

@@ -8,10 +8,9 @@ the end is written (`cbp.engine.task.loop_writers`), as one epoch with the same 
 it. A long loop leaves snapshots, from which another try of the run continues
 (`cbp.engine.task.superstep_log`).
 
-Loops may be inside each other (`cbp.model.graph.loop_nesting`). Messages of a loop that others are
-inside of are held with what was emitted before, and read once no message of those is left. Such
-messages of earlier epochs are not among the records that arrive: the task reads them from their
-files, and holds them likewise.
+Loops may be inside each other (`cbp.model.graph.loop_nesting`). Messages of an outer loop are held,
+and read once no message of its inner loops is left. Such messages of earlier epochs are not among
+the records that arrive: the task reads them from their files, and holds them likewise.
 
 A loop may have several tasks, each with its own buckets. After each superstep they do a round of
 an exchange (`cbp.engine.shuffle.superstep_rounds`), by which all end after the same superstep. If
@@ -19,8 +18,8 @@ the order of messages does not matter (`Loopback.microsteps`), a task continues 
 for its own groups until it has none, and then does the exchange: it has several microsteps in a
 superstep. Snapshots belong to exchanges, when no message is under way.
 
-Guaranteed: the results are those of the reference engine, also where tries of the run were broken
-off (tests/cbp/engine/task/test_supersteps.py), whatever the number of tasks
+Guaranteed: the results are those of the reference engine, also if tries of the run were
+interrupted (tests/cbp/engine/task/test_supersteps.py), whatever the number of tasks
 (tests/cbp/engine/task/test_loops_in_tasks.py).
 """
 
@@ -81,14 +80,14 @@ class _Share:
     flips: bool
 
     def part_of(self, records: pa.Table, buckets: int) -> pa.Table:
-        """Return the state records that lie in these buckets, with the hashes of the states."""
+        """Return the state records of these buckets, with the hashes of the states."""
         hashes = records.column("_hash").to_numpy()
         at = (hashes.view(np.uint64) >> np.uint64(bucket_shift(buckets))).astype(np.int64)
         mine = (at >= self.buckets[0]) & (at <= self.buckets[-1])
         return self.with_signs(records.filter(pa.array(mine)))
 
     def with_signs(self, records: pa.Table) -> pa.Table:
-        """Return records with the hashes that the states have, or the other way round."""
+        """Return records with the states' hashes in place of the files' hashes, or vice versa."""
         if not self.flips:
             return records
         at = records.schema.get_field_index("_hash")
@@ -108,7 +107,7 @@ class LoopWork:
 
     def __post_init__(self) -> None:
         plan, cache = self.writers.plan, self.writers.cache()
-        assert self.exchange.tasks == plan.tasks, "the tasks of a loop run at the same time"
+        assert self.exchange.tasks == plan.tasks, "the exchange must connect all tasks of the plan"
         self._log = SuperstepLog(plan, part=self.part)
         own = tuple(bucket for bucket in range(plan.buckets) if plan.owner(bucket) == self.part)
         flips = calls_together(plan)
@@ -131,7 +130,7 @@ class LoopWork:
     def run(self, batches: Iterable[pa.RecordBatch], *, sent: bool) -> None:
         """Run all supersteps, the first one on the records that arrived; write what is left.
 
-        `sent` says that another process sends the records, and waits until all are taken.
+        `sent`: another process sends the records, and waits until all are read.
         """
         alone = self.writers.plan.tasks == 1
         left = (self._run_alone if alone else self._run_together)(batches, sent=sent)
@@ -224,10 +223,10 @@ class LoopWork:
     def _go_on_alone(
         self, rounds: SuperstepRounds, emitted: dict[str, pa.Table]
     ) -> dict[str, pa.Table]:
-        """Go on with messages for groups of this task; return all others, in their order.
+        """Continue with messages for groups of this task; return all others, in their order.
 
-        There are bounds, so that a long way alone has exchanges, and with them snapshots. What is
-        for groups of this task is then among the others.
+        It ends after a bounded number of steps, since snapshots need exchanges. Then messages for
+        groups of this task are among the others.
         """
         writers, limits = self.writers, self.writers.plan.limits
         loopbacks, steps, rows = writers.plan.spec.loops.outer.keys(), 0, 0
@@ -238,7 +237,7 @@ class LoopWork:
             try:
                 own, others = rounds.own(self.part, emitted)
             except CbpError:
-                break  # the exchange finds it again, and raises it if a superstep reads the message
+                break  # the exchange fails again, and raises if a superstep reads the message
             writers.send_later(others)
             emitted, steps = {}, steps + 1
             if not own:
@@ -254,11 +253,11 @@ class LoopWork:
         return writers.take_outgoing(emitted)
 
     def _hold_arrived(self) -> None:
-        """Hold the messages of files that the first superstep does not read, as it arrived."""
+        """Hold the messages of files that the first superstep does not read."""
         writers, plan = self.writers, self.writers.plan
         for name, files in plan.held.items():
             input_ = plan.spec.input(name)
-            schema = arrow_schema(input_.schema)  # in which each form emits what is held, too
+            schema = arrow_schema(input_.schema)  # emitted messages that are held have it, too
             for table in chain.from_iterable(
                 windows(file, input_, plan.limits.message_group_rows_max) for file in files
             ):
@@ -305,7 +304,7 @@ class LoopWork:
     ) -> dict[str, pa.Table]:
         """Return the messages that the next superstep reads, those of some loopbacks.
 
-        What has waited is sent now; what else arrived is of loops that have ended.
+        Messages that have waited are sent now. Others that arrived belong to loops that have ended.
         """
         writers = self.writers
         done.require_routed(read)
@@ -342,7 +341,7 @@ class LoopWork:
         return Snapshot(number, facts, tables)
 
     def _go_on_from(self, snapshot: Snapshot) -> dict[str, pa.Table]:
-        """Take up what supersteps of another try did; return the messages that they left."""
+        """Continue from a snapshot of another try; return the messages that it left."""
         tables = snapshot.tables
         for at, share in enumerate(self._shares):
             for name, state in share.states.items():
@@ -455,7 +454,7 @@ class LoopWork:
             signed = share.with_signs(rows)
             for bucket, first, stop in parted(hashes, buckets, buckets=plan.buckets, flips=flips):
                 if bucket != last:
-                    files[last].close()  # none of its records follows: memory holds one file
+                    files[last].close()  # it gets no more records; memory holds one open file
                     last = bucket
                 files[bucket].add(signed.slice(first, stop - first))
                 touched.add(bucket)

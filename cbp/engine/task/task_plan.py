@@ -35,7 +35,7 @@ class Follower:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """The groups, by keys as JSON, that a run leaves out; beyond `most`, none are looked for."""
+    """The groups, by keys as JSON, that a run leaves out; beyond `most`, the search ends."""
 
     keys: tuple[str, ...]
     most: int

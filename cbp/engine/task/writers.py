@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.looked_up import WholeTable
-from cbp.engine.columnar.row_codec import copies_maker, decode_columns, rows_maker
+from cbp.engine.columnar.row_codec import copies_maker, decode_table, rows_maker
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.author_call import Emitted
 from cbp.engine.shuffle.message_index import MessageGroups, Receivers
@@ -73,8 +73,7 @@ def read_whole_table(spec: StateSpec, one: LookupTable, cache: IndexCache) -> pa
 def read_whole_records(spec: StateSpec, one: LookupTable, cache: IndexCache) -> WholeTable:
     """Return all records of a table as an author reads them."""
     table, schema = read_whole_table(spec, one, cache), spec.schema
-    decoded = decode_columns(table, schema.names, [f.type for f in schema.fields])
-    rows = rows_maker(spec.name, schema.names)(decoded)
+    rows = rows_maker(spec.name, schema.names)(decode_table(table, schema))
     return WholeTable(rows, copies_maker(spec.name, schema))
 
 
@@ -204,7 +203,7 @@ class TaskWriters:
         self._outputs = TaskOutputs(plan, self.part, self.attempt)
 
     def _fresh_instances(self) -> list[Fresh]:
-        """Give this task its own translator instances, since its process may run other tasks."""
+        """Make this task's own translator instances, since its process may run other tasks."""
         own = Fresh(self.plan.spec, stage=self.plan.stage)
         behind = [Fresh(one.spec, stage=one.stage) for one in self.plan.followers]
         pairs = zip(self.plan.followers, behind, strict=True)

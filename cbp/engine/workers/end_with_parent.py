@@ -29,6 +29,6 @@ def end_with(alive: int) -> None:
 
 
 def end_first() -> None:
-    """Let the system end this process before its parent, should the machine's memory run out."""
+    """Let the system end this process before its parent if the machine's memory runs out."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
         file.write(_END_FIRST)

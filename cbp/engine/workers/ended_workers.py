@@ -30,7 +30,7 @@ def ended_worker(run: str, nodes: Iterable[StageNode], text: str) -> CbpError | 
 
 
 def end_of_worker(run: str, nodes: Iterable[StageNode], report: str, status: str = "") -> CbpError:
-    """Return the error of a run by what its ended worker left, and its exit status, if known."""
+    """Return the error of a run, from its ended worker's report and exit status, if known."""
     nodes = tuple(nodes)
     fatal = _FATAL.search(report)
     cause = fatal[1] if fatal else status

@@ -3,14 +3,13 @@
     service: ask -- SIGURG --> worker: `faulthandler` writes its calls into a file of both
                  <-- calls --- read once the outermost one is there
 
-The handler of the signal is in C and runs no Python, so code that hangs in C, or that holds the
-interpreter, is seen too; and it writes names and lines only, no values. Most system calls are
-restarted; `poll` or a sleep in a native library can return early (`man 7 signal`). The system
-ignores this signal where nobody handles it: in a process that is still starting, and in one whose
-code has taken the handler away.
+The handler of the signal is in C and runs no Python, so it also shows code that hangs in C, or that
+holds the interpreter. It writes only names and lines, no values. Most system calls are restarted;
+`poll` or a sleep in a native library can return early (`man 7 signal`). The system ignores this
+signal in a process without a handler: while it is starting, or after its code removed the handler.
 
-Guaranteed: several processes are asked at the same time, and requests that come while a process is
-being asked learn at once that it was silent (tests/cbp/engine/workers/test_process_stack.py).
+Guaranteed: several processes are asked at the same time. Requests that come while a process is
+being asked end at once if it stays silent (tests/cbp/engine/workers/test_process_stack.py).
 """
 
 from __future__ import annotations
@@ -67,12 +66,12 @@ def ask_all(ask: Callable[[_Worker], _Stack], workers: Sequence[_Worker]) -> lis
 
 
 class StackFile:
-    """The file of one process, and its `descriptor` for that; safe to use from several threads."""
+    """The file for the stacks of one process, by `descriptor`; safe to use from several threads."""
 
     def __init__(self, clock: Clock = MACHINE) -> None:
         self._clock, self._lock, self._closed = clock, threading.Lock(), False
         self._silences = 0
-        if hasattr(os, "memfd_create"):  # no full disk affects it
+        if hasattr(os, "memfd_create"):  # works on a full disk
             self.descriptor = os.memfd_create("cbp-stack")
         else:
             self.descriptor, name = tempfile.mkstemp(prefix="cbp-stack-")

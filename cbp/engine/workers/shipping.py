@@ -1,8 +1,8 @@
 """Shipping of an author's functions and classes to workers, checked by fingerprint.
 
 A pickle names a function by its module, so a worker runs the file that it finds on its own disk
-when it imports the module. So the name is sent with the fingerprint of what the driver has
-loaded, and a worker that has loaded other code reports that instead of calling it.
+when it imports the module. So the name is sent with the fingerprint of the driver's code, and a
+worker that has loaded other code reports that instead of calling it.
 
 Classes and functions of plain files that a service was given travel with their text instead
 (`cbp.model.author.source_modules`), and need no file on the worker. Functions that are sent by

@@ -10,9 +10,9 @@ author's code prints goes to stderr.
     meeting         a pickled `Meeting`, if the function calls `gather`; the answer is a list
     answer          the pickled `Done`, `Coded` or `Raised`
 
-A crash in C leaves its stack of Python frames in the file of crashes. `os._exit` does so, too: code
-that ends the process is to be named by its line. If the machine's memory runs out, the system ends
-this process before the service.
+A crash in C leaves its stack of Python frames in the file of crashes. `os._exit` does so, too, so
+that the error can name the line that ends the process. If the machine's memory runs out, the system
+ends this process before the service.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ PREPARED = (_tasks, numpy.random)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a worker answers to a request, and whether author's code has changed its process.
+    """A worker's answer to a request, and whether author's code has changed its process.
 
     Attributes:
-        by_loading: Whether loading the code has; the process is then for the same stage only.
-        by_calls: Whether calls have, so that the process ends after the answer.
+        by_loading: Whether loading the code has changed it; it then runs the same stage only.
+        by_calls: Whether calls have changed it, so that it ends after the answer.
     """
 
     by_loading: bool = False
@@ -100,11 +100,11 @@ class Meeting:
 
 
 _meet: list[Callable[[str], Sequence[str] | None]] = []
-"""What sends a text to all workers of a run, in a worker."""
+"""In a worker: the function that sends a text to all workers of a run."""
 
 
 def gather(text: str) -> Sequence[str]:
-    """Return the texts of all workers of the run, once all came (`PeerGoneError`)."""
+    """Return the texts of all workers of the run; `PeerGoneError` if one does not send its own."""
     (meet,) = _meet
     if (texts := meet(text)) is None:
         raise PeerGoneError(-1, False)
@@ -180,7 +180,7 @@ class _Lines(logging.Handler):
         self._left = LINES_MAX
         watch.begin()
         answered = answer(request)
-        if isinstance(answered, Raised):  # so no task has looked
+        if isinstance(answered, Raised):  # no task has compared the process yet
             watch.ended()
         answered = replace(answered, by_loading=watch.by_loading, by_calls=watch.by_calls)
         with self.lock or nullcontext():

@@ -1,19 +1,19 @@
-"""Executor of the local engine in a service: the tasks of a run are done by a worker process.
+"""Executor of the local engine in a service: a worker process does the tasks of a run.
 
 An author's code can end its process: by a crash in C, by `os._exit`, by using up all memory. In the
-service's own process it would end every dataflow, again after each restart. Here it ends a worker:
+service's own process it would stop every dataflow, again after each restart. Here it ends a worker:
 
     run -> a free worker, or a new one -> all tasks of the run, one after the other
              |-- answers    it is free again, or replaced if author's code has changed it
-             '-- ends       the run fails, by the author's line if the worker left it
+             '-- ends       the run fails; the error has the author's line if the worker wrote it
 
 A cancelled run's worker is killed. A large loop within a run can have a worker for each free
 processor; they exchange messages (`cbp.engine.shuffle.flight_exchange`). If one ends, all do.
 
-A new worker takes seconds to start. So one is ready for each run that can go on at a time: `warm`,
-which a service calls from time to time, starts them one by one, also while others work. A
-worker that has done runs ends once it was idle for `IDLE_SECONDS`, which frees its memory; the one
-that was used last, and those that have done nothing yet, stay.
+A new worker takes seconds to start. So one is ready for each run that can be under way at a time:
+`warm`, which a service calls from time to time, starts them one by one, also while others work. A
+worker that has done runs ends once it was idle for `IDLE_SECONDS`, which frees its memory. The
+worker that was used last, and those that have done nothing yet, stay.
 
 Guaranteed (tests/cbp/engine/workers/test_worker_executor.py): a worker does one run at a time and
 never outlives the service; runs of a recomputation share no worker with other runs; a worker begins
@@ -68,7 +68,7 @@ class _Idle:
     """A worker without a run, since a time in seconds; `used` if it has done one.
 
     Attributes:
-        shared_by: The runs that can take it: those of a folder's recomputation, or those of the
+        shared_by: The runs that can use it: those of a folder's recomputation, or those of the
             stages whose code has changed it (`_own`); `""`: any.
     """
 
@@ -88,10 +88,6 @@ class _Worker(WorkerProcess):
         super().__init__([sys.executable, "-P", "-c", code], environment, folder)
         path = [os.path.abspath(entry) for entry in sys.path]
         self.send(pickle.dumps((path, logging.getLogger().getEffectiveLevel())))
-
-    def do(self, request: bytes) -> Answer:
-        (answer,) = answers_of([self], [request])
-        return answer
 
 
 class WorkerExecutor(LocalExecutor):
@@ -144,7 +140,7 @@ class WorkerExecutor(LocalExecutor):
         Raises:
             AuthorProcessError: If the author's code ended the process.
             AuthorUnsendableError: If the translator cannot be sent to it.
-            WorkerEndedError: If the process ended, and nobody can say why.
+            WorkerEndedError: If the process ended for an unknown reason.
             RunCancelledError: If `cancel` ended the process.
         """
         if task.spec.supersteps > 1 and task.tasks > 1:
@@ -165,7 +161,7 @@ class WorkerExecutor(LocalExecutor):
             if isinstance(answer, Done):
                 by_task.append(answer.result)
                 if answer.result and not has_succeeded(answer.result):
-                    break  # it is the first that failed
+                    break  # the first task that failed
             elif isinstance(error := _error(answer), PeerGoneError):
                 lost = error
             else:
@@ -186,14 +182,10 @@ class WorkerExecutor(LocalExecutor):
 
             refuse_unsendable((plan.node, *plan.fused))
             raise
-        try:
-            return self._asked(plan, requests)
-        finally:
-            with self._lock:
-                self._cancelled.discard(plan.run)
+        return self._asked(plan, requests)
 
     def warm(self) -> None:
-        """Start a worker that any run can take, if too few are ready; end those idle for long.
+        """Start a worker that any run can use, if too few are ready; end those idle for long.
 
         One at a time, so that the runs under way keep most of the processors.
         """
@@ -208,7 +200,7 @@ class WorkerExecutor(LocalExecutor):
             one.worker.close()
         if has_room and ready < self._ready:
             self._replace("")
-            _pickled(int)  # imports what sends runs to it
+            _pickled(int)  # imports the modules that send runs to it
 
     def _is_over(self, one: _Idle) -> bool:
         idle_seconds = self._seconds() - one.since
@@ -235,7 +227,7 @@ class WorkerExecutor(LocalExecutor):
             ended, self._free = self._free, []
             self._kill(lambda one: True)
         for one in ended:
-            one.worker.kill()  # it may still import its modules, for which nobody waits now
+            one.worker.kill()  # without waiting for its imports, if it is still starting
             one.worker.close()
 
     def _kill(self, chosen: Callable[[str], bool]) -> None:
@@ -262,7 +254,9 @@ class WorkerExecutor(LocalExecutor):
             victim = workers[ended.part]
             status = status_text(victim.status())
             _log.warning(
-                "a worker process of run %s ended (%s)", plan.run, status or "unknown status"
+                "a worker process of run %s ended (%s); the run fails",
+                plan.run,
+                status or "unknown status",
             )
             nodes = plan.node, *plan.fused
             raise end_of_worker(plan.run, nodes, victim.crash(), status) from None
@@ -278,7 +272,9 @@ class WorkerExecutor(LocalExecutor):
         return answers
 
     def _require_going(self, run: str) -> None:
+        """Refuse a cancelled run, also if it was cancelled while its previous job ended."""
         if self._closed or run in self._cancelled:
+            self._cancelled.discard(run)
             raise RunCancelledError(run)
 
     def _idle(self, *shared_by: str) -> _Worker | None:
@@ -312,7 +308,7 @@ class WorkerExecutor(LocalExecutor):
         surplus = [worker]
         with self._lock:
             if not self._closed:
-                # Workers that have done runs come first: they have maps, and what code remembers.
+                # Used workers are taken first: they have mapped files and remembered values.
                 place = len(self._free) if used else 0
                 self._free.insert(place, _Idle(shared_by, worker, self._seconds(), used))
                 surplus = [one.worker for one in self._free[: -self._free_max or None]]
@@ -364,9 +360,9 @@ class TaskEndedError(Exception):
 def answers_of(workers: Sequence[WorkerProcess], requests: Sequence[bytes]) -> list[Answer]:
     """Let the workers do their requests at the same time; return their answers, by worker.
 
-    They may meet first: a `Meeting` of each, then all texts to each. If one answers before all have
-    met, those that wait for it are notified; if one ends without an answer, it is named at once
-    (`TaskEndedError`), whatever the others do.
+    They may meet first: each sends a `Meeting`, then gets the texts of all. If one answers before
+    all have met, those that wait are notified. If one ends without an answer, `TaskEndedError`
+    names it at once, whatever the others do.
     """
     for worker, request in zip(workers, requests, strict=True):
         worker.send(request)
@@ -394,7 +390,7 @@ def answers_of(workers: Sequence[WorkerProcess], requests: Sequence[bytes]) -> l
 def _introduce(
     workers: Sequence[WorkerProcess], met: dict[int, str], answers: Mapping[int, Answer]
 ) -> None:
-    """Send waiting workers the texts of all, or that one will not come; clears `met`."""
+    """Send waiting workers the texts of all, or `None` if one has answered; clears `met`."""
     if len(met) == len(workers):
         told: list[str] | None = [met[part] for part in range(len(workers))]
     elif met and answers:
@@ -407,9 +403,9 @@ def _introduce(
 
 
 def _ready(workers: Sequence[WorkerProcess], answers: Mapping[int, Answer]) -> list[int]:
-    """Wait until workers without an answer have sent something; return their numbers.
+    """Wait until workers without an answer have sent a message; return their numbers.
 
-    `TaskEndedError` if one has ended, and left nothing to read.
+    `TaskEndedError` if one has ended without an unread message.
     """
     links = {one.link: part for part, one in enumerate(workers) if part not in answers}
     ready = [links[link] for link in wait([*links], POLL_SECONDS) if link in links]

@@ -1,4 +1,4 @@
-"""One worker process behind a pipe, and the files in which it leaves a crash and its stack."""
+"""One worker process behind a pipe, and the files to which it writes a crash and its stack."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class WorkerProcess:
         return self._process.poll() is not None
 
     def send(self, message: bytes) -> None:
-        """Send a message; if the process has ended, `receive` raises, not this method."""
+        """Send a message; if the process has ended, only `receive` raises."""
         with suppress(OSError):
             self.link.send_bytes(message)
 

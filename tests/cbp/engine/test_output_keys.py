@@ -107,6 +107,24 @@ def test_a_key_that_comes_again_in_a_large_group_is_found(tmp_path: Path) -> Non
     assert caught.value.code == "output_key_twice"
 
 
+@pytest.mark.parametrize("part", [0, 3, 7, 18])
+def test_a_key_of_any_earlier_part_is_found(part: int) -> None:
+    """A group too large for a window emits its keys part by part, of different sizes."""
+    keys, start = OutputKeys(spec_of(Many())), 0
+    keys.begin(pa.table({"k": ["a"]}))
+
+    def take(numbers: list[int]) -> None:
+        keys.take("totals", [pa.array(["a"] * len(numbers)), pa.array(numbers, pa.int64())])
+
+    firsts = []
+    for size in (3, 1, 1, 1, 8, 2, 2, 4, 1, 1, 1, 1, 20, 1, 1, 1, 1, 1, 1):
+        firsts.append(start)
+        take(list(range(start, start + size)))
+        start += size
+    with pytest.raises(AuthorMisuse):
+        take([start, firsts[part]])
+
+
 class Numbers(Translate):
     """Its keys have floating-point numbers, whose values have several spellings."""
 

@@ -162,6 +162,27 @@ def test_behind_others_is_too_much_as_well(tmp_path: Path) -> None:
         pair.driver.run_until_idle()
 
 
+@pytest.mark.parametrize("form", ["lines", "keyed"])
+def test_many_records_without_a_group_are_too_much_as_well(tmp_path: Path, form: str) -> None:
+    """However many records fail, the error is that of the limit."""
+    pair = Pair(tmp_path, form, most=2)
+    with pytest.raises(SetAsideFullError, match="more records to set aside than"):
+        pair.feed(rows=[(None, n, "raise") for n in range(1, 9)])
+    assert pair.aside() == []
+
+
+@pytest.mark.parametrize("form", ["groups", "tables", "both", "lines", "keyed"])
+def test_a_lower_limit_loses_nothing_that_is_given_back(tmp_path: Path, form: str) -> None:
+    """All records that wait can fail again, though a new version sets fewer aside."""
+    pair = Pair(tmp_path, form, most=100)
+    pair.feed(rows=[(None if form == "keyed" else "a", n, "raise") for n in range(1, 9)])
+    before = pair.aside()
+    assert len(before) == 8
+    pair.driver.dataflow = flow_of(form, broken=True, most=2)
+    pair.driver.give_back("stage")
+    assert pair.aside() == before
+
+
 def test_a_call_of_a_timer_that_is_given_back_alone_is_made_again(tmp_path: Path) -> None:
     """No record waits with it: its timer is due, so the group is called, and fails again or not."""
     pair = Pair(tmp_path, "groups")

@@ -1,8 +1,7 @@
-"""Emissions of one call of a vectorised translator: checked at once, kept until the state diff.
+"""Emissions of one call of a vectorised translator: checked at once, stored until the state diff.
 
-Every emission is checked where it is made, so that an error's traceback ends in the
-author's line. The checks: columns and types (`conform`), and that state is for groups of this
-call.
+Every emission is checked where it is made, so that an error's traceback ends in the author's line.
+Checked are columns and types (`conform`), and that records of states belong to groups of the call.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import Int64s
+from cbp.engine.columnar.arrow_types import Int64s, Mask
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import first_twice
 from cbp.engine.kernel.arrow.groups import Outputs, author_schema, group_numbers, no_records, row_at
@@ -155,8 +154,8 @@ class Emission:
         if len(unknown):
             key = row_at(keys, int(unknown[0]))
             message = (
-                f"state {state.name!r} was emitted for the key {key!r}, but this call has no "
-                "group with that key; emit the record in the call that has the group"
+                f"a record of state {state.name!r} was emitted for the key {key!r}, but this call "
+                "has no group with that key; emit the record in the call that has the group"
             )
             raise AuthorMisuse(StateKeyForeignError, message)
         return group_indexes
@@ -198,10 +197,10 @@ class OutputKeys:
         self._spec = spec
         self._outputs = {one.name: one for one in spec.outputs if one.single and not one.view}
         self._groups = pa.table({})
-        self._seen: dict[str, pa.Table | Int64s] = {}
+        self._seen: dict[str, pa.Table | _SeenHashes] = {}
 
     def begin(self, groups: pa.Table) -> None:
-        """Begin with other groups; comes before each set of them."""
+        """Start with other groups; called before each set of groups."""
         self._groups, self._seen = groups, {}
 
     def take(self, output: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
@@ -209,7 +208,7 @@ class OutputKeys:
         spec = self._outputs.get(output)
         if spec is None or not len(columns[0]):
             return
-        assert self._spec.key is not None, "only a stage with groups has such an output"
+        assert self._spec.key is not None, "a record-wise stage has no output with a key"
         schema = author_schema(spec.schema.select(spec.key))
         at = [spec.schema.index(name) for name in spec.key]
         keys = pa.Table.from_arrays([columns[place] for place in at], names=schema.names)
@@ -234,12 +233,35 @@ class OutputKeys:
         if not all(type_.can_be_key for type_ in types):
             return None
         before = self._seen.get(spec.name)
-        if before is None:  # most groups have only one part, whose hashes nobody needs
+        if before is None:  # most groups have only one part, which needs no hashes
             self._seen[spec.name] = keys
             return None
-        hashes = hash_columns(keys.columns, types)
         if isinstance(before, pa.Table):
-            before = hash_columns(before.columns, types)
-        self._seen[spec.name] = np.concatenate([before, hashes])
-        known = np.flatnonzero(np.isin(hashes, before))
+            hashes = hash_columns(before.columns, types)
+            before = self._seen[spec.name] = _SeenHashes()
+            before.add(hashes)
+        hashes = hash_columns(keys.columns, types)
+        known = np.flatnonzero(before.among(hashes))
+        before.add(hashes)
         return int(known[0]) if len(known) else None
+
+
+class _SeenHashes:
+    """Hashes in few sorted runs, each larger than the next: many parts cost no quadratic work."""
+
+    def __init__(self) -> None:
+        self._runs: list[Int64s] = []
+
+    def add(self, hashes: Int64s) -> None:
+        """Add some hashes, at least one."""
+        run = np.sort(hashes)
+        while self._runs and len(self._runs[-1]) <= len(run):
+            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
+        self._runs.append(run)
+
+    def among(self, hashes: Int64s) -> Mask:
+        """Return which of these hashes were added before."""
+        known = np.zeros(len(hashes), np.bool_)
+        for run in self._runs:
+            known |= run[np.minimum(run.searchsorted(hashes), len(run) - 1)] == hashes
+        return known

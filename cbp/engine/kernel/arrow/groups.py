@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import Int64s, arrow_type
+from cbp.engine.columnar.groups import span_rows
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.model.dataflow.call_rules import nothing_is_kept
 from cbp.model.dataflow.run_context import RunContext, hidden
@@ -108,10 +109,10 @@ class Groups:
         table, offsets = self._flows[flow]
         if len(numbers) == len(self):
             return table, offsets
-        starts, stops = offsets[numbers], offsets[numbers + 1]
-        rows = [np.arange(a, b) for a, b in zip(starts, stops, strict=True)]
-        table = table.take(pa.array(np.concatenate([np.empty(0, np.int64), *rows])))
-        return table, np.concatenate([np.zeros(1, np.int64), np.cumsum(stops - starts)])
+        starts = offsets[numbers]
+        sizes = offsets[numbers + 1] - starts
+        rows = pa.array(span_rows(starts, sizes))
+        return table.take(rows), np.append(np.int64(0), np.cumsum(sizes))
 
     def __len__(self) -> int:
         return int(self.keys.num_rows)
@@ -214,7 +215,7 @@ def _few_numbers(keys: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> Int64s:
 
 
 def as_table(value: Any) -> pa.Table:
-    """Return an author's emission as an Arrow table, of any library with Arrow's interface."""
+    """Return a table that an author passed, of any library with Arrow's interface."""
     if isinstance(value, pa.Table):
         return value
     if isinstance(value, pa.RecordBatch):
@@ -226,7 +227,7 @@ def as_table(value: Any) -> pa.Table:
     if hasattr(value, "__arrow_c_stream__"):  # Polars, and any library with Arrow's interface
         return pa.table(value)
     message = (
-        "emit a table of pyarrow, pandas or Polars, a record batch, or a dict of columns; "
+        "expected a table of pyarrow, pandas or Polars, a record batch, or a dict of columns, "
         f"got {type(value).__name__}"
     )
     raise TypeError(message)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import Int64s, with_types
-from cbp.engine.columnar.groups import positive_zeros
+from cbp.engine.columnar.groups import positive_zeros, span_rows
 from cbp.engine.columnar.row_codes import row_codes, stable_order
 from cbp.engine.kernel.arrow.groups import author_schema, group_numbers
 from cbp.engine.kernel.arrow.kept_tables import refuse_foreign_key
@@ -230,8 +230,7 @@ class KeptCall:
     ) -> tuple[Int64s, Int64s, Int64s]:
         """Return the live rows of one file at some ranges: number, index of the file, row."""
         sizes = stops - starts
-        firsts = np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
-        rows = order.rows_at(firsts + np.arange(len(firsts)))
+        rows = order.rows_at(span_rows(starts, sizes))
         live = self.state.is_live(at, rows)
         return np.repeat(numbers, sizes)[live], np.full(int(live.sum()), at), rows[live]
 

@@ -96,7 +96,7 @@ class ReachedTables:
         return self._reader.find(conformed_table(f"tables.{self._name}.find", keys, self._key))
 
     def of(self, keys: Any) -> pa.Table:
-        """Return all records with these keys of the stage, in any order; each key comes once."""
+        """Return all records with these keys of the stage, in any order; no key may repeat."""
         key = self._key.select(self._key.names[: self._many])
         return self._reader.of(conformed_table(f"tables.{self._name}.of", keys, key))
 

@@ -4,7 +4,7 @@
     puts, deletions -> keys in visiting order -> KeptCall of each half -> what died, what is new
 
 A run has one task, which owns all buckets. Signed hashes ascend only within a half of them
-(`cbp.engine.state.bucket_state`), so each half is asked by itself.
+(`cbp.engine.state.bucket_state`), so each half is searched separately.
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ _T = TypeVar("_T")
 _HASH = "_hash"
 
 _SETTLED_SHARE = 8
-"""If the room is scarce, puts of this part (an eighth) of it are settled at a time."""
+"""If memory is scarce, puts that take at most this share (an eighth) of the room are settled at a
+time."""
 
 _FEW = 8
-"""If all groups are at most this many times those wanted, the order comes from their places."""
+"""If there are at most this many times as many groups as wanted ones, an array with a place for
+each group gives the order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ class ReachedState:
         size = sum(one.keys.nbytes if one.puts is None else one.puts.nbytes for one in operations)
         # A thread is worth as many bytes as a file that is written in one.
         pieces, beside = 1, size >= self.halves[0].cache.limits.beside_bytes
-        if self.room.on_disk:  # some groups after the other: memory holds few records at a time
+        if self.room.on_disk:  # in pieces, so that memory holds few records at a time
             pieces, beside = -(-size // max(1, self.room.most // _SETTLED_SHARE)), False
         low = int(np.searchsorted(hashes.view(np.uint64), np.uint64(1 << 63)))
         tasks = []
@@ -218,7 +220,7 @@ class ReachedState:
         return take_rows(given, order), ascending, numbers
 
     def _each_once(self, given: pa.Table) -> tuple[pa.Table, Int64s, Int64s]:
-        """Do what `_in_visiting_order` does, for keys that come again, or share a hash."""
+        """Do what `_in_visiting_order` does, for keys that repeat, or share a hash."""
         (codes,) = row_codes([given])
         firsts = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
         firsts[codes[::-1]] = np.arange(len(codes))[::-1]  # of several rows, the first one stays
@@ -240,7 +242,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _results(tasks: Sequence[Callable[[], _T]], *, beside: bool) -> Iterator[_T]:
-    """Yield what tasks return, in order; all but the first are done beside it."""
+    """Yield what tasks return, in order; `beside`: all but the first run in another thread."""
     if not beside or len(tasks) < 2:
         yield from (task() for task in tasks)
         return
@@ -286,7 +288,7 @@ def _piece_of(
 ) -> KeptOperations:
     """Return the part of an operation on the groups `start` to `stop`, in their order.
 
-    `groups` has the group of each of its rows; `order` its rows by group, then as they came.
+    `groups` has the group of each of its rows; `order` has its rows by group, then by arrival.
     """
     first, last = np.searchsorted(groups, [start, stop], sorter=order).tolist()
     rows = order[first:last]

@@ -1,8 +1,8 @@
 """Reads the groups of a bucket as Arrow tables, for calls of many groups; whole columns only.
 
 Groups are ranges of equal hashes, as in `cbp.engine.kernel.group_batch`. If two keys share a hash,
-or a comparison cannot tell (NaN), each key gets an integer code (`row_codes`), and records are
-sorted by group once more. This costs little and is always right.
+or a comparison cannot decide (NaN), each key gets an integer code (`row_codes`), and records are
+sorted by group again. This costs little and is always right.
 """
 
 from __future__ import annotations

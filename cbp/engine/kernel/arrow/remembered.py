@@ -1,12 +1,12 @@
-"""What the author of a whole run keeps in memory, in a form of his own, until the next run.
+"""Values that the author of a whole run keeps in memory, in any form, until the next run.
 
     out.remember(value, bytes) -> the files and dead rows that the run left -> value
     tables.recall()            -> the value, if all states have these files and dead rows
 
-Only a cache, which is lost with its process. Files of a state never change and rows of them only
-die, so the names of all files and the sets of their dead rows say exactly which records there are;
-no order of runs or epochs is compared. A value is handed out once, since its call may change it: a
-run that fails leaves nothing half changed behind, and of two tries at a time only one has it.
+This is only a cache, which is lost with its process. Files of a state never change and their rows
+only die, so the names of all files and the sets of their dead rows identify the records exactly; no
+order of runs or epochs is compared. A value is returned once, since its call may change it: a run
+that fails leaves nothing half changed, and of two tries at the same time only one gets the value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Version = Mapping[tuple[str, str], tuple[int, BitMap64]]
 """The files of all states of a stage, by state and path: size, and dead rows."""
 
 NOTHING: tuple[None, int] = None, 0
-"""What is recalled where nothing is kept, and its bytes."""
+"""The recalled value and its size if no value is kept."""
 
 
 def version_of(states: Mapping[str, Iterable[BucketState]]) -> Version:
@@ -70,7 +70,7 @@ class Remembered:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, name: str, version: Callable[[], Version]) -> tuple[Any, int]:
-        """Return a value and its size, and forget it; `NOTHING` if it is of other records."""
+        """Return a value and its size, and forget it; `NOTHING` if the records have changed."""
         with self._lock:
             value, size, made_of = self._pop(name)
         return NOTHING if made_of is None or made_of != version() else (value, size)

@@ -1,9 +1,8 @@
 """State diff on whole columns: which records of many called groups are deleted, which are new.
 
-The rule is that of `cbp.engine.kernel.state_diff`.
-
-compared column by column. Otherwise equal records at the same row are left out first. Each of
-the rest gets an integer code (`row_codes`), and equal codes cancel out.
+The rule is that of `cbp.engine.kernel.state_diff`. If each group has at most one record before and
+one after, these are compared column by column. Otherwise equal records at the same row are left out
+first. Each of the rest gets an integer code (`row_codes`), and equal codes cancel out.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import Int64s, Mask
-from cbp.engine.columnar.row_codes import column_codes, row_codes
+from cbp.engine.columnar.row_codes import column_codes, occurrences, row_codes
 
 
 def settle_tables(
@@ -77,10 +76,11 @@ def _settle_many(
     unchanged = np.minimum(
         np.bincount(codes_before, minlength=values), np.bincount(codes_after, minlength=values)
     )
-    born = np.flatnonzero(_occurrence(codes_after) >= unchanged[codes_after])
-    return np.flatnonzero(_occurrence(codes_before) >= unchanged[codes_before]), _by_group(
-        born, emitted_ids
+    died, born = (
+        np.flatnonzero(occurrences(codes) >= unchanged[codes])
+        for codes in (codes_before, codes_after)
     )
+    return died, _by_group(born, emitted_ids)
 
 
 def _by_group(rows: Int64s, ids: Int64s) -> Int64s:
@@ -88,17 +88,6 @@ def _by_group(rows: Int64s, ids: Int64s) -> Int64s:
     if np.all(chosen[1:] >= chosen[:-1]):
         return rows
     return rows[np.argsort(chosen, kind="stable")]
-
-
-def _occurrence(codes: Int64s) -> Int64s:
-    """Return for every code how often it occurred before."""
-    order = np.argsort(codes, kind="stable")
-    ranked = codes[order]
-    first = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]]))
-    sizes = np.diff(np.concatenate([first, [len(codes)]]))
-    before = np.empty(len(codes), np.int64)
-    before[order] = np.arange(len(codes)) - np.repeat(first, sizes)
-    return before
 
 
 def rows_differ(left: pa.Table, right: pa.Table) -> Mask:

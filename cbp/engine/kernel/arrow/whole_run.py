@@ -2,7 +2,7 @@
 
 tables of inputs -> author -> puts and deletions of any key -> `ReachedState.settle`
 
-Its author can note how far it came (`out.note`), and is given what another try of the run noted.
+Its author can store notes of the progress (`out.note`), which the next try of the run can read.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Called:
     def remember(self, value: Any, size: int) -> None:
         """Keep a value of about `size` bytes for `tables.recall` of the next run; it may be lost.
 
-        It is anything that follows from the records of all states, as this run leaves them.
+        It must depend on nothing but the records of all states, as this run leaves them.
         """
         self.remembered = value, size
 
@@ -76,7 +76,7 @@ class Called:
 class Notes:
     """The progress of a call: `noted`, the tables of notes that an earlier attempt stored, by name.
 
-    `take` takes a function that returns such tables, which is called only if they are written.
+    `take` gets a function that returns such tables, and calls it only if they are written.
     """
 
     noted: Mapping[str, pa.Table] = field(default_factory=lambda: MappingProxyType({}))
@@ -151,7 +151,7 @@ def call_once(
         called.recalled = value is not None
         return value
 
-    # An input or state of the same name hides it, as for `run`.
+    # An input or state with one of these names hides the attribute; so does one named `run`.
     given: dict[str, Any] = {"recall": recalled, "noted": notes.noted, **inputs}
     given |= {one.name: ReachedTables(spec, one, readers[one.name]) for one in spec.kept}
     if spec.gives_run:

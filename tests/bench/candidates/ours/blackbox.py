@@ -188,7 +188,7 @@ class BlackboxTask:
             shared = None if plan.replicate else shared_records(plan, self.part, spool, counts)
             if shared is None:
                 counts["dead_letters"] = _dead_letters(spool)
-            for bucket in sorted({*spool.buckets(), *(shared.sizes() if shared else ())}):
+            for bucket in sorted({*spool.sizes(), *(shared.sizes() if shared else ())}):
                 self._rewrite(bucket, spool, shared)
             counts.update(shared.counts() if shared else {})
 
@@ -197,12 +197,15 @@ class BlackboxTask:
         spec = _narrow(plan.spec)
         many = len(spec.inputs)
         arrived = {
-            state.name: self._records(state, many + i, spool.bucket(many + i, bucket))
+            state.name: self._records(state, many + i, spool.between(many + i, bucket, bucket))
             for i, state in enumerate(spec.states)
         }
         states = {name: _Arrived(rows, bucket) for name, rows in arrived.items()}
         written: dict[str, list[pa.Table]] = {name: [] for name in arrived}
-        runs = [flow_run(plan, i, spool.bucket(i, bucket), spool.row_bytes(i)) for i in range(many)]
+        runs = [
+            flow_run(plan, i, spool.between(i, bucket, bucket), spool.row_bytes(i))
+            for i in range(many)
+        ]
         work = author_work(
             self.writers,
             spec,

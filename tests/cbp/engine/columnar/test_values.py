@@ -100,6 +100,17 @@ def test_nothing_is_rounded_cut_or_guessed(declared: str, value: Any) -> None:
     assert type(value).__name__ in str(caught.value)
 
 
+def test_a_decimal_with_a_huge_exponent_costs_nothing() -> None:
+    """It is refused, or a zero, before its digits are written out: they would be gigabytes."""
+    money = DataType("DECIMAL", precision=10, scale=2)
+    with pytest.raises(OverflowError, match="digits before the decimal point"):
+        typed(Decimal("1E+99999999"), money)
+    with pytest.raises(OverflowError, match="decimal places"):
+        typed(Decimal("1E-99999999"), money)
+    for zero in ("0E+99999999", "-0E-99999999"):
+        assert typed(Decimal(zero), money).as_tuple() == Decimal("0.00").as_tuple()
+
+
 def test_digits_are_counted_before_the_decimal_point() -> None:
     """The scale takes two of the ten digits, so nine before the point are too many."""
     with pytest.raises(OverflowError, match="123456789 has more than 8 digits before the decimal"):

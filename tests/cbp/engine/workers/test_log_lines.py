@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from cbp.engine.workers.task_worker import Done
-from cbp.engine.workers.worker_executor import _Worker
+from cbp.engine.workers.worker_executor import _Worker, answers_of
 
 
 def test_lines_come_in_the_thread_and_context_of_the_run(caplog: pytest.LogCaptureFixture) -> None:
@@ -33,7 +33,7 @@ def test_lines_come_in_the_thread_and_context_of_the_run(caplog: pytest.LogCaptu
     try:
         with caplog.at_level(logging.INFO), structlog.contextvars.bound_contextvars(run="r1"):
             worker = _Worker(0, os.environ, None)
-            answers = [worker.do(pickle.dumps(request)) for request in requests]
+            answers = [answers_of([worker], [pickle.dumps(one)])[0] for one in requests]
             worker.close()
     finally:
         logging.getLogger("author").removeHandler(handler)

@@ -15,6 +15,7 @@ import pytest
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.runs import PreparedRun, RunPlan
 from cbp.engine.workers.worker_executor import IDLE_SECONDS, WorkerExecutor
+from cbp.errors import RunCancelledError
 from cbp.model.author.source_modules import load_sources
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.registry import Registry, TranslatorFiles
@@ -80,6 +81,27 @@ def test_what_one_dataflow_changes_another_does_not_see(
     assert said.startswith("stage 'one': a call of Change.translate (")
     assert "changing.py:" in said
     assert CHANGES[kind][1] in said
+
+
+class CancelledLate(WorkerExecutor):
+    """Its runs are cancelled once a worker has answered, before they begin another job."""
+
+    def _give_back(self, *given: Any, **options: Any) -> None:
+        super()._give_back(*given, **options)
+        self.cancel("r1")
+
+
+def test_a_run_that_is_cancelled_between_two_jobs_ends(tmp_path: Path) -> None:
+    """Its next job is refused; a run of another name goes on."""
+    workers = CancelledLate()
+    plan = RunPlan(str(tmp_path), "one", OBSERVE.stages["one"], 0, "r1", {})
+    try:
+        workers._answered(plan, [list])
+        with pytest.raises(RunCancelledError):
+            workers._answered(plan, [list])
+        workers._answered(replace(plan, run="r2"), [list])
+    finally:
+        workers.close()
 
 
 def test_a_worker_that_nothing_changed_goes_on(
