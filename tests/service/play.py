@@ -300,7 +300,9 @@ class Play:
         answer = self.client.get("/api/v1/dataflows/d").json()
         assert answer["summary"]["state"] == "stopped", answer
         assert "Register the document again" in answer["summary"]["problem"], answer
-        assert self.client.get("/api/v1/health/ready").json()["degraded"] == {"d": "stopped"}
+        ready = "/api/v1/health/ready"
+        until(lambda: self.client.get(ready).is_success)  # Spark starts in the background
+        assert self.client.get(ready).json()["degraded"] == {"d": "stopped"}
         refused = self._post("/dataflows/d/verifications", {})
         assert refused.json()["error_code"] == "code_drifted", refused.text
 
