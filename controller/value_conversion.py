@@ -75,12 +75,12 @@ _SHORT = _short()
 
 
 def from_json(type_: DataType, rules: ValueRules = STRICT) -> Converter:
-    """Return the converter of a parsed JSON value; never called with `None`."""
+    """Return the converter of parsed JSON values, for all but `None`."""
     return _converter(_JSON, type_, rules)
 
 
 def from_text(type_: DataType, rules: ValueRules = STRICT) -> Converter:
-    """Return the converter of a CSV cell; never called with a null cell."""
+    """Return the converter of CSV cells, for all but null cells."""
     return str if type_.kind == "STRING" else _converter(_TEXT, type_, rules)
 
 

@@ -98,7 +98,7 @@ class LookupSeveralError(AuthorCodeError, code="lookup_several"):
 
 
 class ViewRemoteError(AuthorCodeError, code="view_remote"):
-    """A record of a view was emitted by another group than its own, or with `.remote`."""
+    """A record of a view was emitted by a group other than its own, or with `.remote`."""
 
 
 class AuthorStateError(AuthorCodeError, code="author_state_changed"):

@@ -128,6 +128,6 @@ class CodeDriftedError(DataflowInvalidError, code="code_drifted"):
             mistakes,
             said=f"the loaded code differs from version {version} of {dataflow!r}",
             advice=". Register the document again (`cbp register FILE --plan` shows the effects), "
-            "or restore the old code: undo the change of the file, or reinstall the old package "
-            "and restart the service",
+            "or restore the old code: undo the change of the file or reinstall the old package, "
+            "then restart the service",
         )

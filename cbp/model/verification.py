@@ -282,7 +282,7 @@ def comparisons(
             elif output.history and at_once:
                 why = "a history has different epochs if all input is read in one batch"
             elif output.history and stage not in settled:
-                why = "the epochs of a history depend on the start times of runs"
+                why = "the epoch of a record of a history depends on when runs start"
             elif kind == "records" and stage not in free and (at_once or stage not in settled):
                 why = "the output follows the changes of a view, which "
                 why += (

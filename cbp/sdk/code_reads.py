@@ -16,12 +16,12 @@ _COMMENT = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 
 
 def reads_run(stage: object) -> bool:
-    """Return whether a method of a translator, or a function on it, reads `run` of a group."""
+    """Return whether a method of a translator, or a function in an attribute, reads `group.run`."""
     return any("run" in reads_of_a_local(f.__code__) for f in _functions(stage))
 
 
 def names_attribute(stage: object, name: str) -> bool:
-    """Return whether a method of a translator, or a function on it, names such an attribute.
+    """Return whether a method of a translator, or a function in an attribute, uses such a name.
 
     For example `remote` in `out.<state>.remote`, or `note` in `out.note`.
     """

@@ -149,7 +149,7 @@ class ProviderTokens:
 
 
 class _Key(NamedTuple):
-    """A public key, and the algorithms by which it may have signed."""
+    """A public key, and the signature algorithms that it can verify."""
 
     key: Any
     algorithms: tuple[str, ...]

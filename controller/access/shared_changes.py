@@ -25,7 +25,7 @@ class SharedChanges:
     @classmethod
     def make(cls) -> tuple[Self, int]:
         """Return a new count, and a descriptor by which other processes share it."""
-        # In memory: to write to a mapped file of a full disk would end the process.
+        # Not a file: a write to a file that is mapped from a full disk would end the process.
         descriptor = os.memfd_create("cbp-changes", os.MFD_CLOEXEC)
         os.ftruncate(descriptor, mmap.PAGESIZE)
         return cls(os.dup(descriptor)), descriptor

@@ -39,7 +39,7 @@ TIME_FORMATS = [
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _AGE = re.compile(r"([0-9]{1,6})([smhd])")
 _WHEN = (
-    "a time, such as 2026-11-21T10:00:00+02:00 (UTC without an offset), or an age: 90s 15m 6h 2d"
+    "a time, such as 2026-11-21T10:00:00+02:00 (without an offset: UTC), or an age: 90s 15m 6h 2d"
 )
 
 
@@ -100,8 +100,8 @@ At = Annotated[
     typer.Option(
         formats=TIME_FORMATS,
         metavar="TIME",
-        help="Read the newest snapshot at this time, such as 2026-11-21 or "
-        "2026-11-21T10:00:00+02:00; UTC without an offset.",
+        help="Read the snapshot that was the newest at this time, such as 2026-11-21 or "
+        "2026-11-21T10:00:00+02:00. A time without an offset is in UTC.",
     ),
 ]
 Epoch = Annotated[
@@ -204,7 +204,7 @@ def key_pairs(key: Iterable[str], null: Iterable[str] | None) -> list[tuple[str,
 
 
 def instant(given: datetime | None) -> str | None:
-    """Return a time as the API takes it; UTC without an offset."""
+    """Return a time as the API takes it. A time without an offset is in UTC."""
     return None if given is None else zoned(given).isoformat()
 
 

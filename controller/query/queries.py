@@ -129,7 +129,7 @@ class Queries:
             header = json.loads(line)
         except ValueError as error:
             text = ended.stderr[-4000:].decode(errors="replace")
-            _log.warning("a query ended without an answer: %s", text)
+            _log.warning("the process of a query ended without an answer; its stderr: %s", text)
             if b"MemoryError" in ended.stderr or b"bad_alloc" in ended.stderr:
                 raise self._too_large() from error
             raise QueryFailedError(ended.returncode) from error

@@ -55,9 +55,9 @@ def file_columns(input_: InputSpec) -> pa.Schema:
 
 
 def records_read(table: pa.Table, input_: InputSpec) -> pa.Table:
-    """Return those rows of a flow, with `file_columns`, that an input reads.
+    """Return the rows that an input reads, of a table with its `file_columns`.
 
-    Only this function leaves rows out.
+    The direct engine drops rows of an input only here; a job of Spark does in `bucket_shuffle`.
     """
     if input_.changes != "after":
         return table

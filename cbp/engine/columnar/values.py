@@ -235,7 +235,7 @@ def _timestamp(value: Any, _: DataType) -> datetime:
         )
         raise TypeError(message)
     if getattr(value, "nanosecond", 0):
-        message = "a TIMESTAMP has no nanoseconds, but this time has; write value.round('us')"
+        message = "a TIMESTAMP has no nanoseconds, and this value does; use value.round('us')"
         raise OverflowError(message)
     utc: datetime = value.astimezone(UTC)
     if type(utc) is not datetime:  # a subclass, such as that of pandas

@@ -4,8 +4,8 @@ It is the oracle for every other engine, and the public test kit runs on it. One
 is in `cbp.engine.reference.stage`; this module has the flows and connectors between the stages.
 
 Guarantees: deterministic; an epoch that fails changes nothing, so it can be run again.
-Absent on purpose: files, Arrow, parallelism, and code of the physical engines; they share only
-the model, the values and the hash (tests/cbp/engine/reference/test_engine.py).
+Absent on purpose: files, Arrow and parallelism. With the physical engines it shares only the model,
+the values and the hash (tests/cbp/engine/reference/test_engine.py).
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _read_files(
     paths = dict.fromkeys(f"{plan.folder}/{file.path}" for file in files)
     rows = {f"{plan.folder}/{file.path}": file.rows for file in files}
     for path in paths:
-        # Spark checks pages by their CRC, and the count of all records shows a skipped page. Only
+        # Spark checks pages by their CRC, and the number of records shows if one was skipped. Only
         # our own check covers the footer.
         with reading_increment(path, rows[path]):
             open_parquet(path)

@@ -2,9 +2,9 @@
 
     arrived records -> batches of neighboring buckets -> flow runs, states -> a kernel -> state
 
-A parameter says what runs on a batch: the author's translator (`author_work`), or the results of a
-plan in SQL. A batch reads the buckets of looked-up tables that hold its own groups (`looked_up`);
-`cbp.engine.task.writers` reads the tables whose records all go to every group.
+A parameter says what a batch applies: the author's translator (`author_work`), or results that a
+plan in SQL has computed. Of looked-up tables, a batch reads the buckets of its own groups
+(`looked_up`). Tables that every group reads in full are read by `cbp.engine.task.writers`.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class DroppedFile:
 
 @dataclass(frozen=True, slots=True)
 class DeletedRows:
-    """Rows of a live file of a state that the run deletes; the path is relative to the table."""
+    """Rows that the run deletes from a live file of a state; `path` is relative to the table."""
 
     state: str
     path: str

@@ -98,7 +98,7 @@ def _why_not(
         if flow is None:
             continue  # the check of the stage reports this
         if one.loopback or flow not in sources:
-            return f"{its} reads {flow!r}, whose history is not kept"
+            return f"{its} reads {flow!r}, and only records of sources can be read again"
         if one.frame_by is not None:
             return f"{its} is framed, and closed frames cannot be reopened"
         if not isinstance(one.route_by, tuple):

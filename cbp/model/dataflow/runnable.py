@@ -294,7 +294,7 @@ class KeyWindow(_OfInputs):
         labels = {n: tuple(map(self._label, c.unread)) for n, c in windowed.items()}
         heads = {n: keys[0] for n, keys in labels.items() if keys}
         if not heads:
-            return Decision(memo=memo, waits_for=_waits_for_window(labels))
+            return Decision(memo=memo, waits_for=_waits(labels))
         if len(windowed) == 1:  # no other input to align with: any order
             return self._read(windowed, memo)
         for name, keys in labels.items():
@@ -499,7 +499,7 @@ def _waits_for_key(key: FramingKey, missing: Iterable[str], others: Collection[s
 
 
 def _waits_for_window(names: Iterable[str]) -> str:
-    return f"waits for an increment of a later window on {quoted(names)}"
+    return f"waits until each of these inputs has an increment of a later window: {quoted(names)}"
 
 
 def _check_ascending(connector: Connector, keys: Sequence[FramingKey], last: Any) -> None:

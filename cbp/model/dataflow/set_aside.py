@@ -72,7 +72,7 @@ def read_on_error(on_error: object, most: object) -> int | None:
     if most is None:
         return SET_ASIDE_DEFAULT
     if type(most) is not int or not 1 <= most <= SET_ASIDE_MAX:
-        message = f"set_aside_max must be a number from 1 to {SET_ASIDE_MAX}, not {most!r}"
+        message = f"set_aside_max must be an integer from 1 to {SET_ASIDE_MAX}, not {most!r}"
         raise ValueError(message)
     return most
 

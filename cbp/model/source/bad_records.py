@@ -51,7 +51,7 @@ class BadRecords:
         count, share = limits.get("count", COUNT_DEFAULT), limits.get("share", 1.0)
         message = ""
         if type(count) is not int or not 1 <= count <= COUNT_MAX:
-            message = f"count must be a number from 1 to {COUNT_MAX}, not {count!r}"
+            message = f"count must be an integer from 1 to {COUNT_MAX}, not {count!r}"
         elif type(share) not in (int, float) or not 0 < share <= 1:
             message = f"share must be a number greater than 0 and at most 1, not {share!r}"
         if message:

@@ -148,7 +148,10 @@ def succeed(
 
 
 def _due(unit: PhysicalStage, known: StagePosition | None) -> int | None:
-    """Return the due time of kept timers; 0 if it is unknown, so that a run determines it."""
+    """Return the due time of kept timers, `None` if there are no timers.
+
+    It is 0 if the time is unknown; then a run determines it.
+    """
     if not any(node.translator.timers for node in unit.members):
         return None
     return 0 if known is None or known.due_ms is None else known.due_ms

@@ -486,7 +486,7 @@ class LeftOut(Model):
 class PunctuationOut(Model):
     """A punctuation, which closed the open frames of a flow."""
 
-    number: int = Field(description="Number of this close in its dataflow, counted from 0.")
+    number: int = Field(description="Number of the punctuation in its dataflow, counted from 0.")
     flow: str
     at: int = Field(description="Index of the first increment after the close.")
     reason: Literal["request", "marker", "idle"]

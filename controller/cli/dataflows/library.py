@@ -81,7 +81,9 @@ def examples_command(session: Session, name: Example = None) -> None:
         "package": "package",
         "what it is": lambda one: one["problem"] or one["summary"],
     }
-    print_items(answer["items"], columns, empty="no package offers a ready dataflow")
+    print_items(
+        answer["items"], columns, empty="no installed package contains a ready-made dataflow"
+    )
 
 
 def versions_command(

@@ -38,7 +38,7 @@ To = Annotated[
     str | None,
     typer.Option(
         help="Where to go back to: the number of a position, a stage with its last epoch to keep "
-        "(count:57), a time (UTC without an offset), or the first increment that is applied again "
+        "(count:57), a time (without an offset: UTC), or the first increment that is applied again "
         "(urls/3)."
     ),
 ]

@@ -353,7 +353,7 @@ def rejects_command(
 
 
 def _print_texts(ask: Callable[..., Mapping[str, Any]], page: FilePaging) -> None:
-    """Print the text of every record, and say on stderr which ones are not as they came."""
+    """Print the text of every record; print on stderr how many are cut or were not valid text."""
 
     def read(place: str | None) -> tuple[list[dict[str, Any]], str | None]:
         answer = ask(limit=page.limit, cursor=place)

@@ -395,7 +395,7 @@ class _ObjectStream:
         return data
 
     def _block(self) -> bytes:
-        """Fetch the next block; an empty object is asked for once, since it may be gone."""
+        """Fetch the next block; of an empty object, too: that shows whether it still exists."""
         self._begun = True
         wanted = min(self._block_bytes, self._one.size - self._fetched)
         why = "the connection was interrupted"

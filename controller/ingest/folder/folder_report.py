@@ -81,7 +81,7 @@ def gone_reason(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class GoneFile:
-    """One file that disappeared: `since` it was claimed, `missed_at` it was found to be missing.
+    """One file that disappeared. It was claimed at `since`, and found to be missing at `missed_at`.
 
     `lost` means that it had been acknowledged. Times are in UTC.
     """
@@ -438,9 +438,9 @@ def old_hint(unclaimed: UnclaimedFiles, now: datetime) -> str:
     if not old:
         return ""
     more = "" if len(old) == unclaimed.count else " or more"
-    names = format_count(len(old), f"name{more} has", f"names{more} have")
+    files = format_count(len(old), f"file{more} has", f"files{more} have")
     first = old[0]
-    return f"{names} not been taken in for over an hour, such as {first.name!r}: {first.why}"
+    return f"{files} waited for more than an hour, such as {first.name!r}: {first.why}"
 
 
 def backlog_hint(place: SourcePlace, files: int, total: int) -> str:

@@ -432,8 +432,8 @@ class _Reader:
 def _arrays() -> tuple[pa.Array, pa.Array, pa.Array]:
     """Return the changes that add a row, the log's names of changes, and ours.
 
-    Made at the first use: Arrow would import pandas before a reader process can say that there is
-    none.
+    Made at the first use, not at import: to make them, Arrow imports pandas unless the reader
+    process has hidden it by then (`reader_process`).
     """
     added = [name for name, sign in SIGNS.items() if sign > 0]
     return pa.array(added), pa.array([*_NAMES]), pa.array([*_NAMES.values()])

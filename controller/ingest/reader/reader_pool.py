@@ -111,7 +111,7 @@ class _Process:
 
     def ready(self) -> None:
         if not self._link.poll(START_SECONDS):
-            raise OSError(ETIMEDOUT, "the reader process does not start")
+            raise OSError(ETIMEDOUT, f"the reader process did not start within {START_SECONDS:g} s")
         self._receive()
         self._first_bytes = memory_bytes(self.pid)[1]
 

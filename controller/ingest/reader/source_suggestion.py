@@ -76,7 +76,7 @@ def column_name_problem(name: str) -> str:
 
 
 def of_texts(name: str, cells: Sequence[str | None]) -> Column:
-    """Return the column of a file whose cells are text."""
+    """Suggest the declaration of a column from its cells, in a format whose cells are text."""
     texts = [cell for cell in cells if cell is not None]
     nullable = len(texts) < len(cells)
     if not texts:

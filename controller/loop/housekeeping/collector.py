@@ -1,10 +1,10 @@
 """Garbage collection: removes files of a dataflow that are no longer needed.
 
 A collection is due every `every` epochs of a dataflow, at the first tick that starts nothing;
-after twice as many epochs, at any tick. First the dataflow's position is put beside the records of
+after twice as many epochs, at any tick. First, the dataflow's position is saved with the records of
 its runs. Then its tables are collected (`cbp.engine.direct.table_collector`): a bounded part
-at a time, on the thread that ticks, beside the runs under way. Finally it removes the records that
-the position replaces, and inputs that were kept for long enough.
+at a time, on the thread that ticks, beside the runs under way. Finally, the collection removes the
+records that the position replaces, and inputs that were kept for long enough.
 
 Invariant: nothing is removed that a connector or an unfinished record still needs, wherever a crash
 happens (tests/controller/loop/housekeeping/test_housekeeping.py). Nothing is stored about

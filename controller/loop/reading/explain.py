@@ -84,7 +84,7 @@ class Explaining(DataflowPart):
         return list(islice(wanted, limit))
 
     def left(self, name: str, waits: Mapping[str, Wait] | None = None) -> dict[str, str]:
-        """Return the stages that still have work without new arrivals, and that work.
+        """Return the work that each stage still has if nothing more arrives; only stages with work.
 
         Given the `waits` of the last tick, no function of an author is called.
         """

@@ -77,7 +77,7 @@ class StageFacts(DataflowPart):
     def sizes(
         self, dataflow: str, names: Iterable[tuple[str, str]]
     ) -> dict[tuple[str, str], Spread]:
-        """Return the sizes of states, each named by its stage and its name, as published."""
+        """Return the published sizes of states, by stage and name."""
         record, compiled = self.catalog.find(dataflow)
         self.catalog.require_same_tables(record)
         return {

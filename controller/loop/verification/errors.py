@@ -101,8 +101,9 @@ class PunctuationUnplacedError(OperatingError):
                 f"`cbp close {dataflow} SOURCE`"
             )
         super().__init__(
-            f"the frames of flow {flow!r} of {dataflow!r} were closed before increment {at}, but a "
-            f"recomputation would split that flow into different increments. {advice}",
+            f"the frames of flow {flow!r} of {dataflow!r} were closed just before increment {at}. "
+            f"A recomputation splits {flow!r} into other increments and cannot close them there. "
+            f"{advice}",
             dataflow=dataflow,
             flow=flow,
             at=at,

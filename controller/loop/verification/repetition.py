@@ -180,7 +180,8 @@ class Repetition:
                 continue
             if leader not in begin.position.stages:
                 why = (
-                    f"when `{leader}` was last changed, it ran as part of the runs of another stage"
+                    f"not recomputed: when `{leader}` was last changed, it ran within the runs of "
+                    "another stage"
                 )
                 raise _NotRepeatedError(why)
             # A swap shows other tables in place of those that it empties.

@@ -340,7 +340,7 @@ class Verifications(VerificationParts):
     def _verify(self, job: _Job, subject: Subject, scratch: str) -> Status:
         recomputation, repetition = Recomputation(subject, self), Repetition(subject, self)
         cut = recomputation.cut(job)
-        # More may have been collected since the request.
+        # More increments may have been removed since the request, by a garbage collection.
         collected = first_kept(subject, self.engine, cut)
         dataflow, request = subject.dataflow, subject.request
         every = _comparisons(subject, collected)

@@ -108,7 +108,7 @@ class Runs:
             if record.status is RunStatus.FAILED:
                 return
             if record.status is RunStatus.COMMITTED:
-                message = f"run {run} is committed and cannot fail"
+                message = f"run {run} is already committed and cannot be recorded as failed"
                 raise InvariantError(message, dataflow=record.dataflow, stage=record.stage)
             failed = replace(
                 record,

@@ -141,8 +141,8 @@ class SqlSession:
     def beside(cls, spark: SparkSession, *, optimised: bool = True) -> SqlSession:
         """Return a new session of the same application."""
         session = spark.newSession()
-        # Spark does not know the size of a state that comes from Python. It assumes some bytes,
-        # and would broadcast it through the driver for every join.
+        # Spark does not know the size of a state that comes from Python. It assumes a small size,
+        # and would broadcast the state through the driver for every join.
         session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
         return cls(session, optimised)
 

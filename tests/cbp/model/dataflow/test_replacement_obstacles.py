@@ -244,7 +244,7 @@ def test_readers_beside_groups_are_named() -> None:
     every = made.sources, made.stages, made.sinks
     named = {one.reader: one.why for one in obstacles(made.sources["rows"], *every)}
     assert set(named) == {"stages.both", "stages.aside", "sinks.archive"}
-    assert "'first.counts', whose history is not kept" in named["stages.both"]
+    assert "'first.counts', and only records of sources can be read again" in named["stages.both"]
     assert "sets records aside" in named["stages.aside"]
     altered = obstacles(made.sources["rows"], *every, altered=["first"])
     assert "stages.first" in {one.reader for one in altered}

@@ -273,7 +273,7 @@ def test_a_window_waits_for_every_input_that_may_still_have_a_part_of_it() -> No
     assert words == f"waits for {wanted}; `a` has one"
     assert not days({"a": day, "b": queue("2026-11-21 23")}, None).runnable
     words = days({"a": day, "b": queue("2026-11-21 23")}, None).waits_for
-    assert words == "waits for an increment of a later window on `b`"
+    assert words == "waits until each of these inputs has an increment of a later window: `b`"
     assert days({"a": day, "b": queue("2026-11-22 05")}, None).read == {"a": (0,)}
 
 

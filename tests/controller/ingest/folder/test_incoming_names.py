@@ -50,7 +50,7 @@ def test_everything_that_stays_is_named_with_its_reason(tmp_path: Path):
     assert report["warning"] == ""
     drop.pass_seconds(3601)
     (report,) = drop.folder.look(drop.record, drop.dataflow)
-    assert report["warning"].startswith("7 names have not been taken in for over an hour")
+    assert report["warning"].startswith("7 files have waited for more than an hour")
     assert drop.scan().accepted == 1
 
 
