@@ -249,7 +249,7 @@ def test_key_windows_wait_for_the_next_window() -> None:
         {"items": (0, 1)},
         {"items": (2,)},
     ]
-    assert KeyWindow()({"items": queue(1)}, None).waits_for.endswith("later window on `items`")
+    assert KeyWindow()({"items": queue(1)}, None).waits_for.endswith("later window: `items`")
     assert not KeyWindow()({"items": queue()}, None).runnable
 
 

@@ -140,7 +140,7 @@ def test_files_of_one_increment_come_back_together_or_not_at_all(world: World) -
     arrive(world, "g2", 12)
     with pytest.raises(RollbackImpossibleError) as caught:
         back(world, "sum:0")
-    assert "of which 1 arrived again" in caught.value.details["why"]
+    assert "1 of the 2 files" in caught.value.details["why"]
     arrive(world, "g1", 11)
     begun = back(world, "sum:0")
     assert begun.superseded == {"a": (3,)}

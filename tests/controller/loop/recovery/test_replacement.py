@@ -415,7 +415,7 @@ def test_random_histories(tmp_path: Path, seed: int) -> None:
     [
         ({"any_order": False}, "any_order"),
         ({"translator": "sum"}, "is not a view"),
-        ({"translator": "upper", "inputs": {"words": "a"}}, "without groups"),
+        ({"translator": "upper", "inputs": {"words": "a"}}, "without `route_by`"),
         ({"runnable": {"count_window": {"size": 2}}}, "rule"),
     ],
 )
