@@ -11,6 +11,9 @@ from cbp.errors.message_limits import listed
 
 CHOICES = ("rewrite", "keep")
 
+_STALE_MAX = 1_000
+"""So many items are named: the error is stored with its sink, and read at each tick."""
+
 
 class SinkTargetError(OperatingError, code="sink_target_failed"):
     """The target of a sink cannot be written; nothing is lost, and the sink is retried."""
@@ -45,7 +48,8 @@ class SinkRolledBackError(OperatingError, code="sink_rolled_back", retryable=Fal
             "--keep leaves them and continues",
             sink=sink,
             first=first,
-            stale=[*stale],
+            stale=[*stale[:_STALE_MAX]],
+            count=len(stale),
         )
 
 

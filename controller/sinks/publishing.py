@@ -63,6 +63,7 @@ from controller.sinks.errors import (
 from controller.sinks.notes import SinkNote, SinkNotes, identity_of
 from controller.sinks.sink_standing import CHOOSING, Standing, standing_of
 from controller.sinks.target import Shipment, Target
+from controller.sinks.webhook import numbers_of
 from controller.store.base import DataflowRecord, Store
 from controller.store.records import SinkRecord
 
@@ -301,8 +302,8 @@ class SinkPublishing:
                 raise SinkGapError(name, work.note.next, bounds.start)
             self._keep(work, replace(work.note, next=bounds.start))
         standing = standing_of(work.row)
-        if choice == "keep" and (standing.error or {}).get("error_code") == SinkRefusedError.code:
-            self._keep(work, replace(work.note, next=work.note.next + 1))
+        if choice == "keep" and (refused := _refused(work, standing)) is not None:
+            self._keep(work, replace(work.note, next=max(work.note.next, refused + 1)))
             standing = replace(standing, dead=standing.dead + 1)
         # A choice that was carried out ends the error that it was made for.
         self._move(work, standing.mended() if choice else standing)
@@ -332,12 +333,7 @@ class SinkPublishing:
             batches = self.increments.batches(
                 work.record.folder, increment, work.flows.flows()[flow]
             )
-            try:
-                note = work.target.publish(work.note, shipment, batches)
-            except SinkRefusedError:
-                # A choice skips the increment that the note names, so not an empty one before it.
-                self._keep(work, replace(work.note, next=increment.index))
-                raise
+            note = work.target.publish(work.note, shipment, batches)
             self._keep(work, replace(note, next=reached))
             now_ms = int(self.clock().timestamp() * 1000)
             self._move(work, standing_of(work.row).published(increment.records, now_ms))
@@ -436,3 +432,17 @@ class SinkPublishing:
         # A choice that did not help is taken back; another failure does not take it back.
         chosen = row.choice if row.choice and error.code in CHOOSING else None
         self.store.move_sink(replace(row, standing=failed.to_json()), chosen=chosen)
+
+
+def _refused(work: SinkWork, standing: Standing) -> int | None:
+    """Return the increment whose delivery was refused; `None` if none was, or it was undone since.
+
+    The note cannot say it: increments without records may come before it, and after a crash the
+    note may have been moved past it already.
+    """
+    error = standing.error or {}
+    if error.get("error_code") != SinkRefusedError.code:
+        return None
+    generation, index = numbers_of(error["details"]["delivery"])
+    is_current = home_of_increment(work.roll_backs, work.node.reads, index) == generation
+    return index if is_current else None

@@ -45,6 +45,12 @@ def signature(secret: bytes, body: bytes) -> str:
     return "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()
 
 
+def numbers_of(delivery: str) -> tuple[int, int]:
+    """Return the generation and the increment in the id of a delivery."""
+    _, generation, index = delivery.rsplit("-", 2)
+    return int(generation.removeprefix("g")), int(index)
+
+
 def delivery_body(
     dataflow: str, sink: str, delivery: str, shipment: Shipment, service_url: str
 ) -> bytes:

@@ -43,10 +43,10 @@ def prepare_source(place: SourcePlace, files: Files) -> None:
 
 def remove_temporaries(place: SourcePlace, files: Files) -> None:
     """Remove temporary files of a killed process."""
-    within = ("", "/_log", "/_log/sealed", "/_objects")
+    rejects = f"{place.folder}/{rejects_table(place.name)}"
     for folder in (
-        *(f"{place.increments}{name}" for name in within),
-        f"{place.folder}/{rejects_table(place.name)}",
+        *(f"{place.increments}{name}" for name in ("", "/_log", "/_log/sealed", "/_objects")),
+        *(f"{rejects}{name}" for name in ("", "/_delta_log")),
         str(place.quarantine),
     ):
         files.remove_temporaries(folder)

@@ -30,7 +30,7 @@ import pyarrow.types as pt
 
 from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
 from cbp.engine.columnar.value_limits import why_not_held
-from cbp.errors.message_limits import listed
+from cbp.errors.message_limits import listed, shortened
 from cbp.model.flow.schema import DataType, Field, Schema
 from cbp.model.source.options import LineOptions
 from controller.ingest.formats.bad_lines import LINES_MAX, BadLines, Reading
@@ -47,6 +47,8 @@ from controller.value_conversion import (
 
 _NONE = type(None)
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,62}")
+_COLUMNS_LENGTH_MAX = 150
+"""Characters of the list of a schema's columns; `BadLines` cuts long messages, at their advice."""
 _EXACT_TYPES: dict[str, set[type]] = {
     **{kind: {int, _NONE} for kind in INTEGER_BITS},
     "STRING": {str, _NONE},
@@ -187,8 +189,9 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
     near = get_close_matches(name[:50].lower(), [column.lower() for column in columns[:200]], 1)
     meant = next((f" (did you mean {c!r}?)" for c in columns if near and c.lower() == near[0]), "")
     spelled = name if _COLUMN.fullmatch(name) else "NAME"
+    has = shortened(listed([*columns]), _COLUMNS_LENGTH_MAX)
     return (
-        f"{excerpt(name)} is not a column of the schema, which has {listed([*columns])}{meant}. "
+        f"{excerpt(name)} is not a column of the schema, which has {has}{meant}. "
         f"To take in this column, add `{spelled} TYPE` to the source's schema and register "
         "the new version (`cbp infer FILE` prints the type). To ignore columns that the schema "
         'lacks, declare options: {unknown: "ignore"} in the source; with {unknown: "add"} the '

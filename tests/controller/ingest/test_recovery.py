@@ -307,6 +307,19 @@ def _refuse(*_: object) -> None:
     raise AssertionError("a file is read")
 
 
+def test_recovery_removes_what_killed_writers_left(tmp_path: Path):
+    """Beside the increments, in their log and index, in the rejects table and in quarantine."""
+    drop = Drop(tmp_path, SCHEMA)
+    increments, rejects = Path(drop.source().increments), Path(drop.record.folder, "rejects/orders")
+    log, index = increments / "_log", increments / "_objects"
+    table_log, quarantine = rejects / "_delta_log", drop.place("quarantine")
+    for folder in (increments, log, log / "sealed", index, rejects, table_log, quarantine):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".1.json.0.tmp").touch()
+    drop.recover()
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
 def test_lost_store_is_filled_again_from_the_source_log(machine: Machine):
     """The database may be lost: increments, claims and identities come back."""
     drop = machine.drop

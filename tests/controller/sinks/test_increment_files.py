@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cbp.errors import DataflowInvalidError, LeaseLostError
+from controller.sinks.errors import SinkRolledBackError
 from controller.sinks.sink_standing import standing_of
 from tests.controller.lost import lose_the_store
 from tests.controller.sinks import sunk
@@ -281,6 +282,14 @@ def test_after_a_roll_back_an_operator_chooses(tmp_path: Path, choice: str) -> N
         assert len(kept) >= len(old)
     assert sunk.code(world, "lines") == "sink_rolled_back"  # each sink by itself
     world.close()
+
+
+def test_an_error_names_a_bounded_number_of_undone_items() -> None:
+    """It is stored with the sink, whose row is read at each tick."""
+    error = SinkRolledBackError("lines", 0, [f"increment {number}" for number in range(20_000)])
+    assert "20,000 items" in error.message
+    assert error.details["count"] == 20_000
+    assert len(str(error.as_dict())) < 30_000
 
 
 def test_a_roll_back_undoes_the_file_that_a_crash_left_ahead_of_the_note(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import DataflowInvalidError
 from controller.sinks.sink_standing import standing_of
 from tests.controller.http_sink import HttpSink
 from tests.controller.sinks import sunk
-from tests.controller.world import World
+from tests.controller.world import Crash, World
 from tests.planned_faults import PlannedFaults
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
@@ -168,6 +169,52 @@ def test_a_choice_skips_what_was_refused_behind_an_empty_increment(
     assert sunk.state(world, "told") == "current"
     assert told(receiver) == [(1, 1)]
     assert sunk.row(world, "told").standing["dead"] == 1
+    world.close()
+
+
+def test_a_crash_after_a_choice_skips_no_other_delivery(tmp_path: Path, receiver: HttpSink) -> None:
+    """The note is past the refused one already, and the choice is carried out again."""
+    world = sunk.sink_world(tmp_path)
+    world.controller.register(sunk.document(hook(receiver)))
+    receiver.status = 410
+    bring(world, ("a", 1))
+    sunk.publish(world)
+    receiver.status = 200
+    world.store.want_sink("one", "told", choice="keep")
+    world.faults.to = PlannedFaults("sink_note.after")
+    with pytest.raises(Crash):
+        sunk.publish(world)
+    world.faults.to = NO_FAULTS
+    world.restart()
+    world.controller.recover()
+    bring(world, ("a", 2))
+    sunk.publish(world)
+    assert [one for one, _ in told(receiver)] == [0, 1]
+    assert sunk.state(world, "told") == "current"
+    assert sunk.row(world, "told").standing["dead"] == 1
+    world.close()
+
+
+def test_a_choice_skips_nothing_once_a_roll_back_undid_what_was_refused(
+    tmp_path: Path, receiver: HttpSink
+) -> None:
+    """The new increment of that number is another one, which no receiver has refused."""
+    world = sunk.sink_world(tmp_path)
+    world.controller.register(sunk.document(hook(receiver)))
+    bring(world, ("a", 1))
+    sunk.publish(world)
+    receiver.status = 410
+    bring(world, ("a", 2))
+    sunk.publish(world)
+    assert sunk.code(world, "told") == "sink_delivery_refused"
+    world.controller.amendments.roll_back("one", "sum:0", who="me", why="a test", drop_later=True)
+    receiver.status = 200
+    world.store.want_sink("one", "told", choice="keep")
+    bring(world, ("a", 3))
+    sunk.publish(world)
+    sent = [(one["increment"], one["generation"]) for one in receiver.bodies]
+    assert sent[:3] == [(0, 0), (1, 0), (1, 1)]
+    assert sunk.row(world, "told").standing["dead"] == 0
     world.close()
 
 

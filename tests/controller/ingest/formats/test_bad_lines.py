@@ -66,6 +66,17 @@ def test_all_wrong_json_lines_are_reported(tmp_path: Path) -> None:
     assert "did you mean 'name'?" in reason["lines"][7]["message"]
 
 
+def test_advice_on_an_unknown_column_is_not_cut_for_a_wide_schema(tmp_path: Path) -> None:
+    """The list of the columns is cut instead; it says how many there are."""
+    names = [f"amount_in_euro_{number:02d}" for number in range(30)]
+    data = b'{"amount_in_eur_00": 1}\n'
+    reason = rejected(data, tmp_path, ", ".join(f"{name} BIGINT" for name in names))
+    message = reason["lines"][0]["message"]
+    assert "amount_in_euro_00, " in message
+    assert " and 10 more (did you mean 'amount_in_euro_00'?)" in message
+    assert message.endswith("the service adds such columns to the schema")
+
+
 def test_all_wrong_csv_lines_are_reported(tmp_path: Path) -> None:
     """Rows that are too short and cells that do not fit are reported beside each other."""
     data = b'id,name\n1,a\nx,b\n2\n3,"a\nb"\ny,c\n'

@@ -262,7 +262,7 @@ def test_a_process_that_cannot_be_started_leaves_no_file_open(
         for _ in range(3):
             with pytest.raises(BlockingIOError):
                 pool(request)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(os.listdir("/proc/self/fd")) <= before
 
 
 @pytest.mark.part(every=2, first=1)
