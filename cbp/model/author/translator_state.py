@@ -199,7 +199,7 @@ def _function_of(value: Any) -> FunctionType | None:
 def shape(value: Any, left: list[int], inside: frozenset[int] = frozenset()) -> Hashable:
     """Return a value that is equal for containers of equal values and for identical objects.
 
-    `left` is the number of values that are still compared. `inside` has the ids of the objects
+    `left` is the number of values that may still be compared. `inside` has the ids of the objects
     around the value, since objects can refer to each other.
     """
     kind = type(value)

@@ -18,7 +18,7 @@ So `cbp verify` finds the same tables as with one increment per run; there are f
 their documents have no `batch`: all their readers are stages as above, and no sink publishes the
 increments of the source or of a stage downstream.
 
-`sources_rebuilt_together` finds the sources of which one run of a rebuild may read many increments,
+`sources_rebuilt_together` finds the sources whose increments a rebuild may read many at a time,
 although each earlier run read one. For that, all stages must promise that increments do not matter.
 The declarations above are not enough: a view may count how often a word changed.
 """
@@ -76,13 +76,13 @@ def sources_cut_anywhere(
 def sources_rebuilt_together(
     sources: Mapping[str, SourceNode], stages: Mapping[str, StageNode]
 ) -> frozenset[str]:
-    """Return the sources of which a run of a rebuild may read many increments.
+    """Return the sources whose increments a rebuild may read many at a time.
 
-    Each stage promises that its answer depends only on its records (`any_order`), and all outputs
-    are views. Reading signed records is not such a promise: a stage that adds up signs could count
-    them as well. A source with `batch: {files: 1}` is left out. All sources are left out if a stage
-    has look-ups, which find what earlier runs published, or sets records aside, which are counted
-    for each run.
+    There are none unless each stage promises that its answer depends only on its records
+    (`any_order`), and all outputs are views. Reading signed records is not such a promise: a stage
+    that adds up signs could also count them. A source with `batch: {files: 1}` is left out. There
+    are none either if a stage has look-ups, which read the results of earlier runs, or sets records
+    aside, which are counted for each run.
     """
     for node in stages.values():
         spec = node.translator

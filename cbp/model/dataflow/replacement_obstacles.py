@@ -5,9 +5,9 @@
                                                      gone:  records of tuesday that it lacks
 
 Records that both files have are in neither part. If all readers read signed records, all records
-are in `files`: those that are gone have the opposite sign. Any other stage recomputes the groups of
-the run (`cbp.engine.run.recomputation`). That is right if the stage's answer depends on nothing but
-the records, which its author declares (`any_order`), and if everything that it wrote can be
+are in `files`: removed records have the opposite sign there. Any other stage recomputes the groups
+of the run (`cbp.engine.run.recomputation`). The result is right if the stage's answer depends only
+on the records, as its author declares (`any_order`), and if all records that it wrote can be
 replaced. `obstacles` reports which of these conditions a stage does not meet.
 """
 

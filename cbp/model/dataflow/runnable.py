@@ -38,7 +38,7 @@ class Rule(Protocol):
 
     @property
     def timeless(self) -> bool:
-        """Whether the decision depends on what is queued in which order, not on when it arrived.
+        """Whether the decision depends only on the queued increments and their order, not on times.
 
         Every run then reads the same increments, whenever runs are started.
         """
@@ -54,7 +54,7 @@ class Rule(Protocol):
 
 
 class _OfInputs:
-    """A rule that reads only its `inputs`, which it names, or all inputs if it names none."""
+    """A rule that reads only the inputs in `inputs`, or all inputs if that is empty."""
 
     inputs: tuple[str, ...]
 

@@ -95,9 +95,9 @@ class Position(JsonFields):
         return sum(stage.epoch for stage in self.stages.values())
 
     def framed_less(self, other: Position) -> bool:
-        """Return whether some input is framed further in `other` than here.
+        """Return whether `other` has framed more increments of some input than this position.
 
-        Files of the increments in between may be removed, since `other` already has their frames.
+        The files of these increments may be removed already, since `other` needs only its frames.
         """
         return any(
             there.framing is not None and _framed_to(self, name, input_) < there.framing.last
