@@ -11,7 +11,7 @@ retention time, or while all kept increments together are larger than the retent
 Sources expire by increment, since each has its own files. Outputs expire by table file, since
 compaction merges many increments into one file: a file expires when all of its increments do.
 
-Invariant: whatever is needed stays; what is left and not needed fits the retention
+Invariant: increments that are needed stay; the other remaining increments fit the retention
 (tests/cbp/model/flow/test_retention.py).
 """
 
@@ -43,10 +43,10 @@ class FlowRetention:
 
 @dataclass(frozen=True, slots=True)
 class RetentionWish:
-    """The retention that a dataflow declares for one flow; `None` leaves a value open.
+    """The retention that a dataflow declares for one flow; `None` means that it declares no value.
 
-    For a source, the service's settings replace open values. An output without a wish is kept
-    forever; messages that only their own stage reads are kept until they are read.
+    For a source, the service's settings replace such values. An output for which nothing is
+    declared is kept forever; messages that only their own stage reads are kept until they are read.
     """
 
     seconds: float | None = None
@@ -54,7 +54,7 @@ class RetentionWish:
     increments: int | None = None
 
     def over(self, others: FlowRetention) -> FlowRetention:
-        """Return this retention, with its open limits taken from `others`."""
+        """Return this retention, with the values that it lacks taken from `others`."""
         return FlowRetention(
             others.seconds if self.seconds is None else self.seconds,
             others.bytes if self.bytes is None else self.bytes,
@@ -119,7 +119,7 @@ def kept_flow(
 ) -> KeptFlow:
     """Return the part of an output that must be kept, given the oldest position to roll back to.
 
-    What waits now waited at that position already, or arrived after it.
+    An increment that waits now already waited at that position, or arrived after it.
     """
     if oldest is None:
         return KeptFlow(retention)

@@ -1,4 +1,4 @@
-"""Schema evolution: which changes of columns keep records written before readable. Pure.
+"""Schema evolution: the changes of columns after which earlier records stay readable. Pure.
 
     before  "url STRING, n INT"
     after   "url STRING, n BIGINT, seen DATE"     widened n, added seen: null for old records

@@ -134,8 +134,8 @@ class StagePlan:
         tasks_max: Maximum number of tasks of a run.
         runnable: The rule or function that decides when it runs. For a stage that does not
             lead, the rule of its leader applies instead.
-        ways: For a loop within a run, or the call of a whole run: how it proceeds and ends, and
-            its limit of memory, as a text for people; empty for other stages.
+        ways: For a loop within a run, or the call of a whole run: how it proceeds and ends, and its
+            memory limit, as a text for people; empty for other stages.
     """
 
     name: str
@@ -271,7 +271,7 @@ def _loop(node: StageNode, limits: PhysicalLimits) -> str:
 
 
 def _nesting(spec: TranslatorSpec) -> Iterator[str]:
-    """Yield how loops are inside each other, and what ends only some of them, in words."""
+    """Yield how loops are nested, and the conditions that end only some of them, in words."""
     for one in spec.loopbacks:
         if one.inside:
             chain = "` inside `".join([one.name, *spec.loops.around(one.name)])

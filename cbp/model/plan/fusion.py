@@ -2,7 +2,7 @@
 
 A physical stage is a leader and the stages after it, each of which reads one flow of an earlier
 member. One run of a physical stage is one epoch of all its members, under one intention. Every
-member's output is written and numbered as if the member ran by itself.
+member's output is written and numbered as if the member ran alone.
 
     pages -> extract -> count -+-> merge -> score -+-> threshold     (extract and score
                 '--------------'     '-------------'                  record-wise)

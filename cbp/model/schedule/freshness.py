@@ -30,12 +30,13 @@ class Left:
     """The input that one dataflow has not applied yet.
 
     Attributes:
-        arriving, quarantined: The files of each source that are not taken in, or in quarantine.
+        arriving, quarantined: Map each source to its number of files that are not taken in yet, or
+            that are in quarantine.
         stages: Maps each stage with work to that work, in words.
         held: Maps each stage that an operator must start to the reason.
         set_aside: Maps each stage to the number of records that it has set aside.
         troubles: Other failures that are retried, in words.
-        desired: What an operator wants of it: `running`, `paused`, `draining` or `drained`.
+        desired: The state that an operator wants: `running`, `paused`, `draining` or `drained`.
         broken: Why it cannot be loaded or read; `""` if it can.
     """
 
@@ -86,6 +87,6 @@ def _counted(numbers: Mapping[str, int], noun: str, what: str) -> list[str]:
 
 
 def worst_of(states: Iterable[FreshnessState]) -> FreshnessState:
-    """Return the worst of several; with none, everything is up to date."""
+    """Return the worst of several states; `up_to_date` if there are none."""
     found = set(states)
     return next((state for state in _WORST_FIRST if state in found), "up_to_date")

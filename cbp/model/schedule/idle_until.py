@@ -1,4 +1,4 @@
-"""Idle until: how long only a change of its data can change the next action of a dataflow.
+"""Idle until: the time until which a dataflow does nothing unless its data changes.
 
     waits for input, a frame, an operator    forever
     waits for its timer or its next try      until then
@@ -21,7 +21,7 @@ from cbp.model.schedule.waiting import Kind, Wait
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
 
 TURNS = 300
-"""Number of calls within which each name has a turn."""
+"""Number of calls of `next_in_turn` within which each name has a turn."""
 
 _RESTS: Collection[Kind] = ("input", "frame", "timer", "retry", "paused", "stopped")
 

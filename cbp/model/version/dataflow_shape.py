@@ -167,7 +167,7 @@ def _combine(combine: CombineSpec | None) -> str:
 
 
 def _rule(rule: tuple[str, ...] | Computed | None) -> str:
-    """Return columns, or the result types of a function, whose code has its own fingerprint."""
+    """Return a rule as text: its columns, or its result types; its code has a fingerprint."""
     if rule is None:
         return ""
     if not isinstance(rule, Computed):
