@@ -136,7 +136,7 @@ def mask_database_url(url: str) -> str:
 
 
 def _masked_user(match: re.Match[str]) -> str:
-    """Keep a user name before a password; without a password it may itself be a token."""
+    """Mask a password, not its user name; without a password, mask a name that may be a token."""
     user, colon, _ = match[2].partition(":")
     return f"{match[1]}{user}:{MASK}@" if colon else f"{match[1]}{_alone(user)}@"
 

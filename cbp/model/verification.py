@@ -274,8 +274,8 @@ def comparisons(
                 why = "messages depend on how input is split; only their results are compared"
             elif first and (built or at_once or stage not in settled):
                 why = (
-                    f"increments before {first} were removed (keep), and which records they "
-                    "had depends on the start times of runs or on how input is split"
+                    f"increments before {first} were removed (`keep`), and their records "
+                    "depend on the start times of runs or on how input is split"
                 )
             elif output.history and built:
                 why = "records from before the last swap have no epochs"

@@ -388,7 +388,7 @@ class Compiler:
         if self._form != "groupwise" and len(grouped) < len(inputs):
             message = (
                 "this form of translator works on groups, so every input needs route_by. To handle "
-                "each record by itself, derive from Translate or TranslateRecords"
+                "records one by one, derive from Translate or TranslateRecords"
             )
             single = next(spec.name for spec in inputs if spec.route_by is None)
             self._fail("route_by_missing", single, message)

@@ -90,7 +90,7 @@ def _why_not(
     spec = node.translator
     if spec.key is None or any(one.route_by is None for one in spec.inputs):
         return (
-            "the stage has an input without `route_by`, and what it wrote for single records "
+            "the stage has an input without `route_by`, and its output for single records "
             "cannot be taken back"
         )
     for one in spec.inputs:

@@ -422,7 +422,7 @@ def _lanes(limits: PhysicalLimits) -> str:
         f"without Spark) if starting a Spark job ({bypass.job_start_seconds:g} s) would take more "
         "than a tenth of its estimated time, start included. Jobs of up to about "
         f"{bypass.records_max('groupwise', tasks):,} small records "
-        f"({bypass.records_max('arrow', tasks):,} with Arrow) are such jobs; any other job is a "
+        f"({bypass.records_max('arrow', tasks):,} with Arrow) are `resident`; any other job is a "
         f"Spark job: {always}"
     )
 

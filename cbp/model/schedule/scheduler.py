@@ -244,7 +244,7 @@ def _placed(
     for before, case in enumerate(narrow):
         case.reason = (
             f"gave way to other dataflows {format_times(case.view.gave_way)} and waits for its "
-            f"turn, since only one such run is allowed at a time{_behind(before)}"
+            f"turn: only one run that gave way is allowed at a time{_behind(before)}"
         )
     for case in order:
         if case.view.id in slow:

@@ -229,8 +229,8 @@ def _queue_of(
     )
     message = (
         f"this input is {now}, but {waiting} at it. Let the stage read "
-        "all that waits before you change the framing (`cbp close` ends an open frame), or rebuild "
-        f"the stage (--rebuild {node.name}; REST: rebuild={node.name})"
+        "all waiting input before you change the framing (`cbp close` ends an open frame), or "
+        f"rebuild the stage (--rebuild {node.name}; REST: rebuild={node.name})"
     )
     return was, Mistake("framing_changed", f"stages.{node.name}.inputs.{input_}", message)
 
