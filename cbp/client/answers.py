@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Base of all answers; `answer` is the whole answer of the service, as JSON."""
+    """Base of all answers; `answer` is the entire answer of the service, as JSON."""
 
     answer: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 

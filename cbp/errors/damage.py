@@ -1,7 +1,7 @@
 """Errors about damaged or lost files: the file, its owner, and its repair.
 
     FileDamagedError             a file is not what was written
-    |- FileLostError             a file is gone, though something names it
+    |- FileLostError             a file is missing, though something refers to it
     '- IncrementDamagedError     an increment's file is missing, damaged or has other records
 
 Guaranteed: the message names the file and the next step. `details` holds the dataflow, the table

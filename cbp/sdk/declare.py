@@ -253,7 +253,7 @@ class Aggregate:
         moved = Aggregate("sum", ends_below=1e-6)
 
         out.moved(abs(new - old))   # any number of times in a call; most groups give one number
-        group.moved                 # that of the superstep before; None in the first one
+        group.moved                 # the number of the previous superstep; None in the first
 
     It needs a `Loopback` with `supersteps`. A sum is exact in any order of its numbers. The sum
     of no numbers is 0; their minimum and maximum are None. In `TranslateArrow`, `out.moved`

@@ -108,8 +108,8 @@ SCHEME = "3"
 LATER: Mapping[str, bool] = {"cbp.later": True}
 """Metadata of a dataclass field that a later release added to a declaration.
 
-While the field has its default, it is left out of fingerprints, which then equal those of the
-releases before.
+While the field has its default, it is left out of fingerprints, so that they equal the fingerprints
+of earlier releases.
 """
 
 _OPTIMISED = "-O" if sys.flags.optimize else ""
@@ -159,7 +159,7 @@ class Code:
         return self.text.split(":")[1] if self else ""
 
     def differences(self, now: Code) -> Iterator[str]:
-        """Yield the differences to the loaded code, in words; nothing if there is none."""
+        """Yield the differences from the loaded code, in words; nothing if there are none."""
         if not self or not now or self.text.split(":")[2] == now.text.split(":")[2]:
             return
         if self.interpreter != now.interpreter:

@@ -127,7 +127,7 @@ class ProcessWatch:
         return settings
 
     def _see_modules(self) -> list[str]:
-        """Return the replaced functions and classes; remember the present ones of each module."""
+        """Return the replaced functions and classes; remember the current ones of each module."""
         changed, self._loaded = [], len(sys.modules)
         for name, module in sys.modules.copy().items():
             now = getattr(module, "__dict__", None)

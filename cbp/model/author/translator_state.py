@@ -1,4 +1,4 @@
-"""Translator state: every task gets a fresh translator object, and detects changes of it.
+"""Translator state: every task gets a fresh translator object, and detects changes to it.
 
 Values that a translator stores on itself would exist only in some tasks, for some time. So every
 task of an epoch gets its own copy of the registered instance, made without calling `__init__`. At
@@ -243,7 +243,7 @@ def _shape_of_object(value: Any, left: list[int], inside: frozenset[int]) -> Has
 
 
 def _line_that_changes(class_: type, name: str) -> str:
-    """Return the first line that stores an attribute, or otherwise reads it: `file.py:12`."""
+    """Return the first line that stores an attribute, else that reads it, as `file.py:12`."""
     reads = ""
     for base in class_.__mro__:
         if _is_ours(base):

@@ -84,7 +84,7 @@ def refuse_foreign(state: str, emitted: object, called: object) -> None:
 
 
 def refuse_remote(state: str, *_: object, **__: object) -> None:
-    """Refuse a remote write to a kept state, to which only its own group puts records."""
+    """Refuse a remote write to a kept state: only the group of a key puts records of that key."""
     why = "is kept (keep=True), so only the group of a key can put and delete records of that key"
     raise AuthorMisuse(StateKeptRemoteError, _not_remote(state, why))
 

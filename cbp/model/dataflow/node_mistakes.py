@@ -281,7 +281,7 @@ def _mistake(
 def _key_difference(
     spec: TranslatorSpec, lookup: LookupSpec, table: str, writer: TranslatorSpec, state: StateSpec
 ) -> str:
-    """Return the difference between the keys, in words; `""` if they are the same."""
+    """Return how a table's key does not fit a look-up or its stage, in words; `""` if it fits."""
     assert spec.key is not None, "a stage with look-ups has groups"
     route = writer.key_of(state)
     if [one.type for one in route.fields] != [one.type for one in spec.key.fields]:

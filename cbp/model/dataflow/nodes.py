@@ -106,8 +106,8 @@ class StageNode:
 
     Attributes:
         reference: The registered name of the translator; `""` if built in code.
-        wiring: Maps input names to flow names; loopbacks are added automatically. Look-ups
-            among them are moved to `lookups`.
+        wiring: Maps input names to flow names; loopbacks are added automatically. Names of look-ups
+            are moved to `lookups`.
         buckets: Number of hash partitions of its groups and state; a power of two.
         fuse: Whether it can run together with its neighbours; see `cbp.model.plan.fusion`.
         limits: Maps output names to how much of the output can wait at a reader.

@@ -123,6 +123,6 @@ def _reads_one_flow(node: StageNode) -> bool:
 def _readers_do(
     names: Sequence[str], stages: Mapping[str, StageNode], before: Predecessors
 ) -> bool:
-    """Return whether all stages downstream of these read the same, wherever increments end."""
+    """Return whether all stages downstream read the same records, wherever increments end."""
     behind = (stages[name] for name in reached(before, names)[len(names) :])
     return all(_reads_one_flow(node) and node.declared_rule.split_free for node in behind)

@@ -86,8 +86,8 @@ class Connector:
         """Return whether a close comes before the next output increment to frame.
 
         Read the index of the flow's next output increment before you read the connector, so that
-        all earlier increments have arrived here. It is greater than the index of a waiting close,
-        except while a store is being refilled.
+        all earlier increments have arrived here. That index is greater than the index of a waiting
+        close, except while a store is being refilled.
         """
         first = self.arrived[0].index if self.arrived else next_index
         return bool(self.closes) and self.closes[0] <= first

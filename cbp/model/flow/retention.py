@@ -1,7 +1,7 @@
 """Retention of flows: which increments expire, oldest first, and why the others stay. Pure.
 
     0  1  2  3 | 4  5  6  7         kept: the first increment that must stay, and all after it,
-    go           stay               without gaps, so that one number says what is left
+    go           stay               without gaps, so that one number is enough
 
 An increment stays while something needs its files: a queue, or a position to which a roll-back can
 return. A roll-back reads again everything that came after its position, so all increments after the
@@ -75,7 +75,7 @@ _WITHIN = "is within the limits of its flow (hours, bytes, number of increments)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An increment that still exists, or a table file, whose index is that of its last one."""
+    """An existing increment, or a table file, which has the index of its last increment."""
 
     index: int
     bytes: int

@@ -90,7 +90,7 @@ def reached(before: Predecessors, stages: Iterable[str]) -> list[str]:
 
 
 def shortest_cycle(before: Predecessors, stage: str) -> tuple[str, ...]:
-    """Return a shortest cycle through a stage that is on one: the stages from it, downstream."""
+    """Return a shortest cycle through a stage that is on one: its stages, this one first."""
     after = readers(dict(sorted(before.items())))
     came_from: dict[str, str] = {}
     ends = deque([stage])

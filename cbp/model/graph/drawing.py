@@ -112,7 +112,7 @@ def draw_graph(title: str, nodes: Sequence[Node], edges: Iterable[FlowEdge]) -> 
 
 
 def _gaps(labels: Mapping[Edge, str], layout: Layout) -> list[float]:
-    """Return the space after each layer, in which the names of the flows have room."""
+    """Return the space after each layer, wide enough for the names of the flows."""
     gaps = [float(_GAP_MIN)] * max(1, len(layout.layers))
     for edge in labels.keys() - {*layout.back}:
         at = layout.layer_of[edge[0]]

@@ -59,8 +59,8 @@ class InputPlan:
     """The plan of one input.
 
     Attributes:
-        route: What gives the group's key: columns, a function or an expression; `""` if there is
-            nothing.
+        route: What gives the group's key: columns, a function or an expression; `""` if nothing
+            does.
         computed: Where the key or the order is computed; `""` if both are plain columns.
         frame_by: What gives the framing key: a column or a function; `""` means that each output
             increment of the flow is one increment of the input.

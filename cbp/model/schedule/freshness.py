@@ -1,6 +1,6 @@
 """Freshness: whether a dataflow's tables hold all that was delivered to it; pure.
 
-    up_to_date    every file that came is taken in and applied by every stage
+    up_to_date    every file that arrived is taken in and applied by every stage
     catching_up   work is left, and the service does it without help
     stuck         work is left that waits for a person
 
