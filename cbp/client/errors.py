@@ -1,4 +1,4 @@
-"""Errors of the client: the service refuses, does not answer, or is not done in time.
+"""Errors of the client: the service refuses, does not answer, or does not finish in time.
 
 `_KINDS` has the HTTP statuses of refusals.
 """

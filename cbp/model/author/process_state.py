@@ -242,7 +242,7 @@ def _identity(descriptor: int) -> Hashable:
 
 
 def _same(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Return whether a module has the same attributes; identical values are not compared."""
+    """Return whether a module has the same attributes; the same objects count as unchanged."""
     if len(before) != len(now):
         return False
     try:

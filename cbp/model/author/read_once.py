@@ -103,7 +103,7 @@ def read_freely(translate: Callable[..., Any], flows: Iterable[str]) -> frozense
 
 @lru_cache(maxsize=256)
 def _read_freely(function: FunctionType, every: frozenset[str]) -> frozenset[str]:
-    """Analyse the code of a `translate`; cached, since every bucket of every run asks."""
+    """Analyse the code of a `translate`; cached, since every bucket of every run needs it."""
     code, group = function.__code__, function.__code__.co_varnames[2]
     if group in code.co_cellvars:
         return every

@@ -68,7 +68,7 @@ class SourceSet:
         return self._all
 
     def find(self, name: str) -> SourceModule | None:
-        """Return a module of this name; reads it if it was not imported before."""
+        """Return the module of this name; read it if it was not imported before."""
         known = self._by_name.get(name)
         if known is None and (known := self._read(name)) is not None:
             self.add([known])

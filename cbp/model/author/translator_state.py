@@ -12,7 +12,8 @@ Guaranteed: a change of an attribute is found, and so is a change inside a list,
 Python object in it (tests/cbp/sdk/test_author_state.py). After `LOOKED_AT_MAX` values, only
 identity and length are compared. `functools.cached_property` and `lru_cache` do not count as
 changes.
-Absent on purpose: globals of modules, and closures. The test kit finds those by running twice.
+Absent on purpose: globals of modules, and closures. The test kit finds their changes by running
+twice.
 """
 
 from __future__ import annotations

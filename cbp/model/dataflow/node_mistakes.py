@@ -153,7 +153,7 @@ def changes_mistakes(
     changes: Collection[str],
     sources: Mapping[str, SourceNode],
 ) -> Iterator[Mistake]:
-    """Find inputs that read a view's changes without `changes=`, or declare it needlessly.
+    """Find inputs that read a view's changes without `changes=`, or declare `changes=` needlessly.
 
     A source that follows a table, or has a column `sign`, can be read either way.
     """
@@ -194,7 +194,8 @@ def unfit_rule(rule: Any, inputs: Sequence[str]) -> str:
     """Return why a rule can never start a run of a stage with these inputs; `""` if it can.
 
     Args:
-        inputs: All inputs of the stage, in order; for an inner rule, the inputs left to it.
+        inputs: All inputs of the stage, in order; for an inner rule, the inputs about which it
+            decides.
     """
     if not isinstance(rule, StaticTable):
         return ""

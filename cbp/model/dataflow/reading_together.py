@@ -1,11 +1,11 @@
 """Which increments can be read together without a declaration. Pure.
 
-An increment of a source with `batch` is whatever waited, so its end has no meaning. A stage
-downstream for which only the final state counts may read several of them in one run, which then
-reads its state once instead of many times (`stages_together`). These conditions must hold:
+An increment of a source with `batch` holds all files that waited, so its end has no meaning. A
+stage downstream for which only the final state counts may read several of them in one run, which
+then reads its state once instead of many times (`stages_together`). These conditions must hold:
 
-- Neither its translator nor its document has a Runnable. It has one input without frames: such a
-  source, or an output of such a stage.
+- Neither its translator nor its document has a Runnable. It has one input, without frames: a source
+  with `batch`, or an output of a stage for which these conditions hold.
 - Its author declared what counts: each output is a view, or has a key whose last record counts, or
   the stage is record-wise without state. No output is a history. The code reads no `group.run`,
   sets no timers, lets no state expire, and has no look-ups.

@@ -1,8 +1,8 @@
-"""Replacement: a source takes back the records of an earlier file, and brings others. Pure.
+"""Replacement: a source takes back the records of an earlier file, and adds others. Pure.
 
     increment   0        1        2                  5
                 monday   tuesday  wednesday   ...    files: records of the corrected tuesday
-                                                     gone:  records of tuesday that it lacks
+                                                     gone:  other records of the first tuesday
 
 Records that both files have are in neither part. If all readers read signed records, all records
 are in `files`: removed records have the opposite sign there. Any other stage recomputes the groups

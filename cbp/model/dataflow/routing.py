@@ -120,7 +120,7 @@ class Targets:
 
 
 def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
-    """Sort the destination or destinations that a route function returned by kind.
+    """Sort by kind the destination or destinations that a route function returned.
 
     Args:
         flows: Names that an `All` can name; `FlowUnknown` if it names another.

@@ -43,7 +43,7 @@ class RunContext:
     Attributes:
         time: When the run was started: aware, in UTC, in whole milliseconds. It rises from epoch
             to epoch of a stage, even if the clock of the machine is set back.
-        aggregates: In a loop: the aggregates of the superstep before, `None` in the first one.
+        aggregates: In a loop: the aggregates of the previous superstep, `None` in the first one.
     """
 
     epoch: int = 0

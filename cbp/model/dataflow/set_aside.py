@@ -11,9 +11,9 @@ operator gives all of them back. So a group always sees its records in their ord
 were applied first, a last value, a session or a balance could be wrong without any error.
 
 If a function that routes, orders or frames fails on a record, this record alone is set aside. A
-record without a frame joins the frame that is open when it comes, or that its increment opens, and
-is set aside by the run that reads that frame. If there is no frame, the next run sets it aside. A
-frame that comes too late to be aligned (`AlignmentError`) is read by itself, and its records are
+record without a frame joins the frame that is open when it arrives, or that its increment opens,
+and is set aside by the run that reads that frame. If there is no frame, the next run sets it aside.
+A frame that arrives too late to be aligned (`AlignmentError`) is read alone, and its records are
 set aside without a call. If a Runnable fails, its stage stops, since no single record is at fault.
 
 Records that are set aside are in a table of the stage (`SET_ASIDE`), a row for each record, in the

@@ -201,7 +201,7 @@ class StateSpec:
         second_key: Columns that identify a record within its group; no two records have the
             same values.
         keep: Whether the records of a called group stay unless they are put or deleted; otherwise
-            the group keeps what it emits.
+            the group keeps only the records that it emits.
         changes: Name of the output that gets the changes of the records, which makes the state a
             view; `""` if it is not a view.
         timers: Whether its records are timers: a key, and the time `at` from which the group is
@@ -386,7 +386,7 @@ class TranslatorSpec:
             `arrow`, `translate(tables, out)` for `run`, `translate(frames, out)` for `sql`.
         runnable: When it runs; a stage can override it (`StageNode.runnable`).
         form: A record-wise translator always has the default form.
-        code: Fingerprint of the author's class and of what it needs of its package.
+        code: Fingerprint of the author's class and of the code that it needs from its package.
         declared: Whether an SQL translator consists only of queries: no function of the author
             makes its plan or runs in it.
         takes_record: Whether it has one input, without `route_by`, and is called with its bare

@@ -3,7 +3,7 @@
 A queued increment gets a read mark when it was read but not removed. A *Runnable*
 (`cbp.model.dataflow.runnable`) looks at all connectors of a stage and returns a `Decision`.
 
-Invariant: what a `Decision` names is queued. Increments need not be removed oldest first; the
+Invariant: all increments that a `Decision` names are queued. They can be removed in any order; the
 Runnable chooses (tests/cbp/model/flow/test_connector.py).
 
 Source: CBP (SoCC'10), sections 2.2 and 4.1.

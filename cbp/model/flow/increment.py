@@ -27,7 +27,7 @@ class DataFile:
 
     Attributes:
         path: Relative to the dataflow's folder; `/` separated; made of ids only.
-        records, bytes: Rows and size of the whole file.
+        records, bytes: Rows and size of the entire file.
         start, stop: The selected rows, `start <= row < stop`; all by default.
         buckets: For messages that were written by the bucket of their receiver: the number of
             buckets. 0 means that the rows are in the order of emission.
@@ -96,7 +96,7 @@ class Increment:
         framing_key: Its label; the upstream epoch by default (FrameByPrior).
         files: In order; records are ordered by (file, row).
         bindings: For messages: files that map addresses to keys (`cbp.model.dataflow.routing`).
-        gone: For a source: files with records of earlier increments that it takes back
+        gone: For a source: files with the records that it takes back from earlier increments
             (`cbp.model.dataflow.replacement_obstacles`).
     """
 

@@ -36,7 +36,8 @@ class Punctuation(JsonFields):
         at: Index of the first increment of the flow after it.
         key: Idempotency key of the request: a repeated request makes no second punctuation.
         closed_ms: When it was made, in milliseconds since 1970.
-        input: The only input that it closes, as `stage.input`; `""` means all that frame the flow.
+        input: The only input that it closes, as `stage.input`; `""`: all inputs that frame the
+            flow.
     """
 
     refuses_unknown = True  # without `input`, a release before it would close all inputs

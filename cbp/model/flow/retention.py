@@ -32,8 +32,8 @@ class FlowRetention:
 
     Attributes:
         seconds: Age, since they arrived.
-        bytes: Total size above which the oldest expire at any age; 0 means no limit.
-        increments: Number of the newest ones that may stay; 0 means no limit. Sources only.
+        bytes: Total size above which the oldest increments expire at any age; 0 means no limit.
+        increments: Number of the newest increments that may stay; 0 means no limit. Sources only.
     """
 
     seconds: float

@@ -42,7 +42,7 @@ class ColumnChange:
 
     @property
     def allowed(self) -> bool:
-        """Whether old records keep their meaning; they have no value in a new NOT NULL column."""
+        """Whether old records keep their meaning; not if they would lack a NOT NULL value."""
         empty = self.kind == "added" and self.after.endswith("NOT NULL")
         return self.kind in ("added", "widened", "loosened") and not empty
 

@@ -51,7 +51,7 @@ class BucketPrefix:
 
 
 def _is_plain(prefix: str) -> bool:
-    """Return whether every client and service reads a prefix as it is written."""
+    """Return whether every client and service takes a prefix literally, and it is not too long."""
     return (
         prefix.isprintable()
         and not set("?#\\") & set(prefix)
