@@ -69,7 +69,7 @@ class Masker:
         return value
 
     def field(self, name: Any, value: Any) -> Any:
-        """Return a field's value without secrets; the field's name can mark all of it as one."""
+        """Return a field's value without secrets; its name can mark the entire value as secret."""
         if isinstance(value, str) and value and SECRET_NAME.search(str(name)):
             return MASK
         return self.value(value)

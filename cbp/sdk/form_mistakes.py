@@ -300,7 +300,7 @@ def microsteps_mistakes(
     *,
     writes_remote: bool,
 ) -> Iterator[FormMistake]:
-    """Yield the mistakes in a loop whose order does not matter.
+    """Yield the mistakes in a loop with microsteps, where the order of messages does not matter.
 
     `writes_remote` says whether the translator's code names `.remote`.
     """

@@ -14,7 +14,7 @@ Invariant: the order depends only on the wiring, not on the order of its keys
 (tests/cbp/model/graph/test_cycles.py).
 
 Sources: Tarjan, "Depth-first search and linear graph algorithms" (1972); Kahn, "Topological sorting
-of large networks" (1962), in which the first name of those that are ready is next.
+of large networks" (1962), in which the next node is the first by name among those that are ready.
 """
 
 from __future__ import annotations

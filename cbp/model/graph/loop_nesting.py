@@ -27,7 +27,7 @@ class Nesting:
     outer: Mapping[str, str]
 
     def around(self, loop: str) -> Iterator[str]:
-        """Yield the loops around a loop, from the inside; a loop is yielded once."""
+        """Yield the loops around a loop, innermost first, each of them once."""
         seen, at = set[str](), self.outer.get(loop, "")
         while at and at not in seen:
             seen.add(at)

@@ -41,7 +41,7 @@ class PhysicalLimits:
         bypass: Which jobs run without Spark; `None` if there is no Spark.
         loop_bytes: Bytes that a task of a loop, or the call of a whole run, may hold; 0: unknown.
         loop_tasks: Maximum number of tasks of a loop, which exchange messages.
-        rows_per_loop_task: Number of records that a loop can reach for each of its tasks.
+        rows_per_loop_task: A loop gets one task for every so many records that it can reach.
     """
 
     slots: int
@@ -91,7 +91,7 @@ class LookupPlan:
     Attributes:
         table: The view or state that is read, as `stage.state`.
         by: Columns that hold the key of the called group; empty if every group has all records.
-        key: Columns by which a group reads single records; empty if it reads all of its own.
+        key: Columns by which a group reads single records; empty if it reads all at once.
         wakes: Whether groups are called because their records changed.
     """
 

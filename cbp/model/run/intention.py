@@ -71,7 +71,8 @@ class LookupMoment(JsonArray):
 
     Attributes:
         epoch: The newest epoch that was read; -1 if the table had shown none.
-        version: The version of the table that was read. Later epochs were read from their records.
+        version: The version of the table that was read. Epochs that it does not show yet were read
+            from the records of their runs.
     """
 
     epoch: int

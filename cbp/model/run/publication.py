@@ -40,7 +40,7 @@ class Publication:
 def due(
     policy: PublishPolicy, waiting: Waiting, *, now_ms: int, at_once: bool = False
 ) -> Publication | None:
-    """Return the publication that is due, if any; `at_once` ignores the policy, as at a stop."""
+    """Return the publication that is due, if any; `at_once` ignores the policy."""
     covers = {stage: tuple(records) for stage, records in waiting.items() if records}
     if not covers:
         return None

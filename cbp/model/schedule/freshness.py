@@ -5,9 +5,9 @@
     stuck         work is left that waits for a person
 
 Input that waits for more input by design does not count: one side of a join that reads both sides
-together, an open frame, a timer (`cbp.model.schedule.left_to_do`). Nor do files and records that a
-source skips or rejects by its own rules. A file in quarantine counts until somebody decides about
-it. Records that a stage has set aside count until they are given back.
+together, an open frame, a timer (`cbp.model.schedule.left_to_do`). Files and records that a source
+skips or rejects by its own rules do not count either. A file in quarantine counts until somebody
+decides about it. Records that a stage has set aside count until they are given back.
 
 Freshness is for people and scripts; no decision of the service depends on it.
 """

@@ -4,9 +4,9 @@
     waits for its timer or its next try      until then
     runs, is asked, waits for others         it does not rest, and is checked at each tick
 
-A loop over dataflows leaves out those that rest, until their data has another revision. Dataflows
-that rest are still checked in turn (`next_in_turn`), so that a change without a notification is
-found, too.
+A loop over dataflows leaves out dataflows that rest, until their data has another revision.
+Dataflows that rest are still checked in turn (`next_in_turn`), so that a change without a
+notification is found, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def rests_until(
     end = FOR_EVER
     for view in views:
         wait = waits.get(view.id)
-        # The next tick may have no error, for example once code can be loaded again.
+        # The next tick may succeed, for example once code can be loaded again.
         if wait is None or wait.error is not None or wait.kind not in _RESTS or view.finishing:
             return None
         if wait.kind == "retry" and view.retry_at is not None:

@@ -84,7 +84,7 @@ class ActiveRun:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The limits on runs at a time, and the choices by them.
+    """The limits on runs at a time, and the choices between runs by these limits.
 
     A choice is a position in `waiting`, the dataflows of the runs that could start, longest waiting
     first; it is `None` if no run gets the place. `active` are all runs under way.
@@ -166,8 +166,7 @@ class Places:
     ) -> tuple[ActiveRun, str] | None:
         """Choose the run that gives way now, and to which dataflow; one at a time.
 
-        Ordinary runs come first, the one that began first before the others; then the run in the
-        narrow place.
+        Ordinary runs come first, oldest first; then the run in the narrow place.
 
         Args:
             waiting: Dataflows of the runs that could start and got no place.
@@ -190,7 +189,7 @@ class Places:
         return any(late - {work.dataflow} for work in active if not work.recorded)
 
     def slow(self, active: Collection[ActiveRun], now: datetime) -> Collection[ActiveRun]:
-        """Return the slow runs that no longer hold a place, oldest first; not a narrow one."""
+        """Return the slow runs without a place, oldest first; never the run in the narrow place."""
         if not self.slow_seconds:
             return ()
         begun = now - timedelta(seconds=self.slow_seconds)

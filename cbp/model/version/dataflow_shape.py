@@ -1,8 +1,8 @@
 """DataflowShape: the compiled form of a registered version, for comparison with the next one.
 
 A document only names translators, so its meaning changes if a package is upgraded. The description
-of a version therefore also holds the *shape* of what was registered:
-schemas, keys and wiring as compiled, and the fingerprint of each author's code.
+of a version therefore also holds the *shape* of the registered dataflow: schemas, keys and wiring
+as compiled, and the fingerprint of each author's code.
 
 Invariant: `DataflowShape.from_json(s.to_json()) == s`
 (tests/cbp/model/version/test_version_change.py).

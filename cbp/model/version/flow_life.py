@@ -1,4 +1,4 @@
-"""Life of a flow: the increments from which on its records have their present meaning. Pure.
+"""Life of a flow: the increments since which its records have their present meaning. Pure.
 
     increment   0    1    2  |  3    4    5  |  6    7
                 records      |  records      |  changes

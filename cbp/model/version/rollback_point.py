@@ -140,7 +140,8 @@ def find_point(
     def number(at_ms: int) -> int:
         return sum(_stop(span, stage, time_of, at_ms) for stage, span in spans.items())
 
-    # The earliest time with that number of runs: input since the last of them came later.
+    # The earliest time with that number of runs, so input that arrived after the last of them is
+    # excluded.
     at_ms = bisect_left(range(newest + 1), named.number, key=number)
     before = number(at_ms - 1)
     point = _point_at(spans, time_of, at_ms)
