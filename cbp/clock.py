@@ -1,8 +1,8 @@
 """The port to time: a clock reads it, and waits.
 
 Code that needs the time or a pause takes a `Clock`, or one of its methods, as a parameter; the
-default is `MACHINE`. Only this module asks the machine (tests/test_clocks.py). A test passes a
-clock of its own, whose waits take no time (tests/simulated_time.py).
+default is `MACHINE`. Only this module asks the machine (tests/test_clocks.py). A test passes its
+own clock, whose waits take no time (tests/simulated_time.py).
 
 Asynchronous code has a port already, the clock of its event loop.
 """

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Base of all answers; `answer` is the whole answer of the service, as JSON."""
+    """Base of all answers; `answer` is the entire answer of the service, as JSON."""
 
     answer: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -110,7 +110,7 @@ class DataflowDetail(Answer):
 class DataflowFreshness(Answer):
     """Whether one dataflow is up to date; `left` is the remaining work, in words.
 
-    `state` is `up_to_date`, `catching_up` (continues by itself) or `stuck` (an operator is needed).
+    `state` is `up_to_date`, `catching_up` (no operator is needed) or `stuck` (one is needed).
     """
 
     dataflow: str
@@ -166,7 +166,7 @@ class Claim(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided(Answer):
-    """What was decided about a file in quarantine, the `claim`.
+    """The decision about a file in quarantine; `claim` is that file.
 
     `readmitted` is the new claim under which the file is taken in; `None` if it was not
     readmitted. `repeated` says whether an earlier request had made the same decision.
@@ -228,7 +228,7 @@ class Run(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkItem(Answer):
-    """The outcome for one item of a request for several; `error` is `None` if it succeeded."""
+    """The outcome for one item of a request with several; `error` is `None` if it succeeded."""
 
     id: str
     status: int

@@ -42,7 +42,7 @@ class DataflowCalls(Calls):
         """Return one dataflow with its sources and stages.
 
         Raises:
-            ResourceMissingError: If no dataflow has this name; so does every method with a `name`.
+            ResourceMissingError: If no dataflow has this name; all methods with a `name` raise it.
         """
         return self._got(DataflowDetail, "dataflows", name)
 

@@ -1,4 +1,4 @@
-"""Errors of the client: the service refuses, does not answer, or is not done in time.
+"""Errors of the client: the service refuses, does not answer, or does not finish in time.
 
 `_KINDS` has the HTTP statuses of refusals.
 """
@@ -35,7 +35,7 @@ class ServiceProblemError(CbpError, code="service_problem"):
         message = document.get("message") or document.get("detail") or f"HTTP status {status}"
         details = document.get("details")
         super().__init__(str(message))
-        # A proxy's document can have anything in its place.
+        # A proxy's document can have a value of any type here.
         self.details = hide_secrets(details) if isinstance(details, Mapping) else {}
         self.error_code = str(document.get("error_code", self.code))
         self.status = status
@@ -62,7 +62,7 @@ class RequestRefusedError(ServiceProblemError):
 
 
 class ServiceBusyError(ServiceProblemError, retryable=True):
-    """The service cannot do this now; raised once repeating the request, if safe, did not help."""
+    """The service cannot do this now; a request that is safe to repeat was repeated before."""
 
 
 class ServiceFailedError(ServiceProblemError):

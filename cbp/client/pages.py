@@ -91,7 +91,7 @@ class Rows(Pages[dict[str, Any]]):
 
 _FLOATS = ("DOUBLE", "FLOAT")
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
-"""Floats that the service sends as texts, since JSON has none of them."""
+"""Floats that the service sends as texts, since JSON cannot hold them."""
 
 
 def _floats(values: list[Any]) -> list[Any]:

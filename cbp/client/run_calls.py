@@ -278,7 +278,8 @@ class RunCalls(Calls):
     ) -> RebuildJob:
         """Build all tables again while the current ones stay; `swap` then shows the new tables.
 
-        Returns once the new tables are ready, with the differences, or the rebuild was cancelled.
+        Returns once the new tables are ready, with their differences, or once the rebuild is
+        cancelled.
 
         Args:
             document: The version to build; by default the current one.

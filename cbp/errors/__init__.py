@@ -2,12 +2,12 @@
 
     CbpError                   code, details, retryable
     |- DefinitionError         an author's mistake, found at registration
-    |- DataflowInvalidError    all mistakes of one dataflow at once
+    |- DataflowInvalidError    all mistakes of one dataflow together
     |- CodeNotLoadedError      a worker has loaded other code than the service
     |- AuthorCodeError         author's code failed while a run used it (`author`)
     |  |- DecisionInvalidError    a Runnable or FrameBy gave an invalid answer
     |  '- DestinationInvalidError a RouteBy gave no valid destination
-    |- OperatingError          the world failed: disk, network, a foreign writer (`operating`)
+    |- OperatingError          the environment failed: disk, network, a foreign writer (`operating`)
     |  '- TableForeignError       a folder holds something that is not our table (`tables`)
     '- InvariantError          our bug or corrupt data: the stage stops
        '- FileDamagedError        a file is not what was written (`damage`)

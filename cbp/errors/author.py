@@ -62,7 +62,7 @@ class RecordsReturnedError(AuthorCodeError, code="records_returned"):
 
 
 class InputReadTwiceError(AuthorCodeError, code="input_read_twice"):
-    """A flow of a group was iterated again after its last record had been read."""
+    """A flow of a group was read a second time, after its end or in a second loop."""
 
 
 class RunContextHiddenError(AuthorCodeError, code="run_context_hidden"):
@@ -86,7 +86,7 @@ class ViewKeyTwiceError(AuthorCodeError, code="view_key_twice"):
 
 
 class OutputKeyForeignError(AuthorCodeError, code="output_key_foreign"):
-    """A group emitted a record of another key than its own to an output with a key."""
+    """A group emitted a record to an output with a key, but not with the group's own key."""
 
 
 class OutputKeyTwiceError(AuthorCodeError, code="output_key_twice"):
@@ -172,7 +172,7 @@ class FramingKeyError(DecisionInvalidError, code="framing_key_invalid"):
 
 
 class FramesScatteredError(DecisionInvalidError, code="frames_scattered"):
-    """The framing key changes too often within an increment; most frames would be slices."""
+    """The framing key changes too often within an increment: there would be too many frames."""
 
     def __init__(self, stage: str, input_: str, place: str, *, increment: str, most: int) -> None:
         super().__init__(

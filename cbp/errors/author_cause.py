@@ -26,9 +26,9 @@ from cbp.errors.message_limits import shortened
 def is_authors(exc: BaseException) -> bool:
     """Return whether the author's code raised an exception.
 
-    A `KeyboardInterrupt` is the author's only if a Python statement raised it, but not one of the
-    process's handler of SIGINT (Spark's driver has one); otherwise it came from a signal. Our own
-    exceptions that represent a dead process have `ends_process` set.
+    A `KeyboardInterrupt` is the author's only if a Python statement raised it, other than a
+    statement in the process's handler of SIGINT (Spark's driver has one). Otherwise it came from a
+    signal. Our own exceptions that represent a dead process have `ends_process` set.
     """
     if isinstance(exc, KeyboardInterrupt):
         return _raised_by_statement(exc.__traceback__)
@@ -59,7 +59,7 @@ def text_of(thing: object, write: Callable[[object], str] = str) -> str:
 def author_line(exc: BaseException, place: str) -> str:
     """Return the innermost line of the author's file in a traceback, as `file.py:12`.
 
-    That is `place` itself, `file.py:12` of the function, if its file is not in the traceback.
+    Return `place` itself, the `file.py:12` of the function, if the file is not in the traceback.
     """
     file = place.rpartition(":")[0]
     frames = traceback.walk_tb(exc.__traceback__)
@@ -102,8 +102,8 @@ _INSTALLED = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "purelib"
 def _innermost(exc: BaseException, place: str) -> tuple[str, str]:
     """Return the innermost function of the author's code, and its line of text.
 
-    The function, as `clean, helper.py:12`, is empty if it is in the file of `place`, and if all
-    code outside of that file is Python's, an installed package's or ours.
+    Code of Python, of installed packages and of cbp is passed over. The function is given as
+    `clean, helper.py:12`; it is empty if it is in the file of `place`.
     """
     file = place.rpartition(":")[0]
     innermost, line = "", ""

@@ -16,7 +16,7 @@ from cbp.errors.masks import hide_secrets
 class CbpError(Exception):
     """An error that this library raises on purpose; the base class of all of them.
 
-    A subclass names its `code`, and whether it is `retryable` if its base class is not the same:
+    A subclass names its `code`, and `retryable` if its value differs from that of its base class:
 
         class DiskFullError(OperatingError, code="disk_full"): ...
     """
@@ -46,7 +46,7 @@ class InvariantError(CbpError, code="invariant_broken"):
 
 
 def format_unknown(name: str, found: object, known: int) -> InvariantError:
-    """Return the error of a record that another release wrote, in a format that this one lacks."""
+    """Return the error for a record in a format of another release, which this one cannot read."""
     return InvariantError(
         f"the format of this {name} is {found}, but this release of cbp reads format {known} only: "
         "start the release that wrote it"

@@ -1,7 +1,7 @@
 """Errors about damaged or lost files: the file, its owner, and its repair.
 
     FileDamagedError             a file is not what was written
-    |- FileLostError             a file is gone, though something names it
+    |- FileLostError             a file is missing, though something refers to it
     '- IncrementDamagedError     an increment's file is missing, damaged or has other records
 
 Guaranteed: the message names the file and the next step. `details` holds the dataflow, the table
@@ -116,8 +116,8 @@ def place_of(path: str) -> Place:
 def own_name(path: str) -> str:
     """Return a file's path relative to its dataflow's folder; `""` if it is in no such folder.
 
-    A file that was written under one such name, but is read under another one, is the wrong file:
-    an old copy, or a file of another table. A copy of a dataflow's whole folder keeps the names.
+    A file that was written under one relative path, but is read under another, is the wrong file:
+    an old copy, or a file of another table. A copy of a dataflow's entire folder keeps these paths.
     """
     folder, _, name = path.rpartition("/")
     if name.startswith(".") and name.endswith(".tmp"):

@@ -3,7 +3,7 @@
 Guaranteed: each mistake says where it is, what was given and what was expected. An error about one
 document reports at most `MISTAKES_MAX` mistakes, each shortened
 (tests/controller/registry/test_documents.py).
-Absent on purpose: the rules themselves; each rule is in the module of what it checks.
+Absent on purpose: the rules themselves; each is in the module of the values that it checks.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Masker:
         return value
 
     def field(self, name: Any, value: Any) -> Any:
-        """Return a field's value without secrets; the field's name can mark all of it as one."""
+        """Return a field's value without secrets; its name can mark the entire value as secret."""
         if isinstance(value, str) and value and SECRET_NAME.search(str(name)):
             return MASK
         return self.value(value)
@@ -136,7 +136,7 @@ def mask_database_url(url: str) -> str:
 
 
 def _masked_user(match: re.Match[str]) -> str:
-    """Keep a user name before a password; without a password it may itself be a token."""
+    """Mask a password, not its user name; without a password, mask a name that may be a token."""
     user, colon, _ = match[2].partition(":")
     return f"{match[1]}{user}:{MASK}@" if colon else f"{match[1]}{_alone(user)}@"
 

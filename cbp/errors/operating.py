@@ -19,7 +19,7 @@ class OperatingError(CbpError, code="operating_failure", retryable=True):
     """The environment failed: another attempt later, or after a repair, can succeed."""
 
     bounded: ClassVar[bool] = False
-    """Whether a failed run is retried a bounded number of times: it can itself be the cause."""
+    """Whether a failed run is retried only a bounded number of times, since it can be the cause."""
 
 
 class LogConflictError(OperatingError, code="log_conflict", retryable=False):

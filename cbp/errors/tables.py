@@ -87,7 +87,7 @@ class VersionGoneError(OperatingError, code="version_gone", retryable=False):
 
 
 class LookupTooLargeError(OperatingError, code="lookup_too_large", retryable=False):
-    """A table that every group gets as a whole has too many records."""
+    """A table has too many records for a look-up that gives all of them to every group."""
 
     def __init__(self, stage: str, lookup: str, records: int, most: int) -> None:
         message = (
@@ -103,7 +103,7 @@ class IncrementCollectedError(OperatingError, code="increment_collected", retrya
     def __init__(self, flow: str, index: int, oldest: int) -> None:
         message = (
             f"increment {index} of {flow!r} was removed: its retention (`keep`) was over and every "
-            "reader had read it, or its stage was rebuilt. The oldest increment that is left is "
+            "reader had read it, or its stage was rebuilt. The oldest remaining increment is "
             f"{oldest}; to start there, read without a cursor"
         )
         super().__init__(message, flow=flow, index=index, oldest=oldest)

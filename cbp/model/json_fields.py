@@ -23,7 +23,8 @@ ADDED: Mapping[str, str] = {"cbp.json": "added"}
 """Metadata of a field that earlier releases did not write."""
 
 LEFT_OUT: Mapping[str, str] = {"cbp.json": "left out"}
-"""Metadata of such a field that is not written while it has its default."""
+"""Metadata of a field that earlier releases did not write, and that is written only if it differs
+from its default."""
 
 _Convert = Callable[[Any], Any]
 
@@ -34,7 +35,8 @@ class JsonFields:
     """A dataclass that is a JSON object of its fields.
 
     The types of fields are plain JSON, mappings with text keys, tuples, optional values, and
-    classes with `to_json` and `from_json`. `record` is what messages call it, and its format.
+    classes with `to_json` and `from_json`. `record` is its name in messages, and the number of its
+    format.
     """
 
     __slots__ = ()

@@ -6,7 +6,7 @@ increment or all at once. `cbp.model.dataflow.equality` defines the comparison.
 Messages are left out, since they are not a result. Some tables cannot be compared, or only in part,
 for example if a stage has not run although input waits for it. They are *undecided*, each with the
 reason (`comparisons`), and so is the verification. An output whose old increments were collected is
-compared from the first increment that is left, if epochs are a function of the input.
+compared from its first remaining increment on, if epochs are a function of the input.
 
 Increment by increment, a dataflow whose rules wait for their input gives the same epochs, however
 its runs were timed. So it can be compared at any snapshot while runs continue: the recomputation
@@ -43,7 +43,8 @@ Split = Literal["increments", "at_once"]
 Kind = Literal["state", "view", "records", "history", "changes", "set_aside"]
 """How a table is compared: by all records, the last per key, or the sum of signs of changes.
 
-`set_aside`: what a stage has set aside, by epoch, number, group, record and code of the error.
+`set_aside`: the records that a stage has set aside, by epoch, number, group, record and code of the
+error.
 """
 
 Status = Literal[
@@ -274,8 +275,8 @@ def comparisons(
                 why = "messages depend on how input is split; only their results are compared"
             elif first and (built or at_once or stage not in settled):
                 why = (
-                    f"increments before {first} were removed (keep), and which records they "
-                    "had depends on the start times of runs or on how input is split"
+                    f"increments before {first} were removed (`keep`), and their records "
+                    "depend on the start times of runs or on how input is split"
                 )
             elif output.history and built:
                 why = "records from before the last swap have no epochs"

@@ -21,7 +21,7 @@ def reads_run(stage: object) -> bool:
 
 
 def names_attribute(stage: object, name: str) -> bool:
-    """Return whether a method of a translator, or a function in an attribute, uses such a name.
+    """Return whether a method of a translator, or a function stored on it, uses an attribute.
 
     For example `remote` in `out.<state>.remote`, or `note` in `out.note`.
     """

@@ -235,7 +235,7 @@ class Compiler:
         rule = getattr(self._stage, "runnable", None)
         if rule is None:
             # A stage that waited for its own messages before its first run would never run.
-            # Nor does a stage wait for changes of a looked-up table, which may never come.
+            # A stage also does not wait for changes of a looked-up table, which may never come.
             lookups = (d for d in self._attributes().values() if isinstance(d, Lookup))
             waits = not any(spec.loopback for spec in inputs) and not any(d.wake for d in lookups)
             return RunnableSpec(RunAll() if waits else RunAny())
@@ -388,7 +388,7 @@ class Compiler:
         if self._form != "groupwise" and len(grouped) < len(inputs):
             message = (
                 "this form of translator works on groups, so every input needs route_by. To handle "
-                "each record by itself, derive from Translate or TranslateRecords"
+                "records one by one, derive from Translate or TranslateRecords"
             )
             single = next(spec.name for spec in inputs if spec.route_by is None)
             self._fail("route_by_missing", single, message)

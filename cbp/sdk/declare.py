@@ -223,11 +223,10 @@ class Loopback:
             records of the loopback's flow, for other stages and sinks. All loopbacks of a
             translator have the same number. 1 means that each message comes back in a later
             epoch.
-        inside: The name of another loopback: the loop of this one then runs inside the loop of
-            that one. While messages of the inner loop are left, messages of the outer loop wait.
-            So a message of the outer loop arrives when the inner loop has none left. Loops can be
-            nested to any depth. Messages that earlier epochs left wait in the same way; inputs
-            never wait.
+        inside: The name of another loopback: the loop of this loopback runs inside the loop of the
+            other. While messages of the inner loop are left, messages of the outer loop wait. So a
+            message of the outer loop arrives when the inner loop has none left. Loops can be nested
+            to any depth. Messages that earlier epochs left wait in the same way; inputs never wait.
         microsteps: Whether the order of messages does not matter: the states at the end of the
             loop are the same, however many messages a call gets, and whenever one arrives.
             (Messages of one group to another still arrive in their order.) If the loop has
@@ -254,7 +253,7 @@ class Aggregate:
         moved = Aggregate("sum", ends_below=1e-6)
 
         out.moved(abs(new - old))   # any number of times in a call; most groups give one number
-        group.moved                 # that of the superstep before; None in the first one
+        group.moved                 # the number of the previous superstep; None in the first
 
     It needs a `Loopback` with `supersteps`. A sum is exact in any order of its numbers. The sum
     of no numbers is 0; their minimum and maximum are None. In `TranslateArrow`, `out.moved`

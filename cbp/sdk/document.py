@@ -43,7 +43,7 @@ Options of a source:
 - `unfinished: [".part", ".wip"]` lists the endings of the names of files that are being written.
 
 Option of the dataflow: `publish: {epochs: 8, seconds: 60}` makes several epochs visible together
-(`cbp.model.run.publication`). Without it, every epoch becomes visible by itself.
+(`cbp.model.run.publication`). Without it, each epoch becomes visible separately.
 
 A sink publishes a `flow` or a `view` to `parquet`, `csv`, `delta` (a `path`) or a `webhook` (a
 `url`, and the name of a `secret`). `begin: now` publishes only later increments; `paused: true`
@@ -89,7 +89,7 @@ Resolve = Callable[[str, Mapping[str, Any]], Declared]
 _T = TypeVar("_T")
 
 _ANY_STAGE = ""
-"""Added to the unread names if the document has stages and none could be read."""
+"""Means any stage, among the unread names, if the document has stages and none could be read."""
 
 _SINK_TEXTS = ("to", "flow", "view", "path", "url", "secret", "begin")
 _TOP = {"name", "sources", "stages", "sinks", "publish", "description"}
@@ -99,18 +99,19 @@ _SOURCE |= {"location", "same_name", "unfinished", "nested"}
 _BATCH = {"files", "bytes", "seconds"}
 _KEEP, _KEEP_INPUTS = {"hours", "bytes"}, {"hours", "bytes", "increments", "until"}
 _UNTIL_SNAPSHOT = RetentionWish(0.0, 0, 0)
-"""An increment is kept only while a queue or the oldest kept position needs it."""
+"""The retention `until: snapshot`: only while a queue or the oldest kept position needs it."""
 
 _KEEP_HOURS_MAX = 24 * 3660
 _BYTES_MAX = 1 << 62
-"""Fits into an integer column of the store and of every reader."""
+"""Largest limit of bytes or increments: it fits into an integer column of the store and of
+readers."""
 
 _POLICIES = {"close_idle_seconds", "run_seconds_max", "any_order", "on_error", "set_aside_max"}
 _STAGE = {"translator", "parameters", "inputs", "buckets", "fuse", "runnable", "limits", "keep"}
 _STAGE |= _POLICIES
 
 LATER_RULES = frozenset({"cycle_never_runs", "sink_path_twice"})
-"""Rules that grew stricter: a document that was registered before may break them, and opens."""
+"""Later rules: a document that was registered before them may break them, and is still loaded."""
 
 
 def dataflow_from_document(
@@ -322,7 +323,7 @@ class _Reader:
         return RetentionWish(None if hours is None else hours * 3600.0, size, count)
 
     def _amount(self, where: str, given: Mapping[str, Any], name: str, most: int) -> Any:
-        """Read how much is kept; hours can be fractions, and 0 of the others means no limit."""
+        """Read one limit; hours can be fractions, and 0 bytes or increments mean no limit."""
         value = given.get(name)
         is_hours = name == "hours"
         is_number = _is_number(value) if is_hours else type(value) is int

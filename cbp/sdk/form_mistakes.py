@@ -28,7 +28,7 @@ def record_wise_mistakes(
     if len(inputs) != 1 or inputs[0].route_by is not None:
         message = (
             "TranslateRecords needs exactly one Input, without route_by. For several inputs derive "
-            "from Translate, which also handles each record of an input without route_by by itself"
+            "from Translate, which handles the records of inputs without route_by one by one"
         )
         yield "", "record_wise_shape", message
     if any(isinstance(declared, State) for declared in declarations.values()):
@@ -206,8 +206,8 @@ def supersteps_mistakes(
             yield spec.name, code, message
         elif spec.route_by is None:
             message = (
-                "records of an input without route_by have no group to which the same run could "
-                "send messages: declare route_by, or use supersteps=1"
+                "with supersteps, each record must belong to a group, but the records of an input "
+                "without route_by have no group: declare route_by, or use supersteps=1"
             )
             yield spec.name, code, message
     for state in states:
@@ -300,7 +300,7 @@ def microsteps_mistakes(
     *,
     writes_remote: bool,
 ) -> Iterator[FormMistake]:
-    """Yield the mistakes in a loop whose order does not matter.
+    """Yield the mistakes in a loop with microsteps, where the order of messages does not matter.
 
     `writes_remote` says whether the translator's code names `.remote`.
     """

@@ -155,11 +155,11 @@ class TranslateSql(Declared):
             The query of a kept state (`keep=True`) gives the records that are put. Another
             query, such as `"orders.delete"`, gives keys: the columns of the stage's key and of
             the second key. Their records are deleted, unless the same epoch puts them. All
-            others stay. FROM names all records of the called groups; without it, only records
-            that are put or deleted are read. `<state>_of_<input>`, such as `items_of_orders`,
-            names only the records with the key and the second key of some record of the input,
-            which are found by the index; the input has the columns of the second key, with the
-            same types.
+            others stay. A query that names the state in FROM reads all records of the called
+            groups; without such a query, only records that are put or deleted are read.
+            `<state>_of_<input>`, such as `items_of_orders`, names only the records with the key and
+            the second key of some record of the input, which are found by the index; the input has
+            the columns of the second key, with the same types.
     """
 
     form: ClassVar[Form] = "sql"

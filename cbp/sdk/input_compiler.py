@@ -21,7 +21,7 @@ _FRAMING_KINDS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DATE", "TIM
 _FLOATS = ("DOUBLE", "FLOAT")
 _SUMMED = ("BIGINT", "INT", "SMALLINT", "TINYINT")
 _ORDERED = (*_SUMMED, *_FLOATS, "DATE", "TIMESTAMP")
-"""Types whose sum a combiner keeps; types whose least or greatest value it keeps."""
+"""Types of values that a combiner can sum; types whose minimum or maximum it can keep."""
 
 
 def input_spec(options: OptionReader, name: str, declared: Input | Loopback) -> InputSpec:

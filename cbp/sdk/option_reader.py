@@ -99,7 +99,7 @@ class OptionReader:
         return declared.tolerance, columns
 
     def fail(self, code: str, name: str, message: str) -> NoReturn:
-        """Raise the error of a mistake of an attribute; `name` is `""` for the class itself."""
+        """Raise the error for a mistake in an attribute; `name` is `""` for the class itself."""
         where = f"{self._class.__name__}.{name}" if name else self._class.__name__
         place = place_of_attribute(self._class, name) or self.place
         raise DefinitionError(Mistake(code, where, message, place))

@@ -227,7 +227,7 @@ def expiry_mistakes(
 
 
 def outer_mistakes(states: Sequence[StateSpec]) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, code and message of timers where each epoch calls every group anyway."""
+    """Yield name, code and message of timers that are useless, as each epoch calls every group."""
     outer = next((one.name for one in states if one.grouping == "outer"), None)
     for state in states if outer else ():
         if state.timers:

@@ -62,7 +62,7 @@ input: the whole table from this epoch on.
     >>> _ = check_split(Named, [[("a", 1)], [("a", 2)]], lookups={"customers": [("a", "Al")]})
 
 What a group finds depends on when it is called. So `check_split` accepts a table that changes only
-if the changes call groups (`wake=True`). Then the result must not depend on when they came.
+if the changes call groups (`wake=True`). Then the result must not depend on when the changes came.
 
 Guaranteed: the semantics of the reference engine (`cbp.engine.reference.engine`). The production
 engine is tested against it. Nothing here reads a clock or starts a process.

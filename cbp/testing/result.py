@@ -116,7 +116,7 @@ class Result:
 
 
 def result_of(dataflow: Dataflow, engine: ReferenceEngine) -> Result:
-    """Return the result of an engine's work."""
+    """Return the result of the runs of an engine."""
     outputs: dict[str, list[list[Any]]] = {}
     state: dict[str, list[Any]] = {}
     specs: dict[str, OutputSpec] = {}

@@ -177,7 +177,7 @@ def _ways(inputs: Iterable[InputSpec]) -> dict[str, _Parts]:
     dice = random.Random(7)
     ways: dict[str, _Parts] = {
         "the same batch again": _apart,
-        "the same batch combined as a whole": whole,
+        "the same batch combined in entire groups": whole,
     }
     if any(input_.combine for input_ in inputs):
         ways |= {f"the same batch combined in parts ({n})": partial(_parts, dice) for n in range(3)}
@@ -222,7 +222,7 @@ def _apart(rows: list[Any]) -> list[list[Any]]:
 
 
 def _parts(dice: random.Random, rows: list[Any]) -> list[list[Any]]:
-    """Shuffle and cut at random places, since a combiner can be given any records of a group."""
+    """Shuffle records and cut them at random, since a combiner can get any records of a group."""
     parts: list[list[Any]] = []
     for row in dice.sample(rows, len(rows)):
         if not parts or dice.random() < 0.4:

@@ -32,7 +32,7 @@ _STAGE = "stage"
 Author = Declared | type[Declared]
 
 Tables = Mapping[str, Iterable[Any]]
-"""Look-up to the records of its table."""
+"""Maps each look-up to the records of its table."""
 
 NO_TABLES: Tables = MappingProxyType({})
 

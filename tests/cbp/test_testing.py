@@ -290,7 +290,7 @@ def test_a_combiner_that_loses_records_is_found() -> None:
         def translate(self, key: Any, group: Any, out: Any) -> None:
             out.totals(key.k, sum(row.n for row in group.items))
 
-    with pytest.raises(AssertionError, match="combined as a whole"):
+    with pytest.raises(AssertionError, match="combined in entire groups"):
         check_split(Total, [[("a", 1), ("a", 2)]])
 
     class Right(Total):

@@ -78,7 +78,7 @@ def names_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def reads_of_a_local(code: CodeType) -> frozenset[str]:
-    """Return the attributes that a code object reads of its local variables, except `self`."""
+    """Return the attributes that a code object reads from its local variables, except `self`."""
     names: set[str] = set()
     for one in nested(code):
         before = None
@@ -90,7 +90,7 @@ def reads_of_a_local(code: CodeType) -> frozenset[str]:
 
 
 def attributes_of_a_local(code: CodeType, local: str) -> frozenset[str] | None:
-    """Return the attributes that a code object, with its nested ones, reads of a local variable.
+    """Return the attributes of a local variable that a code object and its nested ones read.
 
     `None` if the variable is used in any other way, for example passed on or assigned.
     """
@@ -115,7 +115,7 @@ def texts_of(code: CodeType) -> Iterator[str]:
 
 
 def _is_local(step: dis.Instruction) -> bool:
-    """Return whether an instruction loads a local variable last, or a closure's; not `self`."""
+    """Return whether an instruction's last variable is local or a closure's, and is not `self`."""
     name = step.argval[-1] if isinstance(step.argval, tuple) else step.argval
     return step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) and name != "self"
 

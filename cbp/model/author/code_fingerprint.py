@@ -1,17 +1,19 @@
 """The fingerprint of author's code: computed from loaded objects, compared with a version's.
 
 `fingerprint` covers an object (a translator's class or a function) and, transitively, everything
-that it needs of its own package: functions, classes and their bases, constants, defaults, closures,
-and modules that a function imports when it runs. The package is the first part of the module's
-name. The packages of a class's bases count too, and so do their siblings: modules and packages in
-the same folder, or in the same distribution if installed (`cbp.model.author.sibling_packages`).
+that it needs from its own package: functions, classes and their bases, constants, defaults,
+closures, and modules that a function imports when it runs. The package is the first part of the
+module's name. The packages of a class's bases count too, and so do their siblings: modules and
+packages in the same folder, or in the same distribution if installed
+(`cbp.model.author.sibling_packages`).
 
     Count.translate -> clean (shop/text.py) -> PATTERN (shop/text.py)
                     -> json.loads: only the name, as for everything in other packages
 
-The values of a module are taken when it is first seen, right after its import. So values that a run
-stores in a module do not change the fingerprint. Not covered: the standard library, other packages,
-`cbp` itself, and objects that are found by a name made at run time (`getattr`, `importlib`).
+The values in a module are read when the module is first seen, right after its import. So values
+that a run stores there later do not change the fingerprint. Not covered: the standard library,
+other packages, `cbp` itself, and objects that are found by a name made at run time (`getattr`,
+`importlib`).
 
 The description of a version has the fingerprint (`Code`) of its code:
 
@@ -20,11 +22,11 @@ The description of a version has the fingerprint (`Code`) of its code:
 
 Fingerprints of two schemes cannot be compared, so no difference is reported. Fingerprints of one
 scheme are equal if their digests are equal. If the digests differ, the parts show what differs,
-unless the interpreters differ too: each compiles the same source to other bytecode.
+unless the interpreters differ too: each compiles the same source to different bytecode.
 
 Invariants (tests/cbp/model/author/test_code_fingerprint.py): equal in every process of one
-interpreter; comments, docstrings and line numbers do not count; a code does not differ from itself
-after `to_json` and `from_json`.
+interpreter; comments, docstrings and line numbers do not count; a `Code` equals itself after
+`to_json` and `from_json`.
 """
 
 from __future__ import annotations
@@ -106,8 +108,8 @@ SCHEME = "3"
 LATER: Mapping[str, bool] = {"cbp.later": True}
 """Metadata of a dataclass field that a later release added to a declaration.
 
-While the field has its default, it is left out of fingerprints, which then equal those of the
-releases before.
+While the field has its default, it is left out of fingerprints, so that they equal the fingerprints
+of earlier releases.
 """
 
 _OPTIMISED = "-O" if sys.flags.optimize else ""
@@ -157,7 +159,7 @@ class Code:
         return self.text.split(":")[1] if self else ""
 
     def differences(self, now: Code) -> Iterator[str]:
-        """Yield the differences to the loaded code, in words; nothing if there is none."""
+        """Yield the differences from the loaded code, in words; nothing if there are none."""
         if not self or not now or self.text.split(":")[2] == now.text.split(":")[2]:
             return
         if self.interpreter != now.interpreter:
@@ -206,7 +208,7 @@ def fingerprint(root: Any) -> Code:
 
 
 def held_by(value: Any, root: type) -> Code:
-    """Return the fingerprint of the functions and classes in a value that root's author wrote."""
+    """Return the fingerprint of a class and of its author's functions and classes in a value."""
     with _lock:
         return _Walk(root, value).walk().code
 
@@ -239,7 +241,7 @@ def _fingerprinted(root: Any) -> _Fingerprint:
 
 
 class _Walk:
-    """Walks from one object to everything that it needs of its own package."""
+    """Walks from one object to everything that it needs from its own package."""
 
     def __init__(self, root: Any, value: Any = None) -> None:
         bases = root.__mro__ if isinstance(root, type) else (getattr(root, "__func__", root),)

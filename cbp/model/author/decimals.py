@@ -1,14 +1,14 @@
 """Decimal arithmetic in author's code: 38 digits, like a DECIMAL, and no implicit rounding.
 
-Python's own context has 28 digits and rounds silently, and it belongs to the thread: what one
-author sets there would change the numbers of the next one. So every call of an author's function
+Python's own context has 28 digits and rounds silently. It belongs to the thread, so a setting by
+one author would change the numbers of the next author. Therefore every call of an author's function
 runs in a new context, and the context of the thread is restored after it.
 
     with author_decimals():
         translate(key, group, out)
 
 Guaranteed (tests/cbp/sdk/test_author_decimals.py): a result that would lose a digit raises
-`decimal.Inexact` in the author's line. To round on purpose, switch that off:
+`decimal.Inexact` in the author's line. To round on purpose, switch that error off:
 
     with decimal.localcontext(traps=[]):
         price = round(price, 2)

@@ -1,25 +1,25 @@
 """Changes that author's code makes to its process, and so to all code that runs there after it.
 
 A worker runs tasks of many dataflows. A time zone, a seed or a global that one author sets would
-change the numbers of the next one, and no recomputation in the same process would show it. So a
-worker looks at its process around the calls of each task:
+change the numbers of the next author, and no recomputation in the same process would show it. So a
+worker compares the state of its process before and after the calls of each task:
 
     begin()      before author's code is loaded
     loaded()     after that, before its first call     -> what loading it has changed
     ended()      after its last call                   -> what the calls have changed
 
-What changed is reported with the stage. A process that calls have changed ends after its task. One
-that was changed by loading, for example by a library that sets a variable, may continue with the
-same stage.
+The changes are reported with the stage. A process that was changed by calls ends after its task. A
+process that was changed only by loading, for example by a library that sets a variable, may
+continue with the same stage.
 
-Guaranteed (tests/cbp/model/author/test_process_state.py): a change of the working directory, the
-environment, the time zone, the locale, signal handlers, Python's path and limits, filters of
-warnings, NumPy's handling of errors, global random generators, and the default decimal context is
-found; so is a descriptor of the worker that was closed or replaced, a function or class that was
-replaced in any loaded module, and a global of an author's module that was set or, up to
+Guaranteed (tests/cbp/model/author/test_process_state.py): a worker finds a change of the
+working directory, the environment, the time zone, the locale, signal handlers, Python's path and
+limits, filters of warnings, NumPy's handling of errors, global random generators, or the default
+decimal context; a descriptor of the worker that was closed or replaced; a function or class that
+was replaced in any loaded module; and a global of an author's module that was set or, up to
 `LOOKED_AT_MAX` values, changed inside. A global of an author's module that was `None` may be set
 once, as by code that loads something at its first call.
-Absent on purpose: values inside of objects of other packages, such as the options of a library.
+Absent on purpose: values inside objects of other packages, such as the options of a library.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from cbp.model.author.source_modules import source_names
 from cbp.model.author.translator_state import shape
 
 LOOKED_AT_MAX = 2_000
-"""Values inside of the globals of one module that are compared."""
+"""Maximum number of values inside the globals of one module that are compared."""
 
 _SHOWN_MAX = 20
 _PLAIN = (str, bytes, int, float, bool, complex, type(None), tuple, frozenset)
@@ -127,7 +127,7 @@ class ProcessWatch:
         return settings
 
     def _see_modules(self) -> list[str]:
-        """Return the replaced functions and classes; remember the present ones of each module."""
+        """Return the replaced functions and classes; remember the current ones of each module."""
         changed, self._loaded = [], len(sys.modules)
         for name, module in sys.modules.copy().items():
             now = getattr(module, "__dict__", None)
@@ -242,7 +242,7 @@ def _identity(descriptor: int) -> Hashable:
 
 
 def _same(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Return whether a module has the same attributes; identical values are not compared."""
+    """Return whether a module has the same attributes; the same objects count as unchanged."""
     if len(before) != len(now):
         return False
     try:

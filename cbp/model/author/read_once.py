@@ -40,7 +40,7 @@ class Once:
         self._given, self._flow = records, flow
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin to read, and return the records' own iterator; refuse to begin again.
+        """Return the iterator of the records; refuse a second call.
 
         So `rows = iter(group.urls)` can be read in parts, with `next` and with loops; only
         `group.urls` itself is limited to one read.
@@ -65,7 +65,7 @@ class Once:
         return next(records)
 
     def __contains__(self, record: object) -> bool:
-        """Search for a record; this reads the flow, so the records before it are gone."""
+        """Search for a record; this reads the flow, so earlier records cannot be read again."""
         return any(record == one for one in self)
 
     def __bool__(self) -> bool:
@@ -103,7 +103,7 @@ def read_freely(translate: Callable[..., Any], flows: Iterable[str]) -> frozense
 
 @lru_cache(maxsize=256)
 def _read_freely(function: FunctionType, every: frozenset[str]) -> frozenset[str]:
-    """Analyse the code of a `translate`; cached, since every bucket of every run asks."""
+    """Analyse the code of a `translate`; cached, since every bucket of every run needs it."""
     code, group = function.__code__, function.__code__.co_varnames[2]
     if group in code.co_cellvars:
         return every

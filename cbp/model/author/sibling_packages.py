@@ -36,7 +36,7 @@ class Siblings:
         self._distributions = frozenset(one for name in lone for one in _of_all().get(name, ()))
 
     def __contains__(self, package: str) -> bool:
-        """Return whether a package (the first part of a module's name) is one of them."""
+        """Return whether a package (the first part of a module's name) is named or a sibling."""
         known = self._known.get(package)
         if known is None:
             known = self._known[package] = bool(package) and self._beside(package)

@@ -1,4 +1,4 @@
-"""Source modules: an author's modules that are loaded from text, and that travel with their work.
+"""Source modules: an author's modules, loaded from text that is sent along with their objects.
 
 A translator of an installed package is sent to a worker by name, and the worker needs the package.
 A translator of a plain file is in no package. Its modules are loaded from text that was read once,
@@ -8,15 +8,15 @@ and this text is sent to a worker together with any object of the modules:
     worker:  has loaded `clicks` from the same text before, or does so now; returns UrlCount
 
 So a worker needs no file, on this machine or another, and it never runs other code than the
-service. One *source set* holds the modules of one folder, and is loaded as a whole. If the files
-are loaded again, objects of the former set are still sent with their own text.
+service. One *source set* holds the modules of one folder, which are loaded together. If the files
+are loaded again, objects of the former set are still sent with the text of that set.
 
 As in a script, modules that a module imports from its own folder belong to the set. Names of the
 standard library and of installed packages are not searched for in the folder.
 
 Guaranteed (tests/cbp/model/author/test_source_modules.py): if loading fails, what was loaded before
 stays loaded.
-Absent on purpose: reading files; the caller passes a function that does.
+Absent on purpose: reading files; the caller passes a function that reads them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Read = Callable[[str], SourceModule | None]
 """Returns the module of this name in a folder, or `None` if the folder has none."""
 
 Travelling = tuple[str, tuple[SourceModule, ...], str, str]
-"""What is sent for an object: its folder, the modules of its set, its module, its name in it."""
+"""The values sent for an object: its folder, its set's modules, its module, its name there."""
 
 
 class SourceSet:
@@ -68,7 +68,7 @@ class SourceSet:
         return self._all
 
     def find(self, name: str) -> SourceModule | None:
-        """Return a module of this name; reads it if it was not imported before."""
+        """Return the module of this name; read it if it was not imported before."""
         known = self._by_name.get(name)
         if known is None and (known := self._read(name)) is not None:
             self.add([known])

@@ -1,4 +1,4 @@
-"""Translator state: every task gets a fresh translator object, and detects changes of it.
+"""Translator state: every task gets a fresh translator object, and detects changes to it.
 
 Values that a translator stores on itself would exist only in some tasks, for some time. So every
 task of an epoch gets its own copy of the registered instance, made without calling `__init__`. At
@@ -12,7 +12,8 @@ Guaranteed: a change of an attribute is found, and so is a change inside a list,
 Python object in it (tests/cbp/sdk/test_author_state.py). After `LOOKED_AT_MAX` values, only
 identity and length are compared. `functools.cached_property` and `lru_cache` do not count as
 changes.
-Absent on purpose: globals of modules, and closures. The test kit finds those by running twice.
+Absent on purpose: globals of modules, and closures. The test kit finds their changes by running
+twice.
 """
 
 from __future__ import annotations
@@ -199,7 +200,7 @@ def _function_of(value: Any) -> FunctionType | None:
 def shape(value: Any, left: list[int], inside: frozenset[int] = frozenset()) -> Hashable:
     """Return a value that is equal for containers of equal values and for identical objects.
 
-    `left` is the number of values that are still compared. `inside` has the ids of the objects
+    `left` is the number of values that may still be compared. `inside` has the ids of the objects
     around the value, since objects can refer to each other.
     """
     kind = type(value)
@@ -243,7 +244,7 @@ def _shape_of_object(value: Any, left: list[int], inside: frozenset[int]) -> Has
 
 
 def _line_that_changes(class_: type, name: str) -> str:
-    """Return the first line that stores an attribute, or otherwise reads it: `file.py:12`."""
+    """Return the first line that stores an attribute, else that reads it, as `file.py:12`."""
     reads = ""
     for base in class_.__mro__:
         if _is_ours(base):

@@ -84,7 +84,7 @@ def refuse_foreign(state: str, emitted: object, called: object) -> None:
 
 
 def refuse_remote(state: str, *_: object, **__: object) -> None:
-    """Refuse a remote write to a kept state, to which only its own group puts records."""
+    """Refuse a remote write to a kept state: only the group of a key puts records of that key."""
     why = "is kept (keep=True), so only the group of a key can put and delete records of that key"
     raise AuthorMisuse(StateKeptRemoteError, _not_remote(state, why))
 
@@ -122,7 +122,7 @@ def refuse_twice(view: str, key: object) -> NoReturn:
 
 
 def refuse_output_foreign(output: str, emitted: object, called: object = None) -> NoReturn:
-    """Refuse a record of an output with a key that is not that of its group (`None`: unknown)."""
+    """Refuse an output record whose key is not its group's key `called` (`None`: unknown)."""
     by = "a group" if called is None else f"the group {called!r}"
     message = (
         f"output {output!r}: {by} emitted a record with the key {emitted!r}, which is not its own, "

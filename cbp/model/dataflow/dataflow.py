@@ -1,4 +1,4 @@
-"""Dataflow: sources, stages and the wiring between them; checked as a whole.
+"""Dataflow: sources, stages and the wiring between them; all checked together.
 
 The graph can have cycles. A source's flow has the name of the source, a stage's flow is
 `stage.output`.
@@ -272,6 +272,6 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
 
 
 def _never_run(dataflow: Dataflow) -> Iterator[Mistake]:
-    """Yield a mistake for each stage that can never run; a check may stop after the first ones."""
+    """Yield a mistake for each stage that can never run; a check may need only the first ones."""
     runnables = {name: stage.runnable for name, stage in dataflow.stages.items()}
     return never_run(runnables, dataflow.wiring(), dataflow.flows())

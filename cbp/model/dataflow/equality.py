@@ -1,6 +1,6 @@
 """Equality of results: when two runs over the same input, split differently, are equal.
 
-An incremental run must equal a run from scratch. This is what is compared (tables on disk:
+An incremental run must equal a run from scratch. These values are compared (tables on disk:
 `cbp.engine.read.compare`):
 
 - *State*: exactly, as a multiset of records.
@@ -9,7 +9,7 @@ An incremental run must equal a run from scratch. This is what is compared (tabl
 - An *output* without a key: all records of all epochs, as a multiset. With `history`: epoch by
   epoch, each as a multiset, so a history differs if the input is split differently. Changes
   (`OutputSpec.signed`): the sum of the signs of each record, without those whose sum is zero, since
-  how often a record came and went depends on the split.
+  the split decides how often a record was added and removed.
 - A *loopback* is not compared: messages depend on the split, their final effect does not.
 
 A state or an output can declare a weaker comparison (`Closeness`): numbers that an iteration
@@ -86,7 +86,8 @@ EXACTLY = Closeness()
 def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int = 0) -> Closeness:
     """Return how closely records of a state or an output must agree, as it declares.
 
-    The columns of its key are compared exactly, and so are `behind` columns before the declared.
+    The columns of its key are compared exactly, and so are `behind` columns before the declared
+    ones.
     """
     schema = spec.record_schema if isinstance(spec, OutputSpec) else spec.schema
 
@@ -133,14 +134,14 @@ def paired(
 
 
 def state_view(rows: Iterable[Sequence[Any]], close: Closeness = EXACTLY) -> View:
-    """Return what is compared of a state."""
+    """Return a state's records in the form in which they are compared."""
     return Counter(_stand_in(row, close) for row in rows)
 
 
 def output_view(
     output: OutputSpec, epochs: Iterable[Iterable[Sequence[Any]]], close: Closeness = EXACTLY
 ) -> View:
-    """Return what is compared of an output."""
+    """Return an output's records in the form in which they are compared."""
     if output.history:
         return [Counter(_stand_in(tuple(row), close) for row in epoch) for epoch in epochs]
     numbered = [(number, tuple(row)) for number, epoch in enumerate(epochs) for row in epoch]
@@ -196,7 +197,7 @@ def is_tombstone(row: Sequence[Any], key: Sequence[int]) -> bool:
 def _consolidated_view(
     output: OutputSpec, rows: Sequence[tuple[Any, ...]], close: Closeness
 ) -> Counter[Hashable]:
-    """Return how often each record is there, or was deleted too often, by its changes."""
+    """Return, from its changes, how often each record exists, or was deleted too often."""
     changes = list(map(change_splitter(output.schema.names), rows))
     records = {identity(record): record for record, _ in changes}
     sums = consolidated((identity(record), sign) for record, sign in changes)
@@ -232,7 +233,7 @@ def view_difference(left: View, right: View, close: Closeness = EXACTLY) -> str:
 def _differing(
     left: dict[Any, Any], right: dict[Any, Any], close: Closeness
 ) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Return two views that were made with a tolerance, without records that are near in both."""
+    """Return two views made with a tolerance, without records that are near in both."""
     if isinstance(left, Counter):
         groups: dict[Hashable, tuple[list[Numbers], list[Numbers]]] = defaultdict(lambda: ([], []))
         for side, view in enumerate((left, right)):

@@ -26,7 +26,7 @@ from cbp.model.flow.schema import DataType, Field, Schema
 EXPIRY_SUFFIX = "_expiry"
 
 _STEPS = 16
-"""Number of times within one age to which due times are rounded."""
+"""Number of points in time within one age to which due times are rounded up."""
 
 
 def expires_at(time: datetime, expire_ms: int) -> datetime:

@@ -153,7 +153,7 @@ def changes_mistakes(
     changes: Collection[str],
     sources: Mapping[str, SourceNode],
 ) -> Iterator[Mistake]:
-    """Find inputs that read a view's changes without `changes=`, or declare it needlessly.
+    """Find inputs that read a view's changes without `changes=`, or declare `changes=` needlessly.
 
     A source that follows a table, or has a column `sign`, can be read either way.
     """
@@ -194,7 +194,8 @@ def unfit_rule(rule: Any, inputs: Sequence[str]) -> str:
     """Return why a rule can never start a run of a stage with these inputs; `""` if it can.
 
     Args:
-        inputs: All inputs of the stage, in order; for an inner rule, the inputs left to it.
+        inputs: All inputs of the stage, in order; for an inner rule, the inputs about which it
+            decides.
     """
     if not isinstance(rule, StaticTable):
         return ""
@@ -220,9 +221,9 @@ def _unknown_flow(at: str, flow: str, flows: Mapping[str, Schema]) -> Mistake:
 
 
 def _schema_mismatch(flow: Schema, expected: Schema) -> str:
-    """Return how the schema of a flow or table differs from what reads it; `""` if it fits.
+    """Return how the schema of a flow or table does not fit its reader's; `""` if it fits.
 
-    Columns are matched by name. There can be columns that are not read.
+    Columns are matched by name. The flow or table can have more columns.
     """
     wrong = []
     for column in expected.fields:
@@ -281,7 +282,7 @@ def _mistake(
 def _key_difference(
     spec: TranslatorSpec, lookup: LookupSpec, table: str, writer: TranslatorSpec, state: StateSpec
 ) -> str:
-    """Return the difference between the keys, in words; `""` if they are the same."""
+    """Return how a table's key does not fit a look-up or its stage, in words; `""` if it fits."""
     assert spec.key is not None, "a stage with look-ups has groups"
     route = writer.key_of(state)
     if [one.type for one in route.fields] != [one.type for one in spec.key.fields]:
@@ -318,8 +319,8 @@ def never_run(
     """Yield a mistake for each stage that can never run, since its first run needs its own output.
 
     A stage can run if every input that its rule waits for can get an increment, from a source or
-    from a stage that can run. Each other stage waits for itself, around a cycle, or for a stage
-    that does. A cycle of such stages can be part of a larger cycle that runs.
+    from a stage that can run. Every other stage waits for itself around a cycle, or waits for a
+    stage that does. A cycle of such stages can be part of a larger cycle that runs.
     """
     stuck = _stuck(runnables, wiring, flows)
     waits_for = predecessors({name: wiring[name] for name in stuck})
@@ -430,7 +431,7 @@ def column_mistakes(source: SourceNode, options: ReadOptions) -> Iterator[Mistak
 
 
 def source_changes(source: SourceNode) -> Iterator[ChangesRead]:
-    """Yield how inputs can read a source as changes of a view, given its columns."""
+    """Yield the values of `changes=` with which inputs can read a source, given its columns."""
     if source.format != "delta" and has_sign(source.schema):
         yield "signed"  # each record has its sign, as its producer wrote it
     if source.format == "delta" and source.options.get("sign", SIGN) == SIGN:

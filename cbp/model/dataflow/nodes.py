@@ -33,10 +33,10 @@ BUCKETS_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class FileBatch:
-    """How many waiting files become one increment; a larger file is an increment by itself.
+    """How many waiting files become one increment; a file above the limit is an increment alone.
 
     Attributes:
-        bytes: Largest size of the files, as dropped.
+        bytes: Largest total size of the files, as dropped.
         seconds: How long the first file may wait for more; 0 means not at all.
         backlog: If this many files wait, `files` is ignored, and the files are taken together as
             with `FileBatch()`, unless this affects the result of a stage (`reading_together`);
@@ -106,14 +106,14 @@ class StageNode:
 
     Attributes:
         reference: The registered name of the translator; `""` if built in code.
-        wiring: Maps input names to flow names; loopbacks are added automatically. Look-ups
-            among them are moved to `lookups`.
+        wiring: Maps input names to flow names; loopbacks are added automatically. Names of look-ups
+            are moved to `lookups`.
         buckets: Number of hash partitions of its groups and state; a power of two.
         fuse: Whether it can run together with its neighbours; see `cbp.model.plan.fusion`.
         limits: Maps output names to how much of the output can wait at a reader.
         idle: Maps framed inputs to the seconds without a record after which the open frame is
             closed, overriding the translator; 0 means never.
-        run_seconds_max: Time limit of one run; `None` means that of the service.
+        run_seconds_max: Time limit of one run; `None` means the service's limit.
         keep: Maps output names to how long their increments are kept; others are kept forever.
         lookups: Maps look-ups to the tables that they read, as `stage.state`.
         any_order: Whether a group's result depends only on its records, not on their order and

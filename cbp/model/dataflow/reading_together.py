@@ -1,11 +1,11 @@
 """Which increments can be read together without a declaration. Pure.
 
-An increment of a source with `batch` is whatever waited, so its end has no meaning. A stage
-downstream for which only the final state counts may read several of them in one run, which then
-reads its state once instead of many times (`stages_together`). These conditions must hold:
+An increment of a source with `batch` holds all files that waited, so its end has no meaning. A
+stage downstream for which only the final state counts may read several of them in one run, which
+then reads its state once instead of many times (`stages_together`). These conditions must hold:
 
-- Neither its translator nor its document has a Runnable. It has one input without frames: such a
-  source, or an output of such a stage.
+- Neither its translator nor its document has a Runnable. It has one input, without frames: a source
+  with `batch`, or an output of a stage for which these conditions hold.
 - Its author declared what counts: each output is a view, or has a key whose last record counts, or
   the stage is record-wise without state. No output is a history. The code reads no `group.run`,
   sets no timers, lets no state expire, and has no look-ups.
@@ -18,7 +18,7 @@ So `cbp verify` finds the same tables as with one increment per run; there are f
 their documents have no `batch`: all their readers are stages as above, and no sink publishes the
 increments of the source or of a stage downstream.
 
-`sources_rebuilt_together` finds the sources of which one run of a rebuild may read many increments,
+`sources_rebuilt_together` finds the sources whose increments a rebuild may read many at a time,
 although each earlier run read one. For that, all stages must promise that increments do not matter.
 The declarations above are not enough: a view may count how often a word changed.
 """
@@ -76,13 +76,13 @@ def sources_cut_anywhere(
 def sources_rebuilt_together(
     sources: Mapping[str, SourceNode], stages: Mapping[str, StageNode]
 ) -> frozenset[str]:
-    """Return the sources of which a run of a rebuild may read many increments.
+    """Return the sources whose increments a rebuild may read many at a time.
 
-    Each stage promises that its answer depends only on its records (`any_order`), and all outputs
-    are views. Reading signed records is not such a promise: a stage that adds up signs could count
-    them as well. A source with `batch: {files: 1}` is left out. All sources are left out if a stage
-    has look-ups, which find what earlier runs published, or sets records aside, which are counted
-    for each run.
+    There are none unless each stage promises that its answer depends only on its records
+    (`any_order`), and all outputs are views. Reading signed records is not such a promise: a stage
+    that adds up signs could also count them. A source with `batch: {files: 1}` is left out. There
+    are none either if a stage has look-ups, which read the results of earlier runs, or sets records
+    aside, which are counted for each run.
     """
     for node in stages.values():
         spec = node.translator
@@ -123,6 +123,6 @@ def _reads_one_flow(node: StageNode) -> bool:
 def _readers_do(
     names: Sequence[str], stages: Mapping[str, StageNode], before: Predecessors
 ) -> bool:
-    """Return whether all stages downstream of these read the same, wherever increments end."""
+    """Return whether all stages downstream read the same records, wherever increments end."""
     behind = (stages[name] for name in reached(before, names)[len(names) :])
     return all(_reads_one_flow(node) and node.declared_rule.split_free for node in behind)

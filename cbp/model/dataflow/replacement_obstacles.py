@@ -1,13 +1,13 @@
-"""Replacement: a source takes back the records of an earlier file, and brings others. Pure.
+"""Replacement: a source takes back the records of an earlier file, and adds others. Pure.
 
     increment   0        1        2                  5
                 monday   tuesday  wednesday   ...    files: records of the corrected tuesday
-                                                     gone:  records of tuesday that it lacks
+                                                     gone:  other records of the first tuesday
 
 Records that both files have are in neither part. If all readers read signed records, all records
-are in `files`: those that are gone have the opposite sign. Any other stage recomputes the groups of
-the run (`cbp.engine.run.recomputation`). That is right if the stage's answer depends on nothing but
-the records, which its author declares (`any_order`), and if everything that it wrote can be
+are in `files`: removed records have the opposite sign there. Any other stage recomputes the groups
+of the run (`cbp.engine.run.recomputation`). The result is right if the stage's answer depends only
+on the records, as its author declares (`any_order`), and if all records that it wrote can be
 replaced. `obstacles` reports which of these conditions a stage does not meet.
 """
 
@@ -90,7 +90,7 @@ def _why_not(
     spec = node.translator
     if spec.key is None or any(one.route_by is None for one in spec.inputs):
         return (
-            "the stage has an input without `route_by`, and what it wrote for single records "
+            "the stage has an input without `route_by`, and its output for single records "
             "cannot be taken back"
         )
     for one in spec.inputs:

@@ -37,13 +37,13 @@ keep their records. A write for another key is *remote*: it is appended to that 
 the key's own local writes if that key is called in the same epoch, and does not call that key.
 Equal records that are appended twice are two records [d]. Remote writes never replace. A
 vectorised translator, which is called once for many groups, writes state of called keys only and
-binds no addresses, since nobody can tell which of its groups wrote a record [d].
+binds no addresses, since it is unknown which of its groups wrote a record [d].
 
 **Views.** A view is a state with a key: the columns of the stage's key, and a *second key* that
-names a record within its group. A group writes its own records only, at most one per key. What
-became of the records in an epoch is an output of the view's name, which no author writes
-(`cbp.model.flow.signed_changes`). The order: groups as visited; within a group by the second key,
-nulls first; before precedes after. An input declares whether it reads all changes or only new
+names a record within its group. A group writes its own records only, at most one per key. The
+changes of its records in an epoch are an output with the view's name, to which no author's code
+emits (`cbp.model.flow.signed_changes`). The order: groups as visited; within a group by the second
+key, nulls first; before precedes after. An input declares whether it reads all changes or only new
 records; changes that it does not read call no group. Values are compared: 0.0 in place of -0.0 is
 not a change [d].
 
@@ -120,7 +120,7 @@ class Targets:
 
 
 def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
-    """Sort the destination or destinations that a route function returned by kind.
+    """Sort by kind the destination or destinations that a route function returned.
 
     Args:
         flows: Names that an `All` can name; `FlowUnknown` if it names another.

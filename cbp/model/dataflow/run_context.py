@@ -1,12 +1,12 @@
-"""What an author may know of the run that calls it: its epoch, its recorded time, its frames.
+"""The run that calls an author's code, as that code sees it: epoch, recorded time, frames.
 
     group.run.epoch           number of the epoch, from 0
     group.run.time            time of the run, aware and in UTC, as its intention records it
     group.run.frame("urls")   label of the frame that the run reads from an input
 
-The values are those of the run and not of the machine: every task of a run sees the same, and so
-does every repetition of it (`cbp.engine.read.recomputed_epochs`). A clock that an author reads has
-neither property.
+The values belong to the run and not to the machine: every task of a run sees the same values, and
+so does every repetition of the run (`cbp.engine.read.recomputed_epochs`). The clock of a machine
+guarantees neither.
 
 Source: ours; frames: CBP (SoCC'10), section 4.1.
 """
@@ -43,7 +43,7 @@ class RunContext:
     Attributes:
         time: When the run was started: aware, in UTC, in whole milliseconds. It rises from epoch
             to epoch of a stage, even if the clock of the machine is set back.
-        aggregates: In a loop: the aggregates of the superstep before, `None` in the first one.
+        aggregates: In a loop: the aggregates of the previous superstep, `None` in the first one.
     """
 
     epoch: int = 0

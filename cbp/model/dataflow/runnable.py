@@ -4,8 +4,8 @@
         runnable = Align()              # in a document: `runnable: align`
 
 A rule is called with the connectors of all inputs and its memo, and returns a `Decision`. It sees
-what waits, never the time. `RunAll` is the default. For anything else, an author writes a method
-`runnable(self, connectors, memo)` of the translator.
+the waiting increments, never the time. `RunAll` is the default. For anything else, an author writes
+a method `runnable(self, connectors, memo)` of the translator.
 
 `RULES` maps the names in documents to the rules: `runnable: {count_window: {size: 3}}`.
 
@@ -38,7 +38,7 @@ class Rule(Protocol):
 
     @property
     def timeless(self) -> bool:
-        """Whether the decision depends on what is queued in which order, not on when it arrived.
+        """Whether the decision depends only on the queued increments and their order, not on times.
 
         Every run then reads the same increments, whenever runs are started.
         """
@@ -54,7 +54,7 @@ class Rule(Protocol):
 
 
 class _OfInputs:
-    """A rule that reads only its `inputs`, which it names, or all inputs if it names none."""
+    """A rule that reads only the inputs in `inputs`, or all inputs if that is empty."""
 
     inputs: tuple[str, ...]
 
@@ -139,7 +139,8 @@ class RunAny:
 class StaticTable:
     """Read some inputs (the tables) in every run and keep them; the others decide when to run.
 
-    A table is all increments of its input. New ones do not start a run; the next run reads them.
+    A table consists of all increments of its input. A new one does not start a run; the next run
+    reads it.
 
     Args:
         rule: Decides about the other inputs.

@@ -11,9 +11,9 @@ operator gives all of them back. So a group always sees its records in their ord
 were applied first, a last value, a session or a balance could be wrong without any error.
 
 If a function that routes, orders or frames fails on a record, this record alone is set aside. A
-record without a frame joins the frame that is open when it comes, or that its increment opens, and
-is set aside by the run that reads that frame. If there is no frame, the next run sets it aside. A
-frame that comes too late to be aligned (`AlignmentError`) is read by itself, and its records are
+record without a frame joins the frame that is open when it arrives, or that its increment opens,
+and is set aside by the run that reads that frame. If there is no frame, the next run sets it aside.
+A frame that arrives too late to be aligned (`AlignmentError`) is read alone, and its records are
 set aside without a call. If a Runnable fails, its stage stops, since no single record is at fault.
 
 Records that are set aside are in a table of the stage (`SET_ASIDE`), a row for each record, in the
@@ -33,7 +33,7 @@ ON_ERROR = ("stop", "set_aside")
 
 SET_ASIDE_DEFAULT = 1_000
 SET_ASIDE_MAX = 10_000
-"""A run reads all records that its stage has set aside, to know which groups have such records."""
+"""Largest `set_aside_max`, since each run reads all records that its stage has set aside."""
 
 BEHIND_CODE = "set_aside_behind"
 """The code of a record that was not tried, since earlier records of its group are set aside."""
@@ -42,14 +42,14 @@ SET_ASIDE = Schema.parse(
     "epoch BIGINT, number BIGINT, input STRING, key STRING, record STRING, code STRING, "
     "message STRING, increment BIGINT, file STRING, line BIGINT, set_aside_at TIMESTAMP"
 )
-"""`epoch`: that of the run that set it aside; `number`: its place among the records that this run
-set aside. `key` and `record` are JSON objects by column. `key` is null for a record that is a group
-of its own; `record` and `input` are null for the call of a timer. `increment` is the index of the
-record's increment in the flow that the input reads. `file` and `line` are its place in the dropped
-file, if the flow is a source's."""
+"""`epoch`: the epoch of the run that set the record aside; `number`: its position among the records
+that this run set aside. `key` and `record` are JSON objects by column. `key` is null for a record
+that is a group of its own; `record` and `input` are null for the call of a timer. `increment` is
+the index of the record's increment in the flow that the input reads. `file` and `line` name the
+record's line in the dropped file, if the flow is a source's."""
 
 SET_ASIDE_COMPARED = SET_ASIDE.select(("epoch", "number", "input", "key", "record", "code"))
-"""What a verification compares: a message can name a line of code that has moved since."""
+"""Columns that a verification compares; not `message`, whose line of code can have moved since."""
 
 
 def read_on_error(on_error: object, most: object) -> int | None:

@@ -53,7 +53,7 @@ class SinkNode:
 
     @property
     def reads(self) -> str:
-        """The flow that it follows; the flow of a view has the view's name."""
+        """The flow that the sink reads; the flow of a view has the view's name."""
         return self.flow or self.view
 
 

@@ -25,7 +25,7 @@ from cbp.model.graph.loop_nesting import Nesting
 Grouping = Literal["inner", "outer"]
 
 AggregateHow = Literal["sum", "min", "max"]
-"""How the numbers of an aggregate become one."""
+"""How the numbers of an aggregate are combined into one."""
 
 Form = Literal["groupwise", "arrow", "run", "sql"]
 """How `translate` is called: for each group, with Arrow tables of many groups, with Arrow tables of
@@ -98,7 +98,7 @@ class InputSpec:
         combine: The combiner for its records; it can run before they are shuffled.
         changes: How it reads the changes of a view; `""` if it is wired to another flow.
         supersteps: For a loopback: see `TranslatorSpec.supersteps`.
-        inside: For a loopback: the loopback whose loop is around its own; `""` means none.
+        inside: For a loopback: the loopback whose loop encloses its own; `""` means none.
         microsteps: For a loopback: whether the order of its messages does not matter.
     """
 
@@ -201,7 +201,7 @@ class StateSpec:
         second_key: Columns that identify a record within its group; no two records have the
             same values.
         keep: Whether the records of a called group stay unless they are put or deleted; otherwise
-            the group keeps what it emits.
+            the group keeps only the records that it emits.
         changes: Name of the output that gets the changes of the records, which makes the state a
             view; `""` if it is not a view.
         timers: Whether its records are timers: a key, and the time `at` from which the group is
@@ -283,7 +283,7 @@ class AggregateSpec:
 
     @property
     def output(self) -> OutputSpec:
-        """What groups emit their numbers to; nothing is written."""
+        """The output to which groups emit their numbers; it is not written to a table."""
         return OutputSpec(self.name, _AGGREGATED)
 
     def value(self, numbers: Sequence[float]) -> float | None:
@@ -386,7 +386,7 @@ class TranslatorSpec:
             `arrow`, `translate(tables, out)` for `run`, `translate(frames, out)` for `sql`.
         runnable: When it runs; a stage can override it (`StageNode.runnable`).
         form: A record-wise translator always has the default form.
-        code: Fingerprint of the author's class and of what it needs of its package.
+        code: Fingerprint of the author's class and of the code that it needs from its package.
         declared: Whether an SQL translator consists only of queries: no function of the author
             makes its plan or runs in it.
         takes_record: Whether it has one input, without `route_by`, and is called with its bare
@@ -430,7 +430,7 @@ class TranslatorSpec:
         return all(spec.route_by is None for spec in self.inputs)
 
     def parts(self) -> tuple[TranslatorSpec, ...]:
-        """Return a part for groups and a part for single records, or the whole if it has one kind.
+        """Return the parts for groups and for single records, or only itself if it has one kind.
 
         The inputs of the other kind are `absent`. The part for records writes state but reads none.
         """
@@ -458,7 +458,7 @@ class TranslatorSpec:
 
     @property
     def loops(self) -> Nesting:
-        """How the loops within a run are inside each other, by the names of their loopbacks."""
+        """How the loops within a run are nested, by the names of their loopbacks."""
         return Nesting({spec.name: spec.inside for spec in self.loopbacks})
 
     @property
@@ -522,7 +522,7 @@ class TranslatorSpec:
 
     @property
     def emitted(self) -> tuple[OutputSpec, ...]:
-        """What the author emits: aggregates, and all outputs except the changes of views."""
+        """Outputs that the author's code emits: aggregates, and all but the changes of views."""
         outputs = (spec for spec in self.outputs if not spec.view)
         return (*outputs, *(one.output for one in self.aggregates))
 

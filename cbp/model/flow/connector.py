@@ -3,7 +3,7 @@
 A queued increment gets a read mark when it was read but not removed. A *Runnable*
 (`cbp.model.dataflow.runnable`) looks at all connectors of a stage and returns a `Decision`.
 
-Invariant: what a `Decision` names is queued. Increments need not be removed oldest first; the
+Invariant: all increments that a `Decision` names are queued. They can be removed in any order; the
 Runnable chooses (tests/cbp/model/flow/test_connector.py).
 
 Source: CBP (SoCC'10), sections 2.2 and 4.1.
@@ -86,8 +86,8 @@ class Connector:
         """Return whether a close comes before the next output increment to frame.
 
         Read the index of the flow's next output increment before you read the connector, so that
-        all earlier increments have arrived here. It is greater than the index of a waiting close,
-        except while a store is being refilled.
+        all earlier increments have arrived here. That index is greater than the index of a waiting
+        close, except while a store is being refilled.
         """
         first = self.arrived[0].index if self.arrived else next_index
         return bool(self.closes) and self.closes[0] <= first

@@ -9,13 +9,13 @@ output increments (`DataFile.start`, `stop`).
 - A frame continues into the next output increment if that one begins with its key. The frame is
   *eligible*, and enters the connector, once a record with another key follows or a *punctuation*
   closes it. Later records with the same key begin a new frame.
-- Records without a key (`Refused`) go with the frame that is open when they come, or that their
+- Records without a key (`Refused`) join the frame that is open when they arrive, or that their
   output increment opens. If there is none, they are a frame of their own, which is eligible
   immediately.
 - Keys need no order, except for alignment (`cbp.model.dataflow.runnable.Align`).
 
-`Framing` is what a connector remembers between output increments. It depends only on the flow and
-its punctuations (`cbp.model.flow.punctuation`), so it can be computed again after a loss.
+`Framing` is the state that a connector keeps between output increments. It depends only on the flow
+and its punctuations (`cbp.model.flow.punctuation`), so it can be computed again after a loss.
 
 Invariant: the eligible frames and the open frame together hold each record of the flow once, in
 order within a file (tests/cbp/model/flow/test_framing.py).
@@ -80,7 +80,7 @@ KEYLESS = ""
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """A file of an output increment; a run is a framing key and its number of successive rows."""
+    """A file of an output increment; a run is a framing key with a number of successive rows."""
 
     file: DataFile
     runs: Sequence[tuple[FramingKey | Refused, int]]

@@ -6,8 +6,9 @@ increments are numbered, aligned and named as if the undone epochs had never run
     generation 0   0 -- 1 -- 2 -- 3 -- 4 -- 5         3, 4 and 5 are undone
     generation 1              '--- 3 -- 4 -- 5 -- 6   rolled back to the end of epoch 2
 
-Records of runs and transactions of tables are numbered by epoch, so they are kept apart by
-generation. The record of a roll-back is the `Generation` that it begins; everything else is redo.
+Records of runs and transactions of tables are numbered by epoch, so the numbers of undone epochs
+are used again, and the generation distinguishes them. The record of a roll-back is the `Generation`
+that it begins; all other steps of the roll-back follow from it and can be repeated.
 
 Invariant: an epoch of a stage belongs to exactly one generation, the newest one that began at or
 before it (tests/cbp/model/flow/test_generation.py).
@@ -23,8 +24,8 @@ were published:
 After a roll-back, the numbers of undone increments are used again. So a sink position names the
 newest generation whose roll-back it takes into account.
 
-Invariant: an increment counts as undone exactly if it was published and then a roll-back
-went to a point before it (tests/cbp/model/flow/test_sink_position.py).
+Invariant: an increment counts as undone exactly if it was published, and a later roll-back went to
+a point before it (tests/cbp/model/flow/test_sink_position.py).
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ class Generation(JsonFields):
         prepared_ms: Time of the roll-back, later than every record before it.
         dropped: Maps each source to the number of its increments that arrived after the
             position and are not queued again.
-        superseded: Maps each source to increments that an earlier roll-back dropped and whose
-            files have arrived again since: queued again, their records would count twice.
-        closes_dropped: Numbers of closes that were made after the position and no longer close
-            anything.
+        superseded: Maps each source to increments that an earlier roll-back dropped and whose files
+            have arrived again since. They are not queued again: their records would count twice.
+        closes_dropped: Numbers of the closes (punctuations) that were made after the position; they
+            no longer close any frame.
         left_out: Maps each source to increments that the operator named, not to be queued again.
         request: Id of the request, if any, so that it is done only once.
     """
@@ -85,17 +86,17 @@ class Generation(JsonFields):
 def home_of(generations: Sequence[Generation], stage: str, epoch: int) -> int:
     """Return the number of the generation that an epoch of a stage belongs to.
 
-    An epoch that has not run yet belongs to the newest one. Generation 0 has no record; here and
-    below, `generations` are all later generations of the dataflow, ascending.
+    An epoch that has not run yet belongs to the newest one. Generation 0 has no record; in this
+    module, `generations` are all later generations of the dataflow, ascending.
     """
     homes = (one.number for one in reversed(generations) if one.start(stage) <= epoch)
     return next(homes, 0)
 
 
 def closes_dropped(generations: Sequence[Generation]) -> frozenset[int]:
-    """Return the numbers of the closes that no longer close anything.
+    """Return the numbers of the closes (punctuations) that no longer close any frame.
 
-    A roll-back to a point before another roll-back restores what that one dropped.
+    A roll-back to a point before another roll-back restores the closes that the other dropped.
     """
     return frozenset(
         number

@@ -1,8 +1,8 @@
 """Increments: immutable, named parts of a flow.
 
-An *output increment* is what one epoch of a stage wrote to one flow, or for a source, what one
-accepted file brought, or several that its `batch` put together. It is named by (flow, index). An
-empty increment has no files; it keeps consumers aligned.
+An *output increment* holds the records that one epoch of a stage wrote to one flow. For a source,
+it holds the records of one accepted file, or of several that its `batch` put together. It is named
+by (flow, index). An empty increment has no files; it keeps consumers aligned.
 
 An *input increment* that a consumer's framing made (`cbp.model.flow.framing`) is an `Increment`
 too: its index counts the consumer's frames, and its files are slices.
@@ -27,7 +27,7 @@ class DataFile:
 
     Attributes:
         path: Relative to the dataflow's folder; `/` separated; made of ids only.
-        records, bytes: Rows and size of the whole file.
+        records, bytes: Rows and size of the entire file.
         start, stop: The selected rows, `start <= row < stop`; all by default.
         buckets: For messages that were written by the bucket of their receiver: the number of
             buckets. 0 means that the rows are in the order of emission.
@@ -75,7 +75,7 @@ class DataFile:
         return DataFile(self.path, self.records, self.bytes, self.start + start, self.start + stop)
 
     def to_json(self) -> list[Any]:
-        """Return the fields as a JSON array, as many as it needs; `DataFile(*json)` reads it."""
+        """Return the fields as a JSON array, without final defaults; `DataFile(*json)` reads it."""
         parts: list[Any] = []
         if self.refused is not None:
             parts = [self.start, self.stop, self.buckets, list(self.refused)]
@@ -96,7 +96,7 @@ class Increment:
         framing_key: Its label; the upstream epoch by default (FrameByPrior).
         files: In order; records are ordered by (file, row).
         bindings: For messages: files that map addresses to keys (`cbp.model.dataflow.routing`).
-        gone: For a source: files with records of earlier increments that it takes back
+        gone: For a source: files with the records that it takes back from earlier increments
             (`cbp.model.dataflow.replacement_obstacles`).
     """
 
@@ -124,7 +124,7 @@ class Increment:
 
     @property
     def is_refused(self) -> bool:
-        """Whether it is a frame of records without a framing key, which rules need not see."""
+        """Whether it is a frame of records without a framing key, about which no rule decides."""
         return bool(self.files) and all(file.refused is not None for file in self.files)
 
     def without_refused(self) -> Increment:

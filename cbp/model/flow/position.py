@@ -1,6 +1,6 @@
 """Position: the complete logical state of a dataflow at one moment, as one plain value.
 
-Other systems call it a checkpoint of the metadata; `cbp.engine.commit.intention_log` puts it.
+Other systems call it a checkpoint of the metadata; `cbp.engine.commit.intention_log` stores it.
 
 A position and the records after it carry the same information as all records since the first one,
 so older records can be deleted.
@@ -23,7 +23,7 @@ from cbp.model.json_fields import ADDED, JsonFields
 
 @dataclass(frozen=True, slots=True)
 class StagePosition:
-    """The next epoch of one stage, its Runnable's memo, and what waits at its inputs.
+    """The next epoch of one stage, its Runnable's memo, and the queues of its inputs.
 
     Attributes:
         turns: Epochs in a row that read nothing from outside its cycle.
@@ -95,9 +95,9 @@ class Position(JsonFields):
         return sum(stage.epoch for stage in self.stages.values())
 
     def framed_less(self, other: Position) -> bool:
-        """Return whether some input is framed further in `other` than here.
+        """Return whether `other` has framed more increments of some input than this position.
 
-        Files of the increments in between may be removed, since `other` already has their frames.
+        The files of these increments may be removed already, since `other` needs only its frames.
         """
         return any(
             there.framing is not None and _framed_to(self, name, input_) < there.framing.last

@@ -1,16 +1,16 @@
 """Punctuations (closes): close the open frames of a flow without a record of another key.
 
-A punctuation is between two increments of its flow, after all that existed when it was made.
-It closes the open frame of every framed input that reads the flow, or of one input only. The next
-record begins a new frame, whatever its key. A punctuation is made by an operator (`request`), by a
-marker in a drop folder (`marker`), or because no record came for the idle time of the input
+A punctuation is between two increments of its flow, after all increments that existed when it was
+made. It closes the open frame of every framed input that reads the flow, or of one input only. The
+next record begins a new frame, whatever its key. A punctuation is made by an operator (`request`),
+by a marker in a drop folder (`marker`), or because no record came for the idle time of the input
 (`idle`).
 
 A roll-back keeps punctuations and arrived increments, unless it is asked to drop both. A kept
 punctuation can then wait for increments that the roll-back removed from its flow.
 
-The place of a punctuation is recorded before anything after it is framed. So frames depend only on
-the flow and its punctuations.
+The position of a punctuation in its flow is recorded before any later increment is framed. So
+frames depend only on the flow and its punctuations.
 
 Source: CBP (SoCC'10), footnote 3 of section 4.1; idle time is ours.
 """
@@ -36,7 +36,8 @@ class Punctuation(JsonFields):
         at: Index of the first increment of the flow after it.
         key: Idempotency key of the request: a repeated request makes no second punctuation.
         closed_ms: When it was made, in milliseconds since 1970.
-        input: The only input that it closes, as `stage.input`; `""` means all that frame the flow.
+        input: The only input that it closes, as `stage.input`; `""`: all inputs that frame the
+            flow.
     """
 
     refuses_unknown = True  # without `input`, a release before it would close all inputs
@@ -57,8 +58,8 @@ class Punctuation(JsonFields):
 def idle_at(connector: Connector, since: datetime, idle_seconds: float) -> datetime | None:
     """Return when idle time will close the open frame of an input; `None` if it will not.
 
-    No close of the input is due. `since` is when the last record of its flow arrived;
-    `idle_seconds` of 0 means never.
+    It is assumed that no punctuation of the input is due. `since` is when the last record of its
+    flow arrived; `idle_seconds` of 0 means never.
     """
     framing = connector.framing
     # Increments that have arrived are framed first.

@@ -1,7 +1,7 @@
 """Retention of flows: which increments expire, oldest first, and why the others stay. Pure.
 
     0  1  2  3 | 4  5  6  7         kept: the first increment that must stay, and all after it,
-    go           stay               without gaps, so that one number says what is left
+    go           stay               without gaps, so that one number is enough
 
 An increment stays while something needs its files: a queue, or a position to which a roll-back can
 return. A roll-back reads again everything that came after its position, so all increments after the
@@ -11,7 +11,7 @@ retention time, or while all kept increments together are larger than the retent
 Sources expire by increment, since each has its own files. Outputs expire by table file, since
 compaction merges many increments into one file: a file expires when all of its increments do.
 
-Invariant: whatever is needed stays; what is left and not needed fits the retention
+Invariant: increments that are needed stay; the other remaining increments fit the retention
 (tests/cbp/model/flow/test_retention.py).
 """
 
@@ -32,8 +32,8 @@ class FlowRetention:
 
     Attributes:
         seconds: Age, since they arrived.
-        bytes: Total size above which the oldest expire at any age; 0 means no limit.
-        increments: Number of the newest ones that may stay; 0 means no limit. Sources only.
+        bytes: Total size above which the oldest increments expire at any age; 0 means no limit.
+        increments: Number of the newest increments that may stay; 0 means no limit. Sources only.
     """
 
     seconds: float
@@ -43,10 +43,10 @@ class FlowRetention:
 
 @dataclass(frozen=True, slots=True)
 class RetentionWish:
-    """The retention that a dataflow declares for one flow; `None` leaves a value open.
+    """The retention that a dataflow declares for one flow; `None` means that it declares no value.
 
-    For a source, the service's settings replace open values. An output without a wish is kept
-    forever; messages that only their own stage reads are kept until they are read.
+    For a source, the service's settings replace such values. An output for which nothing is
+    declared is kept forever; messages that only their own stage reads are kept until they are read.
     """
 
     seconds: float | None = None
@@ -54,7 +54,7 @@ class RetentionWish:
     increments: int | None = None
 
     def over(self, others: FlowRetention) -> FlowRetention:
-        """Return this retention, with its open limits taken from `others`."""
+        """Return this retention, with the values that it lacks taken from `others`."""
         return FlowRetention(
             others.seconds if self.seconds is None else self.seconds,
             others.bytes if self.bytes is None else self.bytes,
@@ -75,7 +75,7 @@ _WITHIN = "is within the limits of its flow (hours, bytes, number of increments)
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An increment that still exists, or a table file, whose index is that of its last one."""
+    """An existing increment, or a table file, which has the index of its last increment."""
 
     index: int
     bytes: int
@@ -119,7 +119,7 @@ def kept_flow(
 ) -> KeptFlow:
     """Return the part of an output that must be kept, given the oldest position to roll back to.
 
-    What waits now waited at that position already, or arrived after it.
+    An increment that waits now already waited at that position, or arrived after it.
     """
     if oldest is None:
         return KeptFlow(retention)

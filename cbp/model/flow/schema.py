@@ -203,7 +203,7 @@ class _Parser:
         return Schema(tuple(fields))
 
     def _skip_column(self, begin: int) -> None:
-        """Continue after a wrong column whose end is known."""
+        """Continue after a wrong column, at the comma that ends it."""
         self._depth, inside = 0, 0
         for at, character in enumerate(self._text[begin:], begin):
             inside += (character in "<(") - (character in ">)")

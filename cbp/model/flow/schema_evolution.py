@@ -1,4 +1,4 @@
-"""Schema evolution: which changes of columns keep records written before readable. Pure.
+"""Schema evolution: the changes of columns after which earlier records stay readable. Pure.
 
     before  "url STRING, n INT"
     after   "url STRING, n BIGINT, seen DATE"     widened n, added seen: null for old records
@@ -42,7 +42,7 @@ class ColumnChange:
 
     @property
     def allowed(self) -> bool:
-        """Whether old records keep their meaning; they have no value in a new NOT NULL column."""
+        """Whether old records keep their meaning; not if they would lack a NOT NULL value."""
         empty = self.kind == "added" and self.after.endswith("NOT NULL")
         return self.kind in ("added", "widened", "loosened") and not empty
 

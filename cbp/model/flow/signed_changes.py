@@ -1,4 +1,4 @@
-"""Signed changes: what became of the records of a view in one epoch, as a flow.
+"""Signed changes: the changes of a view's records in one epoch, as a flow.
 
     change_type    sign
     insert          +1   a key that had no record
@@ -12,7 +12,7 @@ record, and 0 otherwise (`consolidated`). Delta's change data feed has these typ
 those of an update `update_preimage` and `update_postimage` (`cbp/engine/commit/change_feed.py`).
 
 A view without a key is a bag. Its changes are only inserts and deletes: one for each record that
-came or went. The sum of the signs is then how often the view has the record.
+was added or removed. The sum of the signs is then the number of times that the view has the record.
 
 If a later version made a view of an output, the output's older records have neither type nor sign.
 A reader of new records (`AFTER`) reads them; a reader of signed records never does
@@ -63,7 +63,7 @@ def changes_schema(schema: Schema) -> Schema:
 
 
 def consolidated(changes: Iterable[tuple[Hashable, int]]) -> Counter[Hashable]:
-    """Return the sum of the signs of each record, in any form, without those whose sum is zero."""
+    """Return the sum of the signs of each record, without zero sums; records can have any form."""
     sums: Counter[Hashable] = Counter()
     for record, sign in changes:
         sums[record] += sign
@@ -78,7 +78,7 @@ def split_change(row: Sequence[Any]) -> tuple[Sequence[Any], int]:
 def change_splitter(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Sequence[Any], int]]:
     """Return a function that splits a change with these columns into record and sign.
 
-    A record whose sign is null is not a change: it stays whole, and counts once.
+    A record whose sign is null is not a change: it keeps all columns, and counts once.
     """
     if tuple(names[-len(CHANGE_COLUMNS) :]) == CHANGE_COLUMNS:
         return split_change

@@ -3,8 +3,8 @@
 A publication writes its tables one after the other. So at any moment, and after a crash, some
 tables can show it while others do not. The records of runs reveal this: a time is *whole* if no
 table lacks a record that was put up to then. Within a dataflow, publications and records follow one
-another, and their times rise. So the versions as of just before the oldest record that some table
-lacks are those of the previous publication, which is whole.
+another, and their times rise. So take the oldest record that some table lacks: just before its
+time, all tables show the previous publication, which is whole.
 
     tables      A ---1-----2-->          B ---1------->        times of publications
     records     A  1      2              B  1      2           B lacks 2: the cut is at 1

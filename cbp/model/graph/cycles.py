@@ -14,7 +14,7 @@ Invariant: the order depends only on the wiring, not on the order of its keys
 (tests/cbp/model/graph/test_cycles.py).
 
 Sources: Tarjan, "Depth-first search and linear graph algorithms" (1972); Kahn, "Topological sorting
-of large networks" (1962), in which the first name of those that are ready is next.
+of large networks" (1962), in which the next node is the first by name among those that are ready.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def reached(before: Predecessors, stages: Iterable[str]) -> list[str]:
 
 
 def shortest_cycle(before: Predecessors, stage: str) -> tuple[str, ...]:
-    """Return a shortest cycle through a stage that is on one: the stages from it, downstream."""
+    """Return a shortest cycle through a stage that is on one: its stages, this one first."""
     after = readers(dict(sorted(before.items())))
     came_from: dict[str, str] = {}
     ends = deque([stage])

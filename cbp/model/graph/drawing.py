@@ -112,7 +112,7 @@ def draw_graph(title: str, nodes: Sequence[Node], edges: Iterable[FlowEdge]) -> 
 
 
 def _gaps(labels: Mapping[Edge, str], layout: Layout) -> list[float]:
-    """Return the space after each layer, in which the names of the flows have room."""
+    """Return the space after each layer, wide enough for the names of the flows."""
     gaps = [float(_GAP_MIN)] * max(1, len(layout.layers))
     for edge in labels.keys() - {*layout.back}:
         at = layout.layer_of[edge[0]]
@@ -253,7 +253,7 @@ def lay_out(nodes: Sequence[str], edges: Iterable[Edge]) -> Layout:
 
 
 def _forward_order(nodes: Sequence[str], edges: Sequence[Edge]) -> list[str]:
-    """Return all nodes so that few edges lead back; without a cycle none does."""
+    """Return all nodes in an order in which few edges lead back; without a cycle none does."""
     feeding: dict[str, set[str]] = {name: set() for name in nodes}
     for begin, end in edges:
         feeding[end].add(begin)
@@ -277,7 +277,7 @@ def _forward_order(nodes: Sequence[str], edges: Sequence[Edge]) -> list[str]:
 def _layers(
     nodes: Sequence[str], forward: Sequence[Edge], place: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return each node's layer: after all that feed it, and close to what it feeds."""
+    """Return each node's layer: after all nodes that feed it, and close to those that it feeds."""
     layer_of = dict.fromkeys(nodes, 0)
     for begin, end in sorted(forward, key=lambda edge: place[edge[1]]):
         layer_of[end] = max(layer_of[end], layer_of[begin] + 1)

@@ -1,4 +1,4 @@
-"""Loops inside each other: whose messages are delivered next, and whose wait.
+"""Nested loops: the loops whose messages are delivered next, and those whose messages wait.
 
     >>> loops = Nesting({"rounds": "", "backward": "rounds", "forward": "backward"})
     >>> sorted(loops.next_of({"rounds", "forward"}))
@@ -22,12 +22,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Nesting:
-    """Loops, each with the loop that it is directly inside of; `""` means none."""
+    """Maps each loop to the loop directly around it; `""` means none."""
 
     outer: Mapping[str, str]
 
     def around(self, loop: str) -> Iterator[str]:
-        """Yield the loops around a loop, from the inside; a loop is yielded once."""
+        """Yield the loops around a loop, innermost first, each of them once."""
         seen, at = set[str](), self.outer.get(loop, "")
         while at and at not in seen:
             seen.add(at)
@@ -53,7 +53,8 @@ class Nesting:
         Args:
             ends: The loops that the step ends, each with all inside it; `""` means all loops.
             read: The loops whose messages the step read. A step ends a loop only if it read
-                messages of that loop, or of a loop inside it. The step that starts a loop did not.
+                messages of that loop, or of a loop inside it. The step that starts a loop reads
+                none of these.
         """
         loops = [self.within(one) if one else frozenset(self.outer) for one in ends]
         return frozenset().union(*(loop for loop in loops if not loop.isdisjoint(read)))

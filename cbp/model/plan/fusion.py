@@ -2,7 +2,7 @@
 
 A physical stage is a leader and the stages after it, each of which reads one flow of an earlier
 member. One run of a physical stage is one epoch of all its members, under one intention. Every
-member's output is written and numbered as if the member ran by itself.
+member's output is written and numbered as if the member ran alone.
 
     pages -> extract -> count -+-> merge -> score -+-> threshold     (extract and score
                 '--------------'     '-------------'                  record-wise)
@@ -98,7 +98,7 @@ def keep_leaders(
     run becomes a leader, and continues at the epoch of its old leader.
 
     Args:
-        units: Maps each stage of the version before to the stage that led it.
+        units: Maps each stage of the old version to the stage that led it.
         epochs: Maps each stage to its next epoch; a follower has its leader's.
         apart: Stages that need a queue, since they must read increments that are not written in
             the same run.

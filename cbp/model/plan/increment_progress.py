@@ -1,6 +1,6 @@
 """The progress of an increment: which stages applied it or its downstream output. Pure.
 
-An increment of a source is read by some stages. The epoch of such a run writes increments of the
+An increment of a source is read by runs of some stages. Each of these runs writes increments of its
 stage's flows, which other stages read. This *wave* is followed once through the graph, upstream
 first, so a cell shows the first round of a loop.
 

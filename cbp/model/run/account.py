@@ -170,7 +170,7 @@ def reason(
     listed = partial(_listed, framed=framed, notes=notes)
     said = [f"{rule.name}{at} decided to read {listed(read_indexes)}"]
     if gone == read_indexes:
-        said[0] += ", and to remove from the queues what it reads"
+        said[0] += ", and to remove these from the queues"
     else:
         if unread := _without(gone, read_indexes):
             said.append(f"to remove {listed(unread)} unread")
@@ -201,7 +201,7 @@ def ways(figures: Mapping[str, float]) -> list[str]:
         many = format_count(int(figures.get("supersteps", before)), "superstep")
         said.append(f"{many}; an earlier, interrupted attempt did the first {before:,}")
     if "notes_before" in figures:
-        said.append("continued from what an earlier, interrupted attempt had saved")
+        said.append("continued from the notes that an earlier, interrupted attempt had saved")
     if figures.get(RECALLED):
         said.append("continued from records that the previous run kept in memory")
     states = sorted({name.split(".")[1] for name in figures if name.startswith(READ)})

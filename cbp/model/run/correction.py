@@ -4,12 +4,12 @@
     Correction(key, "set", ({...},))    sets columns of each record of the key, or of a new record
 
 A correction runs as an epoch of its stage, with a translator that is made here in place of the
-author's. That translator reads the corrections as a flow, keeps the keys' records in other states,
-and writes no output but the changes of views. So a correction is computed, recorded, published and
-recovered like any run.
+author's. That translator reads the corrections as a flow, leaves the keys' records in other states
+unchanged, and writes no output except the changes of views. So a correction is computed, recorded,
+published and recovered like any run.
 
-Invariant: keys that are not named keep every record. In a named key, exactly what is named changes
-(tests/cbp/model/run/test_correction.py).
+Invariant: keys that are not named keep every record. In a named key, exactly the named values
+change (tests/cbp/model/run/test_correction.py).
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ def correcting(spec: TranslatorSpec, state: str, time: datetime) -> TranslatorSp
         spec,
         name=f"{spec.name} (corrected)",
         inputs=(InputSpec(name, schema, tuple(columns[one] for one in key), (_AT,)),),
-        # An outer state would call every key. A correction reads and writes kept states as a
-        # whole, and the timers of states that expire as well.
+        # An outer state would call every key. A correction reads and writes all records of the key
+        # in kept states, and the timers of states that expire.
         states=tuple(
             replace(one, grouping="inner", keep=False, expire_ms=0, expires="")
             for one in spec.states
@@ -222,7 +222,7 @@ class _Correct:
 
     Attributes:
         key: For each key column: its name in the state, and its name in the group's key.
-        timers: The hidden timers of the state, if it expires, and then at which time.
+        timers: The hidden timers of the state, if it expires; `at` is their new time.
     """
 
     input: str

@@ -5,9 +5,9 @@
        '--job failed--> FAILED   (the read set stays queued; a new attempt may follow)
 
 INTENDED exists in the SQL store only: a crash there leaves orphan files, and the epoch runs again
-with the same read set. The record written at PREPARED is the truth; everything after it is
-idempotent redo. A record names no table version and does not depend on what its tables show when it
-is put, since one publication can cover many records (`cbp.model.run.publication`).
+with the same read set. The record written at PREPARED is the truth; all later steps follow from it
+and can be repeated. A record names no table version and does not depend on what its tables show
+when it is put, since one publication can cover many records (`cbp.model.run.publication`).
 
 Invariant: `Intention.from_json(i.to_json()) == i`; one record is put per (stage, epoch)
 (tests/cbp/model/run/test_intention.py).
@@ -71,7 +71,8 @@ class LookupMoment(JsonArray):
 
     Attributes:
         epoch: The newest epoch that was read; -1 if the table had shown none.
-        version: The version of the table that was read. Later epochs were read from their records.
+        version: The version of the table that was read. Epochs that it does not show yet were read
+            from the records of their runs.
     """
 
     epoch: int

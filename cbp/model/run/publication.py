@@ -11,8 +11,8 @@ timestamp.
 A record holds the first epoch of its stage that was not yet published (`unpublished_from`). So the
 newest record of each stage leads to all records that a restart must publish. Within a dataflow,
 records and publications follow one another, and `prepared_ms` rises from record to record. So if
-the last publication died, the newest records of the stages show what it covered and its timestamp.
-Nothing more is stored.
+the last publication was interrupted, the newest records of the stages show its records and its
+timestamp. Nothing more is stored.
 
 Source: ours; publishing less often than running is the idea of group commit.
 """
@@ -40,7 +40,7 @@ class Publication:
 def due(
     policy: PublishPolicy, waiting: Waiting, *, now_ms: int, at_once: bool = False
 ) -> Publication | None:
-    """Return the publication that is due, if any; `at_once` ignores the policy, as at a stop."""
+    """Return the publication that is due, if any; `at_once` ignores the policy."""
     covers = {stage: tuple(records) for stage, records in waiting.items() if records}
     if not covers:
         return None

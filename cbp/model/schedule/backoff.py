@@ -3,12 +3,12 @@
     the pauses in `delays` first (at least one), then twice the last one, and so on, up to `most`
 
 A part of each doubled pause is random, so that many operations that failed together are not all
-retried together. The caller draws the random number; this module is pure. What a failed stage does
-with it is in `controller.loop.runs.retry_policy`.
+retried together. The caller draws the random number; this module is pure.
+`controller.loop.runs.retry_policy` applies it to failed stages.
 
-A `Rest` is one pause, from its begin to its end. It is over at any time outside of it, even before
-its begin. So if a clock is set back, even across a restart, nothing is delayed for longer than its
-pause.
+A `Rest` is one pause, from its begin to its end. At any other time, even before its begin, the
+pause is over. So if a clock is set back, even across a restart, nothing is delayed for longer than
+its pause.
 
 Source: "Exponential Backoff And Jitter", AWS Architecture Blog (2015), "equal jitter".
 """
@@ -46,7 +46,7 @@ class Backoff:
         return Rest(now, now + timedelta(seconds=self.seconds(failures, drawn)))
 
     def rest_until(self, failures: int, end: datetime) -> Rest:
-        """Return the longest possible pause after at most these failures, given only its end."""
+        """Return the longest pause with this end that can follow at most these failures."""
         most = max((self.seconds(failures), *self.delays[:failures]))
         return Rest(end - timedelta(seconds=most), end)
 

@@ -1,13 +1,13 @@
 """Freshness: whether a dataflow's tables hold all that was delivered to it; pure.
 
-    up_to_date    every file that came is taken in and applied by every stage
+    up_to_date    every file that arrived is taken in and applied by every stage
     catching_up   work is left, and the service does it without help
     stuck         work is left that waits for a person
 
 Input that waits for more input by design does not count: one side of a join that reads both sides
-together, an open frame, a timer (`cbp.model.schedule.left_to_do`). Nor do files and records that a
-source skips or rejects by its own rules. A file in quarantine counts until somebody decides about
-it. Records that a stage has set aside count until they are given back.
+together, an open frame, a timer (`cbp.model.schedule.left_to_do`). Files and records that a source
+skips or rejects by its own rules do not count either. A file in quarantine counts until somebody
+decides about it. Records that a stage has set aside count until they are given back.
 
 Freshness is for people and scripts; no decision of the service depends on it.
 """
@@ -30,12 +30,13 @@ class Left:
     """The input that one dataflow has not applied yet.
 
     Attributes:
-        arriving, quarantined: The files of each source that are not taken in, or in quarantine.
+        arriving, quarantined: Map each source to its number of files that are not taken in yet, or
+            that are in quarantine.
         stages: Maps each stage with work to that work, in words.
         held: Maps each stage that an operator must start to the reason.
         set_aside: Maps each stage to the number of records that it has set aside.
         troubles: Other failures that are retried, in words.
-        desired: What an operator wants of it: `running`, `paused`, `draining` or `drained`.
+        desired: The state that an operator wants: `running`, `paused`, `draining` or `drained`.
         broken: Why it cannot be loaded or read; `""` if it can.
     """
 
@@ -86,6 +87,6 @@ def _counted(numbers: Mapping[str, int], noun: str, what: str) -> list[str]:
 
 
 def worst_of(states: Iterable[FreshnessState]) -> FreshnessState:
-    """Return the worst of several; with none, everything is up to date."""
+    """Return the worst of several states; `up_to_date` if there are none."""
     found = set(states)
     return next((state for state in _WORST_FIRST if state in found), "up_to_date")

@@ -1,12 +1,12 @@
-"""Idle until: how long only a change of its data can change the next action of a dataflow.
+"""Idle until: the time until which a dataflow does nothing unless its data changes.
 
     waits for input, a frame, an operator    forever
     waits for its timer or its next try      until then
     runs, is asked, waits for others         it does not rest, and is checked at each tick
 
-A loop over dataflows leaves out those that rest, until their data has another revision. Dataflows
-that rest are still checked in turn (`next_in_turn`), so that a change without a notification is
-found, too.
+A loop over dataflows leaves out dataflows that rest, until their data has another revision.
+Dataflows that rest are still checked in turn (`next_in_turn`), so that a change without a
+notification is found, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cbp.model.schedule.waiting import Kind, Wait
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
 
 TURNS = 300
-"""Number of calls within which each name has a turn."""
+"""Number of calls of `next_in_turn` within which each name has a turn."""
 
 _RESTS: Collection[Kind] = ("input", "frame", "timer", "retry", "paused", "stopped")
 
@@ -33,7 +33,7 @@ def rests_until(
     end = FOR_EVER
     for view in views:
         wait = waits.get(view.id)
-        # The next tick may have no error, for example once code can be loaded again.
+        # The next tick may succeed, for example once code can be loaded again.
         if wait is None or wait.error is not None or wait.kind not in _RESTS or view.finishing:
             return None
         if wait.kind == "retry" and view.retry_at is not None:

@@ -6,15 +6,16 @@
        |                                              unsure                         |
        '-----------------------(its runs have ended)---------------------------------'
 
-Only the clock of the database decides about the row. An instance also keeps, by its own clock which
-never goes back, the time until which it may act. That time counts from before it asked and is
-shorter than the lease. So no other instance leads while it acts, as long as both clocks run at
-nearly the same speed. An instance whose time ran out is *unsure*: it starts and records nothing,
-keeps its runs, and continues if it renews the lease before another instance takes it.
+Only the clock of the database decides whether the lease is free. An instance also keeps the time
+until which it may act, by its own clock, which never goes back. That time counts from the moment
+before its request and is shorter than the lease. So no other instance leads while it acts, as long
+as both clocks run at nearly the same speed. An instance whose time ran out is *unsure*: it starts
+and records nothing, keeps its runs, and continues if it renews the lease before another instance
+takes it.
 
 The *fence* enforces this: it refuses every durable effect of an instance that may not act. It is in
-`controller.loop.leadership.lease_keeper`; the store has its own, by epoch
-(`controller.store.methods.leases`), and the logs have theirs (`controller.loop.leadership.terms`).
+`controller.loop.leadership.lease_keeper`; the store has its own fence, by epoch
+(`controller.store.methods.leases`), and so have the logs (`controller.loop.leadership.terms`).
 
 Invariants (tests/cbp/model/schedule/test_lease.py): at most one instance may act at a time; epochs
 only rise; a replaced instance never acts under its old epoch again. If the clocks fail, the epoch

@@ -32,7 +32,8 @@ def left_to_do(
 
     Args:
         rules: Maps each leading stage to its Runnable.
-        waits: The last decisions, to use instead of an author's function, which takes any time.
+        waits: The last decisions, used instead of calls of an author's function, which can take
+            any time.
     """
     left = {name: _under_way((waits or {}).get(name)) for name in running}
     for name, stage in position.stages.items():
@@ -46,7 +47,7 @@ def left_to_do(
 def _under_way(wait: Wait | None) -> str:
     if wait is None or wait.kind != "running":
         return "runs"
-    # The start shows whether the run hangs.
+    # The start time lets a reader judge whether the run hangs.
     return f"{wait.words}, started at {wait.since:%Y-%m-%d %H:%M:%S} UTC"
 
 

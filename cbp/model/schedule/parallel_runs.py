@@ -5,7 +5,7 @@
     slow         a run that has taken longer than `slow_seconds`; it no longer holds its place
     late         a run that has used up its turn, and gives way if another dataflow is starved
 
-Nobody can tell whether a run hangs or only has much to do. Five rules keep long and slow runs from
+A run that hangs looks like a run that has much to do. Five rules keep long and slow runs from
 holding all places and slots; the package's README has their reasons:
 
 - *One place is left for another dataflow.* A dataflow that holds all places but one gets the last
@@ -14,10 +14,10 @@ holding all places and slots; the package's README has their reasons:
   most `slow_most` runs at a time. So the surplus of runs is bounded.
 - *A dataflow has at most as many runs as there are places*, slow runs included. So runs that hang
   use up the share of their own dataflow, not the surplus.
-- *A small run has an express place.* A run that reads little starts although all places are held:
-  at once if no other run of its dataflow is under way, or one of those that are is long: it reads
-  more, or has taken longer than `express_after_seconds`. There is one run beyond the places at
-  most, and a second one only of a dataflow that has no other.
+- *A small run has an express place.* A run that reads little starts although all places are held,
+  if its dataflow has no other run under way, or if one of these other runs is long: it reads much,
+  or has taken longer than `express_after_seconds`. At most one run is beyond the places; a second
+  one may be if its dataflow has no other run.
 - *A late run gives way to a starved run.* A run is late once it has taken longer than
   `slow_seconds`. It gives way if a run of another dataflow has work but no engine slot, or if a run
   waits because more than `slow_most` runs are late. It is cancelled, and its epoch runs again in
@@ -50,7 +50,7 @@ STARVED_SECONDS = 5.0
 normal, since slots change hands."""
 
 _LONG_SHARE = 8
-"""A run that reads more than this part of `express_bytes` is long for small runs beside it."""
+"""A run that reads more than `express_bytes` / `_LONG_SHARE` is long: small runs may pass it."""
 
 _TURNS_MAX = 20
 """Number of turns after which they stop doubling; by then a turn exceeds any time limit."""
@@ -84,7 +84,7 @@ class ActiveRun:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The limits on runs at a time, and the choices by them.
+    """The limits on runs at a time, and the choices between runs by these limits.
 
     A choice is a position in `waiting`, the dataflows of the runs that could start, longest waiting
     first; it is `None` if no run gets the place. `active` are all runs under way.
@@ -139,7 +139,7 @@ class Places:
         return None
 
     def _has_long(self, own: Sequence[ActiveRun], now: datetime) -> bool:
-        """Return whether a small run may pass these runs of its dataflow, as one is long."""
+        """Return whether a small run may pass these runs of its dataflow, since one is long."""
         begun = now - timedelta(seconds=self.express_after_seconds)
         return len(own) <= self.most and any(
             work.read_bytes > self.express_bytes // _LONG_SHARE
@@ -166,8 +166,7 @@ class Places:
     ) -> tuple[ActiveRun, str] | None:
         """Choose the run that gives way now, and to which dataflow; one at a time.
 
-        Ordinary runs come first, the one that began first before the others; then the run in the
-        narrow place.
+        Ordinary runs come first, oldest first; then the run in the narrow place.
 
         Args:
             waiting: Dataflows of the runs that could start and got no place.
@@ -190,7 +189,7 @@ class Places:
         return any(late - {work.dataflow} for work in active if not work.recorded)
 
     def slow(self, active: Collection[ActiveRun], now: datetime) -> Collection[ActiveRun]:
-        """Return the slow runs that no longer hold a place, oldest first; not a narrow one."""
+        """Return the slow runs without a place, oldest first; never the run in the narrow place."""
         if not self.slow_seconds:
             return ()
         begun = now - timedelta(seconds=self.slow_seconds)

@@ -9,12 +9,12 @@ waiting time is longest goes first (`cbp.model.schedule.scheduler`). The time of
 keeps growing, so a priority delays and never starves.
 
 How long at most? Let w be the weight of a waiting stage X, and W the largest weight of n stages
-that can run. Take the last w / (w + W) of the time that X has waited. A stage that started within
-that part and could start again within it has waited less than that part. That is less than w / W of
-what X had waited even when the part began, so X goes first. Hence each other stage starts at most
-once in that part before X does, and the part is no longer than a round: the time in which every
-stage runs once. X waits at most 1 + W / w rounds, whatever the lengths of the runs: 2 among equals,
-5 for a normal stage beside high ones, 17 for a low one beside them.
+that can run. Call the last w / (w + W) of the time that X has waited its *tail*. A stage that
+started within the tail and could start again within it has waited less than the tail. That is less
+than w / W of the time that X had waited even when the tail began, so X goes first. Hence each other
+stage starts at most once in the tail before X does, and the tail is no longer than a round: the
+time in which every stage runs once. X waits at most 1 + W / w rounds, whatever the lengths of the
+runs: 2 among equals, 5 for a normal stage beside high ones, 17 for a low one beside them.
 
 Guaranteed: among equal priorities the order is that of the waiting times alone
 (tests/cbp/model/schedule/test_priority.py).

@@ -41,7 +41,7 @@ from cbp.model.flow.connector import Connector, Decision
 def call_runnable(
     stage: str, runnable: RunnableSpec, connectors: Mapping[str, Connector], memo: Any
 ) -> Decision:
-    """Return what a stage would read of its connectors now, given the memo of its last run.
+    """Return the decision of a stage's Runnable now, given the memo of the stage's last run.
 
     A decision that reads nothing keeps that memo.
 

@@ -8,8 +8,9 @@ rules:
 - A stage whose Runnable does not start it runs for its timers (`cbp.model.schedule.timers`).
 - Priorities age: the stage that has waited longest since its last start goes first; among equals,
   upstream first (`cbp.model.graph.cycles`). So between two starts of a stage, every other stage
-  that can run starts too: that is a *phase*, and no stage starves. What an operator sets multiplies
-  the time that counts (`cbp.model.schedule.priority`), so nothing starves by it either.
+  that can run starts too: that is a *phase*, and no stage starves. The priority that an operator
+  sets multiplies the waiting time (`cbp.model.schedule.priority`), so no stage starves because of
+  it either.
 - A stage is held while the queues of all its readers are full (`cbp.model.flow.back_pressure`).
 - For each stage that does not start, there is a reason on which an operator can act; it names the
   stage that keeps it waiting.
@@ -244,7 +245,7 @@ def _placed(
     for before, case in enumerate(narrow):
         case.reason = (
             f"gave way to other dataflows {format_times(case.view.gave_way)} and waits for its "
-            f"turn, since only one such run is allowed at a time{_behind(before)}"
+            f"turn: only one run that gave way is allowed at a time{_behind(before)}"
         )
     for case in order:
         if case.view.id in slow:

@@ -1,1 +1,1 @@
-"""Declarations of a source about its files: options, place, names, bad records; pure."""
+"""Declarations of a source about its files: options, location, names, bad records; pure."""

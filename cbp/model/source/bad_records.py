@@ -16,8 +16,8 @@ from typing import Any
 
 COUNT_DEFAULT = 100
 COUNT_MAX = 1_000
-"""Rejected records are stored with the file's entry in the log of its source, which is read as a
-whole."""
+"""Largest `count`: rejected records are stored with the file's entry in the log of its source, and
+that log is read completely."""
 
 _FORM = "quarantine_file, reject_rows, or {reject_rows: {count: 100, share: 0.01}}"
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 _LOCATION = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", re.DOTALL)
 _PREFIX_BYTES_MAX = 900
-"""A key has 1,024 bytes at most, so this leaves room for names."""
+"""Longest prefix: a key has at most 1,024 bytes, so at least 124 remain for names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class BucketPrefix:
 
 
 def _is_plain(prefix: str) -> bool:
-    """Return whether every client and service reads a prefix as it is written."""
+    """Return whether every client and service takes a prefix literally, and it is not too long."""
     return (
         prefix.isprintable()
         and not set("?#\\") & set(prefix)

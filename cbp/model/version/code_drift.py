@@ -1,7 +1,7 @@
 """Code drift: the loaded translators differ from those that a version was registered with. Pure.
 
 A document only names translators, so a package can be upgraded without a new registration. But one
-version is one code. A stage has *drifted* if its loaded tables, keys, inputs or code
+version always runs the same code. A stage has *drifted* if its loaded tables, keys, inputs or code
 (`cbp.model.author.code_fingerprint`) differ from the registered ones. It does not run until the
 document is registered again, where the change is planned and decided like any other.
 

@@ -1,8 +1,8 @@
 """DataflowShape: the compiled form of a registered version, for comparison with the next one.
 
 A document only names translators, so its meaning changes if a package is upgraded. The description
-of a version therefore also holds the *shape* of what was registered:
-schemas, keys and wiring as compiled, and the fingerprint of each author's code.
+of a version therefore also holds the *shape* of the registered dataflow: schemas, keys and wiring
+as compiled, and the fingerprint of each author's code.
 
 Invariant: `DataflowShape.from_json(s.to_json()) == s`
 (tests/cbp/model/version/test_version_change.py).
@@ -167,7 +167,7 @@ def _combine(combine: CombineSpec | None) -> str:
 
 
 def _rule(rule: tuple[str, ...] | Computed | None) -> str:
-    """Return columns, or the result types of a function, whose code has its own fingerprint."""
+    """Return a rule as text: its columns, or its result types; its code has a fingerprint."""
     if rule is None:
         return ""
     if not isinstance(rule, Computed):

@@ -1,4 +1,4 @@
-"""Life of a flow: the increments from which on its records have their present meaning. Pure.
+"""Life of a flow: the increments since which its records have their present meaning. Pure.
 
     increment   0    1    2  |  3    4    5  |  6    7
                 records      |  records      |  changes
@@ -26,7 +26,7 @@ class FlowLife:
     Attributes:
         first: The first increment since its stage began with nothing.
         signed: The first increment that has types and signs, if it has changes of a view.
-        built: Whether its table began with records of a rebuild beside, which no increment has.
+        built: Whether its table began with records of a rebuild (`beside`), which no increment has.
         version: The version that last changed any of this; 0 if none did. It distinguishes two
             swaps without a run in between, which begin with the same increment.
     """
@@ -53,7 +53,7 @@ class Beginning:
         shape: The version, if it was recorded.
         epochs: Maps each stage that leads others to its first epoch under this version.
         emptied: Stages that begin with nothing.
-        built: Whether their tables begin with records that were built beside.
+        built: Whether their tables begin with the records of a rebuild (`beside`).
     """
 
     shape: DataflowShape | None
@@ -84,7 +84,7 @@ def lives_of_flows(versions: Iterable[Beginning]) -> dict[str, FlowLife]:
 
 
 def _leader_of(name: str, shape: DataflowShape, leaders: Collection[str]) -> str:
-    """Return the stage that leads another one: a follower has one input, of its leader's run.
+    """Return the stage that leads another: a follower has one input, written in its leader's run.
 
     A version may name no leader, as the first one does. The search around a cycle then ends at a
     stage that it has passed.

@@ -88,7 +88,7 @@ def _not_fillable(name: str, view: str, why: str) -> Mistake:
     message = (
         f"the view cannot begin with the last record of each key of the earlier output: {why}. "
         f"Rebuild the stage from its retained input (--rebuild {name}; REST: rebuild={name}), or "
-        "give the view a new name, with which it begins empty"
+        "give the view a new name; it then begins empty"
     )
     return Mistake("view_not_fillable", f"stages.{name}.states.{view}", message)
 
@@ -97,7 +97,7 @@ def _why_not_filled(name: str, view: str, before: StageShape, after: StageShape)
     """Return why the last record per key of an output is not the view; `""` if it is."""
     declared = before.details.get(f"key of {view}") or ""
     if " latest by " in declared:
-        return "the output has latest_by, which may choose another record of a key than the last"
+        return "the output has latest_by, which may choose a record of a key other than the last"
     old, history, _ = declared.partition(" history")
     if history:
         return "the output was a history, in which a key has a record in each epoch"

@@ -10,7 +10,8 @@ An operator names a roll-back point in one of four ways:
                               increment 57 of `count.totals` was made: a *replay* begins with it
 
 All names of one moment mean the same point: the time of a position is that of its last run. A time
-between two runs means the position of the first, and what had arrived by that time waits there.
+between two runs means the position of the first run, at which the input that had arrived by that
+time waits.
 
 A roll-back point is a consistent cut. Records are put one after the other within a dataflow, and
 their times rise. So every time is a consistent cut over all stages: the run that read an increment
@@ -139,7 +140,8 @@ def find_point(
     def number(at_ms: int) -> int:
         return sum(_stop(span, stage, time_of, at_ms) for stage, span in spans.items())
 
-    # The earliest time with that number of runs: input since the last of them came later.
+    # The earliest time with that number of runs, so input that arrived after the last of them is
+    # excluded.
     at_ms = bisect_left(range(newest + 1), named.number, key=number)
     before = number(at_ms - 1)
     point = _point_at(spans, time_of, at_ms)

@@ -47,7 +47,7 @@ OF_SOURCES: Mapping[str, Any] = {
 def setting_changes(
     before: Mapping[str, Any], after: Mapping[str, Any], section: str
 ) -> dict[str, tuple[str, ...]]:
-    """Return the settings that differ between two valid documents, by node of both, in words.
+    """Return, in words, the settings that differ between two valid documents, by node of both.
 
     The section is `stages` or `sources`.
     """

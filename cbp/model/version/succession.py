@@ -103,7 +103,7 @@ def succeed(
         next_epochs: Maps each stage to the epoch after its newest record, of any version.
         dropped: Maps each source to the increments that roll-backs removed from the queues;
             they are not queued again.
-        lives: As of the old version, from `lives_of_flows`.
+        lives: The lives of flows up to the old version, from `lives_of_flows`.
     """
     epochs = _epochs(before, units, after, next_epochs)
     lives = {**lives, **dict(_filled_now(plan, epochs, lives))}
@@ -229,8 +229,8 @@ def _queue_of(
     )
     message = (
         f"this input is {now}, but {waiting} at it. Let the stage read "
-        "all that waits before you change the framing (`cbp close` ends an open frame), or rebuild "
-        f"the stage (--rebuild {node.name}; REST: rebuild={node.name})"
+        "all waiting input before you change the framing (`cbp close` ends an open frame), or "
+        f"rebuild the stage (--rebuild {node.name}; REST: rebuild={node.name})"
     )
     return was, Mistake("framing_changed", f"stages.{node.name}.inputs.{input_}", message)
 

@@ -10,7 +10,7 @@ needs no choice. A change that would lose values, or change the meaning of old r
     added     replaced, rebuild   state and outputs are empty; a rebuilt stage reads its input
                                   again from the first increment on, an added one from the next
     kept, with a new view         see `cbp.model.version.new_views`
-    removed                       its queues go; its tables stay for readers
+    removed                       its queues are deleted; its tables stay for readers
 
 A rebuilt stage emits its earlier records again. So each stage that reads them must be rebuilt, too,
 or the author chooses `keep` for it, which is safe for a stage that only overwrites.

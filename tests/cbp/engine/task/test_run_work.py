@@ -222,7 +222,7 @@ def test_a_call_is_given_what_another_try_noted(tmp_path: Path) -> None:
     rounds = {row["k"]: row["rounds"] for row in driver.state("stage", "rounds")}
     assert rounds == {0: 9 - (5 + 2), 1: 9}
     assert ways(driver.figures[0]) == [
-        "continued from what an earlier, interrupted attempt had saved"
+        "continued from the notes that an earlier, interrupted attempt had saved"
     ]
     assert not list(tmp_path.rglob("*.log"))
 

@@ -19,8 +19,8 @@ DIFF = set_diff().stages["diff"]
 def test_the_reason_names_the_rule_and_the_increments():
     """Spans are shown as such, what stays is separate, and what looked empty is named."""
     assert reason(NODE, {"items": (3,), "plain": (4,)}, {"items": (3,), "plain": (4,)}) == (
-        "RunAll decided to read increment 3 of `items`, increment 4 of `plain`, and to remove from "
-        "the queues what it reads"
+        "RunAll decided to read increment 3 of `items`, increment 4 of `plain`, and to remove "
+        "these from the queues"
     )
     assert reason(NODE, {"items": (3, 4, 5)}, {"items": (3,), "plain": (0, 2)}) == (
         "RunAll decided to read increments 3 to 5 of `items`; "
@@ -37,7 +37,7 @@ def test_the_reason_names_the_files():
     read = {"items": (3, 4, 5), "plain": (3,)}
     assert reason(node, read, read, files=files) == (
         "RunAll decided to read increments 3 (monday.csv) to 5 (friday.csv) of `items`, "
-        "increment 3 of `plain`, and to remove from the queues what it reads"
+        "increment 3 of `plain`, and to remove these from the queues"
     )
     shown = consumed(node, read, read, {}, {}, files)
     assert [one.file for one in shown] == ["monday.csv", "", "friday.csv", ""]

@@ -146,7 +146,7 @@ def test_who_gave_way_takes_turns_in_the_narrow_place() -> None:
     work = ActiveRun("a", "a", NOW - timedelta(seconds=500), run="r", gave_way=2)
     assert (
         schedule.waiting["b", "b"]
-        == "gave way to other dataflows once and waits for its turn, since only one such run is "
+        == "gave way to other dataflows once and waits for its turn: only one run that gave way is "
         "allowed at a time"
     )
     runs = replace(first, running=True, work=work)

@@ -24,7 +24,7 @@ SLOW = 120.0
 BESIDE = (
     "the run gave way to other dataflows once, so it now uses at most half of the engine's slots"
 )
-TURN = "waits for its turn, since only one such run is allowed at a time"
+TURN = "waits for its turn: only one run that gave way is allowed at a time"
 
 
 @pytest.fixture
