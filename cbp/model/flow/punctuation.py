@@ -7,7 +7,7 @@ marker in a drop folder (`marker`), or because no record came for the idle time 
 (`idle`).
 
 A roll-back keeps punctuations and arrived increments, unless it is asked to drop both. A kept
-punctuation can then wait for increments that the roll-back removed from its flow.
+punctuation can then wait for increments that the roll-back removed, until its flow has them again.
 
 The place of a punctuation is recorded before anything after it is framed. So frames depend only on
 the flow and its punctuations.
