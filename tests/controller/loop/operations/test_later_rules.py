@@ -35,17 +35,21 @@ DOCUMENT: dict[str, Any] = {
         "sum": {"translator": "sum", "inputs": {"items": "a"}},
         "look": {"translator": "looks", "inputs": {"items": "a", "sums": "sum.sums"}},
     },
+    "sinks": {
+        "one": {"to": "parquet", "flow": "sum.totals", "path": "out/totals"},
+        "two": {"to": "parquet", "flow": "sum.totals", "path": "./out//totals/"},
+    },
 }
 
 
-def test_a_look_up_with_a_key_that_was_ignored_opens(tmp_path: Path) -> None:
+def test_a_dataflow_that_breaks_later_rules_opens(tmp_path: Path) -> None:
     """After a restart and without the store; a new registration is refused."""
     world = World(tmp_path / "world", engine=LocalEngine)
     world.translators = {**world.translators, "looks": Looks}
     world.restart()
     with pytest.raises(DataflowInvalidError) as caught:
         world.controller.register(DOCUMENT)
-    assert [one.code for one in caught.value.mistakes] == ["lookup_key_invalid"]
+    assert {one.code for one in caught.value.mistakes} == {"lookup_key_invalid", "sink_path_twice"}
     earlier = EarlierRegistry(["cbp"], entry_points=world._entry_points)
     world.controller.registry.compile = earlier.compile  # type: ignore[method-assign]
     world.controller.register(DOCUMENT)
