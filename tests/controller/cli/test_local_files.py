@@ -58,7 +58,9 @@ def test_a_preview_of_a_recovery_upgrades_no_database(cbp: Cbp, tmp_path: Path) 
     assert names == [("of_an_earlier_release",)]
     path.unlink()
     with closing(open_store(settings.database_url)) as store:
-        store.register(DataflowRecord("a", 1, {}, "/a", "running", datetime.now(UTC)), {})
+        store.register(
+            DataflowRecord("a", 1, {}, "/a", "running", datetime(2026, 11, 1, tzinfo=UTC)), {}
+        )
         shown = cbp("recover", "--json", session=Session(settings)).json["items"]
     assert [(one["dataflow"], one["known"]) for one in shown] == [("a", True)]
     with closing(sqlite3.connect(path)) as opened:
