@@ -93,7 +93,7 @@ def _port(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        message = f"CBP_PORT is {text!r}, but a port is a whole number, such as {PORT}"
+        message = f"the port (CBP_PORT) is {text!r}; expected a whole number, such as {PORT}"
         raise DefinitionError(Mistake("settings_invalid", "port", message)) from None
 
 

@@ -116,6 +116,7 @@ class Client(DataflowCalls, RecordCalls, RunCalls, UpkeepCalls):
 
     Raises:
         TokenMissingError: If there is no token.
+        DefinitionError: If the address, or a file that `find_address` reads, is not valid.
         ServiceUnreachableError: If nothing answers; raised by every method.
         ServiceProblemError: A subclass in `cbp.client.errors`, if the service refuses; raised
             by every method.

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from html import escape
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -70,7 +71,7 @@ class Rows(Pages[dict[str, Any]]):
         columns = {name: [row.get(name) for row in rows] for name in (rows[0] if rows else ())}
         return pa.table(
             {
-                name: _floats(values) if any(isinstance(v, float) for v in values) else values
+                name: _array(values, floats=any(isinstance(v, float) for v in values))
                 for name, values in columns.items()
             }
         )
@@ -94,9 +95,22 @@ _SPECIAL = ("NaN", "Infinity", "-Infinity")
 """Floats that the service sends as texts, since JSON cannot hold them."""
 
 
-def _floats(values: list[Any]) -> list[Any]:
-    """Return the values of a column of floats, with `_SPECIAL` texts as floats."""
-    return [float(value) if value in _SPECIAL else value for value in values]
+_INT64 = 1 << 63
+
+
+def _array(values: list[Any], *, floats: bool) -> Any:
+    """Return a column as an Arrow array, whose type is guessed from the values.
+
+    `_SPECIAL` texts in a column of floats become floats. If a whole number has more than 64 bits,
+    as a sum in DuckDB can have, those of its column become decimals.
+    """
+    import pyarrow as pa
+
+    if floats:
+        values = [float(one) if one in _SPECIAL or type(one) is int else one for one in values]
+    elif any(type(one) is int and not -_INT64 <= one < _INT64 for one in values):
+        values = [Decimal(one) if type(one) is int else one for one in values]
+    return pa.array(values)
 
 
 _DECIMAL = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")
@@ -141,7 +155,7 @@ class QueryResult(Answer):
         arrays = []
         for at, column in enumerate(self.columns):
             values = [row[at] for row in self.rows]
-            array = pa.array(_floats(values) if column.type in _FLOATS else values)
+            array = _array(values, floats=column.type in _FLOATS)
             kind = _arrow_type(column.type)
             arrays.append(array if kind is None else array.cast(kind))
         return pa.Table.from_arrays(arrays, names=[column.name for column in self.columns])

@@ -25,6 +25,7 @@ import httpx
 from cbp.client.address import Address
 from cbp.client.errors import ServiceBusyError, ServiceUnreachableError, problem_of
 from cbp.clock import MACHINE, Clock
+from cbp.errors import DefinitionError, Mistake
 
 # Copies of the API's constants: importing the API takes a second, and every command is a
 # client (tests/controller/cli/test_commands.py compares them).
@@ -41,6 +42,7 @@ ANSWER_SECONDS = 120.0
 # Four times the longest silence of a stream.
 STREAM_SECONDS = 60.0
 _PIECE_BYTES = 1 << 20
+_ADDRESS = "one such as http://127.0.0.1:8420"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,13 @@ class RestClient:
         clock: Clock = MACHINE,
     ) -> None:
         self._url, self.clock, self._retries = address.url, clock, retries
+        try:
+            base_url = httpx.URL(f"{address.url}{PREFIX}")
+        except httpx.InvalidURL as error:
+            message = f"{address.url!r} is not an address ({error}); expected {_ADDRESS}"
+            raise DefinitionError(Mistake("settings_invalid", "url", message)) from error
         self._http = httpx.Client(
-            base_url=f"{address.url}{PREFIX}",
+            base_url=base_url,
             headers={"Authorization": f"Bearer {address.token}", USER_HEADER: _user()},
             timeout=httpx.Timeout(answer_seconds, connect=min(CONNECT_SECONDS, answer_seconds)),
             transport=transport,

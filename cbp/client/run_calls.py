@@ -25,6 +25,7 @@ from cbp.client.answers import (
 from cbp.client.calls import Calls, Document, When, body_of_document, instant, times
 from cbp.client.errors import problem_of
 from cbp.client.pages import Pages
+from cbp.errors import CbpError
 
 _REBUILDING = ("building", "swapping")
 J = TypeVar("J", RollbackJob, GiveBackJob)
@@ -240,8 +241,11 @@ class RunCalls(Calls):
                 report(seen)
                 self.rest.clock.wait(poll_seconds)
                 seen = self.verification(seen.id)
-        except BaseException:
-            self.cancel_verification(seen.id)
+        except BaseException as stop:
+            try:
+                self.cancel_verification(seen.id)
+            except CbpError as error:
+                stop.add_note(f"verification {seen.id} was not cancelled: {error.message}")
             raise
         return seen
 

@@ -96,10 +96,22 @@ class DataflowBuilder:
         where they are. With `nested`, files in folders below the drop folder are taken in, too.
         """
         self._require_new("sources", name, self._sources)
-        text: object = schema
-        if not isinstance(text, str):
-            message = f"expected DDL text, such as 'url STRING', got {text_of(text, repr)[:100]}"
-            self._mistakes.append(Mistake("schema_invalid", f"sources.{name}.schema", message))
+        given: dict[str, tuple[object, type, str]] = {
+            "schema": (schema, str, "DDL text, such as 'url STRING'"),
+            "batch": (batch, FileBatch, "a FileBatch, such as FileBatch(files=1000)"),
+            "location": (location, str, "a text, such as 's3://bucket/orders/'"),
+        }
+        wrong = [
+            Mistake(
+                f"{option}_invalid",
+                f"sources.{name}.{option}",
+                f"expected {expected}, got {text_of(value, repr)[:100]}",
+            )
+            for option, (value, type_, expected) in given.items()
+            if not isinstance(value, type_)
+        ]
+        if wrong:
+            self._mistakes.extend(wrong)
             return Flow(name)
         try:
             parsed = Schema.parse(schema, where=f"sources.{name}.schema")

@@ -104,11 +104,14 @@ _RESERVED = ("associate", "form", "key", "record_wise", "runnable", "spec", "res
 
 
 class Compiler:
-    """Compiles the declarations of one instance to a `TranslatorSpec`; call `spec` once."""
+    """Compiles the declarations of one instance to a `TranslatorSpec`; call `spec` once.
 
-    def __init__(self, stage: Any) -> None:
+    `without` are codes of rules to ignore; see `cbp.sdk.document.LATER_RULES`.
+    """
+
+    def __init__(self, stage: Any, without: Collection[str] = ()) -> None:
         self._refuse_hidden(stage)
-        self._stage = stage
+        self._stage, self._without = stage, without
         self._form: Form = stage.form
         self._record_wise: bool = stage.record_wise
         self._name = type(stage).__name__
@@ -204,7 +207,8 @@ class Compiler:
             with self._noting():
                 schema = self._options.schema(name, declared.schema)
                 for code, message in lookup_mistakes(declared, schema, None if single else key):
-                    self._fail(code, name, message)
+                    if code not in self._without:
+                        self._fail(code, name, message)
                 spec = lookup_spec(name, declared, schema)
                 if spec.wake and (changes := changes_input(spec).name) in declarations:
                     message = (

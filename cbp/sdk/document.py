@@ -82,7 +82,7 @@ from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
 from cbp.model.source.bad_records import QUARANTINE_FILE, BadRecords
 from cbp.model.source.unfinished_names import UNFINISHED, parse_endings
-from cbp.sdk.translate import Declared
+from cbp.sdk.translate import Declared, spec_of
 
 Resolve = Callable[[str, Mapping[str, Any]], Declared]
 
@@ -110,8 +110,8 @@ _POLICIES = {"close_idle_seconds", "run_seconds_max", "any_order", "on_error", "
 _STAGE = {"translator", "parameters", "inputs", "buckets", "fuse", "runnable", "limits", "keep"}
 _STAGE |= _POLICIES
 
-LATER_RULES = frozenset({"cycle_never_runs", "sink_path_twice"})
-"""Later rules: a document that was registered before them may break them, and is still loaded."""
+LATER_RULES = frozenset({"cycle_never_runs", "lookup_key_invalid", "sink_path_twice"})
+"""Stricter rules: a document that was registered before may break them, and is still loaded."""
 
 
 def dataflow_from_document(
@@ -366,7 +366,7 @@ class _Reader:
             self._note("translator_unknown", f"{where}.translator", message)
             return None
         try:
-            spec = self._resolve(reference, parameters).spec()
+            spec = spec_of(self._resolve(reference, parameters), self._without)
         except DefinitionError as error:
             self.note(
                 Mistake(one.code, f"{where}.translator", f"{one.where}: {one.message}", one.place)

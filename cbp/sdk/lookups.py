@@ -86,7 +86,6 @@ def lookup_mistakes(
     if not columns and declared.key is not None:
         message = f"got key={declared.key!r}; expected names of columns, such as 'a, b'"
         yield "lookup_key_invalid", message
-        return
     for option, names in (("by", by), ("key", columns)):
         for column in names:
             if column not in schema:

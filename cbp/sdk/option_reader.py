@@ -84,9 +84,12 @@ class OptionReader:
             if column in key:
                 message = f"not_compared names {column!r}, which is part of the key"
                 self.fail("not_compared_invalid", name, f"{message}; name other columns")
-        tolerance: object = declared.tolerance
-        if not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
-            message = f"tolerance={tolerance!r}; give a number of at least 0 and below 1"
+        try:
+            is_tolerance = 0 <= declared.tolerance < 1
+        except (TypeError, ValueError):  # it is no number
+            is_tolerance = False
+        if not is_tolerance:
+            message = f"tolerance={declared.tolerance!r}; give a number of at least 0 and below 1"
             self.fail("tolerance_invalid", name, message)
         if declared.tolerance and not any(
             column.name not in {*key, *columns} and _floats(column.type) for column in schema.fields

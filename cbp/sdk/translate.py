@@ -39,7 +39,7 @@ Source: CBP (SoCC'10), section 2.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 
 from cbp.errors import DefinitionError, Mistake, text_of
@@ -75,10 +75,13 @@ class Declared:
         return Compiler(self).spec()
 
 
-def spec_of(translator: object) -> TranslatorSpec:
-    """Compile a translator; raise `DefinitionError` if the given object is not a translator."""
+def spec_of(translator: object, without: Collection[str] = ()) -> TranslatorSpec:
+    """Compile a translator; raise `DefinitionError` if the given object is not a translator.
+
+    `without` are codes of rules to ignore.
+    """
     if isinstance(translator, Declared):
-        return Declared.spec(translator)  # not `translator.spec()`: an input may hide that name
+        return Compiler(translator, without).spec()
     if isinstance(translator, type) and issubclass(translator, Declared):
         name = translator.__name__
         message = f"{name} is a class; give an instance: {name}()"

@@ -35,7 +35,7 @@ class Tokens:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._store, self.now, self._on_change = store, now, on_change
-        # A rotation must not write back a token that was revoked after the rotation read it.
+        # A rotation and a revocation take turns; those of other instances: `replace_token`.
         self._changing = threading.Lock()
 
     def create(
@@ -98,7 +98,8 @@ class Tokens:
                 old_sha256=old.sha256 if overlap else "",
                 old_until=ends_old if overlap else None,
             )
-            self._store.replace_token(new)
+            if not self._store.replace_token(new):  # another instance has revoked it
+                raise TokenEndedError(name)
         self._on_change()
         return new, made
 
@@ -109,6 +110,6 @@ class Tokens:
             if old.revoked_at is not None:
                 return old
             new = replace(old, revoked_at=self.now())
-            self._store.replace_token(new)
+            first = self._store.replace_token(new)
         self._on_change()
-        return new
+        return new if first else self._store.token(name)  # another instance has revoked it

@@ -2,8 +2,8 @@
 
 It also checks if no channel is configured, since `cbp alerts` lists what is wrong and since when.
 Only the leader sends. If a channel fails, its notices are sent again with the next check; the other
-channels continue. After a restart, alerts that still hold
-are sent again, since that is better than an alert that is never sent.
+channels continue. After a restart, alerts that still hold are sent again, since that is better than
+an alert that is never sent.
 """
 
 from __future__ import annotations

@@ -194,7 +194,8 @@ class Registry:
         known = self._on_disk.get(key)
         if known is None or known[0] != loads:
             try:
-                known = loads, spec_of(self.resolve(node.reference, node.parameters))
+                made = self.resolve(node.reference, node.parameters)
+                known = loads, spec_of(made, LATER_RULES)
             except CbpError:
                 known = loads, None
             self._on_disk[key] = known

@@ -17,12 +17,15 @@ Absent on purpose: decisions. Callers decide what to run, to retry or to pause.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from pathlib import Path
 
 from sqlalchemy import select
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.errors import OperatingError
 from controller.store.database.connections import Database
-from controller.store.database.migrate import migrate
+from controller.store.database.damage import copy_database, read_only, sqlite_path
+from controller.store.database.migrate import migrate, schema_of
 from controller.store.methods.arrivals import Arrivals
 from controller.store.methods.credentials import AuditLog, Credentials
 from controller.store.methods.events import Events
@@ -84,6 +87,7 @@ __all__ = [
     "open_beside",
     "open_scratch",
     "open_store",
+    "open_unchanged",
 ]
 
 
@@ -131,6 +135,47 @@ def open_beside(url: str) -> Store:
     Raises `DatabaseUrlError`, `OperatingError`.
     """
     return Store(Database(url, exclusive=False))
+
+
+def open_unchanged(url: str, scratch: Path) -> Store:
+    """Open the store for reading; its database is neither made nor upgraded.
+
+    An earlier release may still serve the database. One of SQLite is then copied to the folder
+    `scratch`, and the copy is upgraded. A missing database is read as an empty one.
+
+    Raises `DatabaseUrlError`, `DatabaseDamagedError`, `DatabaseNewerError`; and `OperatingError`,
+    also if PostgreSQL has the schema of an earlier release.
+    """
+    if (path := sqlite_path(url)) is None:
+        return _unchanged_remote(url, scratch)
+    copy = scratch / "copy.db"
+    if path.exists():
+        with read_only(path) as connection:
+            schema = schema_of(connection, str(path))
+        if schema == "newest":
+            return open_beside(url)
+        copy_database(path, copy)
+    return open_store(f"sqlite:///{copy}", exclusive=False)
+
+
+def _unchanged_remote(url: str, scratch: Path) -> Store:
+    database = Database(url)
+    try:
+        with database.read() as connection:
+            schema = schema_of(connection, database.label)
+        if schema == "newest":
+            return Store(database)
+        if schema == "earlier":
+            message = (
+                f"database {database.label} has the schema of an earlier release, which reading it "
+                "would upgrade; start the service, which upgrades it and recovers"
+            )
+            raise OperatingError(message, database=database.label)
+    except BaseException:
+        database.close()
+        raise
+    database.close()
+    return open_scratch(f"sqlite:///{scratch / 'empty.db'}")
 
 
 class Store(

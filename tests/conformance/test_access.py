@@ -106,11 +106,21 @@ def test_replacing_a_token_ends_what_was_made_from_it(access: Store) -> None:
     for token in ("ci", ""):
         access.add_session(a_session(f"s{token}", token=token), most=10)
         access.add_code(a_code(f"c{token}", token=token))
-    access.replace_token(a_token("ci", sha256="new", revoked_at=at(1)))
+    assert access.replace_token(a_token("ci", sha256="new", revoked_at=at(1)))
     assert access.token("ci").revoked_at == at(1)
     assert [one.id for one in access.sessions().items] == ["s"]
     assert access.take_code("cci") is None
     assert access.take_code("c") == a_code("c", token="")
+
+
+def test_a_revoked_token_is_never_replaced(access: Store) -> None:
+    """A rotation of another instance, which read the token before, does not revive it."""
+    read = a_token("ci")
+    access.add_token(read)
+    revoked = replace(read, revoked_at=at(1))
+    assert access.replace_token(revoked)
+    assert not access.replace_token(replace(read, sha256="new", rotated_at=at(2)))
+    assert access.token("ci") == revoked
 
 
 def test_the_last_use_is_all_that_a_use_changes(access: Store) -> None:

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, create_engine, inspect, text
 
 from cbp.errors import OperatingError
-from controller.store.base import open_store
-from controller.store.database.migrate import UPGRADE_LOCK, VERSION_TABLE
+from controller.store.base import open_store, open_unchanged
+from controller.store.database.migrate import UPGRADE_LOCK, VERSION_TABLE, _config
 from controller.store.errors import DatabaseNewerError
 from controller.store.schema.tables import metadata
 from tests.conformance.records import a_dataflow
@@ -77,6 +78,33 @@ def test_a_newer_database_is_refused_and_left_alone(url: str) -> None:
         connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '{newest}'"))
     with closing(open_store(url)) as store:
         assert [record.name for record in store.dataflows()] == ["d"]
+
+
+def test_reading_neither_makes_nor_upgrades_a_database(url: str, tmp_path: Path) -> None:
+    """An earlier release may still serve it: SQLite is copied, PostgreSQL refused."""
+    (tmp_path / "scratch").mkdir()
+    with closing(open_unchanged(url, tmp_path / "scratch")) as store:
+        assert store.dataflows() == []
+    if url.startswith("sqlite"):
+        assert not Path(url.removeprefix("sqlite:///")).parent.exists()
+    with connected(url) as connection:
+        assert inspect(connection).get_table_names() == []
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0010")
+        before = inspect(connection).get_table_names()
+    if url.startswith("sqlite"):
+        with closing(open_unchanged(url, tmp_path / "scratch")) as store:
+            assert store.dataflows() == []
+    else:
+        with pytest.raises(OperatingError, match="schema of an earlier release"):
+            open_unchanged(url, tmp_path / "scratch")
+    with connected(url) as connection:
+        assert inspect(connection).get_table_names() == before
+    with closing(open_store(url)) as store:
+        store.register(a_dataflow(), {})
+        with closing(open_unchanged(url, tmp_path / "scratch")) as other:
+            assert [record.name for record in other.dataflows()] == ["d"]
 
 
 def test_an_upgrade_that_fails_leaves_nothing(url: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cbp.errors import MemoInvalidError
 
-_BITS_MAX = 10_000
+_BITS_MAX = 14_284
 """Largest number: Python writes no number of more than 4,300 digits as text."""
 
 

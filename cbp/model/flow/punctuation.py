@@ -7,7 +7,7 @@ by a marker in a drop folder (`marker`), or because no record came for the idle 
 (`idle`).
 
 A roll-back keeps punctuations and arrived increments, unless it is asked to drop both. A kept
-punctuation can then wait for increments that the roll-back removed from its flow.
+punctuation can then wait for increments that the roll-back removed, until its flow has them again.
 
 The position of a punctuation in its flow is recorded before any later increment is framed. So
 frames depend only on the flow and its punctuations.

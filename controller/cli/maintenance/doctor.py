@@ -164,9 +164,17 @@ def _lost(settings: Settings) -> Check:
 
     there = folders(settings)
     path = _sqlite_path(settings)
-    if there and path is not None and not os.path.exists(path):
-        text = f"the database {path} is missing, but there are tables of {', '.join(there)}"
-        return Check("tables", "fail", text, "restore them with: cbp recover --rebuild")
+    if there and path is not None and not os.access(path, os.R_OK):
+        tables = f"there are tables of {', '.join(there)}"
+        try:
+            path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            text, remedy = f"the database {path} is missing, but {tables}", "cbp recover --rebuild"
+            return Check("tables", "fail", text, f"restore them with: {remedy}")
+        except OSError:  # its folder is closed, for example
+            pass
+        text = f"{tables}, but this user cannot read whether the database {path} has them"
+        return Check("tables", "fail", text, "run this command as the user of the service")
     unknown = sorted(there.keys() - known_dataflows(path)) if path is not None else []
     if unknown:
         text = f"{path} has no entry for the tables of {', '.join(unknown)}"

@@ -102,24 +102,17 @@ def _rebuild(
 
 
 def _outlooks(settings: Settings) -> list[Any]:
-    """Read what recovery would do.
-
-    SQLite: from a copy, since opening a database of an earlier release upgrades it.
-    """
+    """Read what recovery would do; changes nothing."""
     from cbp.engine.storage.files import files_for
     from controller.loop.reading.recovery_preview import preview_recovery
-    from controller.store.base import open_store
-    from controller.store.database.damage import copy_database, sqlite_path
+    from controller.store.base import open_unchanged
 
     url, tables = settings.database_url, settings.tables
-    path = sqlite_path(url)
-    with tempfile.TemporaryDirectory(prefix="cbp-recover-") as scratch:
-        if path is not None:
-            url, copy = f"sqlite:///{scratch}/copy.db", Path(scratch, "copy.db")
-            if path.exists():
-                copy_database(path, copy)
-        with closing(open_store(url, exclusive=False)) as store:
-            return preview_recovery(store, files_for(tables), tables.rstrip("/"))
+    with (
+        tempfile.TemporaryDirectory(prefix="cbp-recover-") as scratch,
+        closing(open_unchanged(url, Path(scratch))) as store,
+    ):
+        return preview_recovery(store, files_for(tables), tables.rstrip("/"))
 
 
 def _chosen(outlooks: Sequence[Any], names: Sequence[str] | None) -> list[Any]:

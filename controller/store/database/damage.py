@@ -1,4 +1,4 @@
-"""Finds out whether a SQLite database is damaged, puts a damaged one aside, and copies one.
+"""Finds out whether a SQLite database is damaged, puts a damaged one aside; reads and copies one.
 
 The database is a cache of what the folders of the tables say, so a damaged one is never repaired:
 it is renamed, with its write-ahead log, and a new one is filled (`cbp recover --rebuild`). The
@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
-from sqlalchemy import select
+from sqlalchemy import Connection, NullPool, create_engine, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from cbp.errors import OperatingError
 from controller.store.database.connections import (
@@ -43,14 +46,14 @@ def damage_of(path: Path) -> str:
     """Return the damage of a SQLite database, by reading all of it.
 
     `""` if it is undamaged or absent. Also `""` if it cannot be read now, because it is locked
-    or the disk fails; opening it raises that error. Changes nothing, and makes no journal. A
-    value that changed to another valid value is not noticed.
+    or the disk fails; opening it raises that error. Changes nothing in it, but SQLite may leave
+    its files `-shm` and `-wal`. A value that changed to another valid value is not noticed.
     """
     try:
         require_files(path, str(path))
         if not os.path.exists(path):
             return ""
-        # `mode=ro` with a URI: a check must create neither a file nor a journal.
+        # `mode=ro` with a URI: a check must not create a database.
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
             (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     except DatabaseDamagedError as error:
@@ -82,6 +85,22 @@ def known_dataflows(path: Path) -> frozenset[str]:
         return frozenset()
 
 
+@contextmanager
+def read_only(path: Path) -> Iterator[Connection]:
+    """Open a SQLite database, which may be in use, for reading.
+
+    Raises `DatabaseDamagedError`, `OperatingError`.
+    """
+    require_files(path, str(path))
+    connect = partial(sqlite3.connect, f"{path.as_uri()}?mode=ro", uri=True)
+    engine = create_engine("sqlite+pysqlite://", creator=connect, poolclass=NullPool)
+    try:
+        with engine.connect() as connection:
+            yield connection
+    except SQLAlchemyError as error:
+        raise translate(error, str(path)) from error
+
+
 def copy_database(path: Path, target: Path) -> None:
     """Copy a SQLite database, which may be in use.
 
@@ -95,7 +114,8 @@ def copy_database(path: Path, target: Path) -> None:
         ):
             source.backup(copy)
     except sqlite3.Error as error:
-        raise translate(error, str(path)) from error
+        is_full = getattr(error, "sqlite_errorname", "") == "SQLITE_FULL"
+        raise translate(error, str(target if is_full else path)) from error
 
 
 def put_damaged_aside(url: str) -> tuple[Path, str] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from functools import cache
+from typing import Literal
 
 from alembic import command
 from alembic.config import Config
@@ -34,22 +35,27 @@ def migrate(database: Database) -> None:
     with _alembic_in_use, database.write_schema() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": UPGRADE_LOCK})
-        if _is_newest(connection, database.label):
+        if schema_of(connection, database.label) == "newest":
             return
         config = _config()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
 
-def _is_newest(connection: Connection, label: str) -> bool:
-    """Return whether a database has the newest schema; refuse one that this code does not know."""
+def schema_of(connection: Connection, label: str) -> Literal["newest", "earlier", "none"]:
+    """Return which schema a database has. Raises `DatabaseNewerError`; `label` names the database.
+
+    Changes nothing.
+    """
     context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
     known, newest = _revisions()
     heads = context.get_current_heads()
     for head in heads:
         if head not in known:
             raise DatabaseNewerError(label, head, newest or "none")
-    return heads == (newest,)
+    if heads == (newest,):
+        return "newest"
+    return "earlier" if heads else "none"
 
 
 @cache

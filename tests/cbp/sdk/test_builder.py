@@ -113,13 +113,16 @@ def test_names_that_are_declared_twice_are_named() -> None:
 
 
 def test_values_of_another_type_are_named() -> None:
-    """A schema that is no text, and buckets that are no whole number, are mistakes."""
+    """What is no text, no batch or no whole number is a mistake, with its place."""
     flow = DataflowBuilder("words")
     flow.source("lines", ["text STRING"])  # type: ignore[arg-type]
+    flow.source("batched", "text STRING", batch=10, location=5)  # type: ignore[arg-type]
     lines = flow.source("others", "text STRING")
     flow.stage("split", Words(), lines=lines, buckets="8")  # type: ignore[arg-type]
     assert codes(flow) == [
         ("schema_invalid", "sources.lines.schema"),
+        ("batch_invalid", "sources.batched.batch"),
+        ("location_invalid", "sources.batched.location"),
         ("buckets_invalid", "stages.split.buckets"),
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import linecache
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -421,6 +422,13 @@ def test_a_mistake_names_the_authors_file_and_line() -> None:
 
     line = Broken.translate.__code__.co_firstlineno - 2
     assert mistake_of(Broken()).place.endswith(f"{THIS}:{line}")
+
+
+def test_a_tolerance_may_be_any_number() -> None:
+    """As in earlier releases, whose dataflows open: a decimal, for example."""
+    exact = Decimal("1e-6")
+    totals = Output("n DOUBLE", tolerance=exact)  # type: ignore[arg-type]
+    assert groupwise(urls=URLS, totals=totals).spec().outputs[0].tolerance == exact
 
 
 def test_a_class_whose_file_was_changed_is_still_compiled(

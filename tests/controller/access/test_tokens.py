@@ -11,7 +11,7 @@ from cbp.errors import AlreadyExistsError, NotFoundError
 from controller.access.errors import TokenEndedError, TokensTooManyError, UnauthenticatedError
 from controller.access.scopes import Scope
 from controller.access.secret_text import NewToken, mask_tokens
-from controller.access.tokens import TOKENS_MAX
+from controller.access.tokens import TOKENS_MAX, Tokens
 from controller.store.access import TokenRecord
 from tests.controller.access.service_access import NOON, AccessOfTest
 
@@ -165,3 +165,26 @@ def test_a_rotation_does_not_revive_a_token_that_is_revoked_meanwhile(
     _, made = tokens.rotate("ci", overlap=timedelta())
     revocation.join(60)
     assert reason(access, made.text) == "revoked"
+
+
+def test_another_instance_that_revokes_a_token_comes_first(access: AccessOfTest) -> None:
+    """A rotation that read the token before is refused; a second revocation changes nothing."""
+    make(access)
+    other = Tokens(access.tokens._store, access.tokens.now)
+    store, read = access.tokens._store, access.tokens._store.token
+
+    def read_before(name: str) -> TokenRecord:
+        record = read(name)
+        store.token = read  # type: ignore[method-assign]
+        access.move(seconds=1)
+        other.revoke(name)
+        return record
+
+    store.token = read_before  # type: ignore[method-assign]
+    with pytest.raises(TokenEndedError):
+        access.tokens.rotate("ci", overlap=timedelta())
+    make(access, "again")
+    store.token = read_before  # type: ignore[method-assign]
+    revoked = access.tokens.revoke("again")
+    assert revoked == access.kept.token("again")
+    assert revoked.revoked_at is not None

@@ -64,11 +64,13 @@ class FakeAccessStore:
                 return token
         return None
 
-    def replace_token(self, token: TokenRecord) -> None:
-        self.token(token.name)
+    def replace_token(self, token: TokenRecord) -> bool:
+        if self.token(token.name).revoked_at is not None:
+            return False
         self._tokens[token.name] = token
         self._sessions = {i: s for i, s in self._sessions.items() if s.token != token.name}
         self._codes = {i: c for i, c in self._codes.items() if c.token != token.name}
+        return True
 
     def use_token(self, name: str, at: datetime) -> None:
         self.uses.append((name, at))

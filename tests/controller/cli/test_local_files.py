@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from cbp.client.errors import ServiceUnreachableError
 from cbp.client.rest import RestClient
 from controller.cli.session import Session
 from controller.settings import Settings
+from controller.store.base import DataflowRecord, open_store
 from tests.controller.api.fake_service import Service
 from tests.controller.cli.conftest import Cbp
 
@@ -45,7 +47,7 @@ def test_an_error_of_the_file_system_names_its_file(cbp: Cbp) -> None:
 
 
 def test_a_preview_of_a_recovery_upgrades_no_database(cbp: Cbp, tmp_path: Path) -> None:
-    """An earlier release may still serve it; a database that is damaged is reported."""
+    """An earlier release may still serve it. One that cannot be used is named, not a copy of it."""
     settings = Settings(root=tmp_path, engine="local")
     path = tmp_path / "cbp.db"
     with closing(sqlite3.connect(path)) as opened:
@@ -54,6 +56,19 @@ def test_a_preview_of_a_recovery_upgrades_no_database(cbp: Cbp, tmp_path: Path) 
     with closing(sqlite3.connect(path)) as opened:
         names = opened.execute("SELECT name FROM sqlite_schema").fetchall()
     assert names == [("of_an_earlier_release",)]
+    path.unlink()
+    with closing(open_store(settings.database_url)) as store:
+        store.register(
+            DataflowRecord("a", 1, {}, "/a", "running", datetime(2026, 11, 1, tzinfo=UTC)), {}
+        )
+        shown = cbp("recover", "--json", session=Session(settings)).json["items"]
+    assert [(one["dataflow"], one["known"]) for one in shown] == [("a", True)]
+    with closing(sqlite3.connect(path)) as opened:
+        opened.execute("UPDATE cbp_schema_version SET version_num = 'later'")
+        opened.commit()
+    outcome = cbp("recover", "--json", session=Session(settings))
+    assert outcome.json["error_code"] == "database_newer"
+    assert str(path) in outcome.json["message"]
     path.write_bytes(b"no database" * 500)
     outcome = cbp("recover", "--json", session=Session(settings))
     assert (outcome.status, outcome.json["error_code"]) == (1, "database_damaged")

@@ -33,6 +33,7 @@ from cbp.client import (
 )
 from cbp.client.pages import QueryResult
 from cbp.client.rest import FileContent
+from cbp.errors import DefinitionError
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.api.clicks import DOCUMENT
 from tests.controller.api.fake_service import Service
@@ -220,6 +221,47 @@ def test_floats_that_json_lacks_are_floats_in_arrow() -> None:
     assert table["name"].to_pylist() == ["NaN", "b"]
     nothing: list[dict[str, object]] = []
     assert Rows(lambda _: (nothing, None)).to_arrow().num_columns == 0
+
+
+def test_whole_numbers_beyond_64_bits_are_decimals_in_arrow() -> None:
+    """A sum of DuckDB has up to 128 bits; numbers that fit stay whole numbers."""
+    sums: list[dict[str, object]] = [{"sum": 2**127 - 1, "n": 2**63 - 1}, {"sum": None, "n": 1}]
+    table = Rows(lambda _: (sums, None)).to_arrow()
+    assert table["sum"].to_pylist() == [Decimal(2**127 - 1), None]
+    assert (table["n"].type, table["n"].to_pylist()) == (pa.int64(), [2**63 - 1, 1])
+    answer = {"at": "2026-11-01T12:00:00Z", "epochs": {}, "tables": [], "truncated": False}
+    columns = [{"name": "sum", "type": "HUGEINT"}]
+    result = QueryResult.of({**answer, "columns": columns, "rows": [[-(2**64)]], "seconds": 0.1})
+    assert result.to_arrow()["sum"].to_pylist() == [Decimal(-(2**64))]
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://here:port"])
+def test_a_wrong_address_is_a_coded_error(url: str) -> None:
+    """It names the address and what to write."""
+    with pytest.raises(DefinitionError, match="is not an address") as caught:
+        Client(url, token=TOKEN)
+    assert (caught.value.mistake.code, caught.value.mistake.where) == ("settings_invalid", "url")
+
+
+def test_a_verification_that_is_interrupted_stays_interrupted() -> None:
+    """Also if the service does not cancel it: the interrupt says so in a note."""
+    began = {"id": "v1", "dataflow": "clicks", "status": "running", "ended": False}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/cancel"):
+            raise httpx.ConnectError("refused")
+        return httpx.Response(200, json=began)
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with (
+        Client(URL, token=TOKEN, transport=httpx.MockTransport(answer)) as client,
+        pytest.raises(KeyboardInterrupt) as caught,
+    ):
+        client.verify("clicks", report=interrupt)
+    (note,) = caught.value.__notes__
+    assert note.startswith("verification v1 was not cancelled: ")
 
 
 @pytest.mark.parametrize(

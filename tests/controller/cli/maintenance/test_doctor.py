@@ -131,6 +131,24 @@ def test_folders_that_cannot_be_read_are_failures(tmp_path: Path, port: int) -> 
     assert checks["port"].status == "ok"
 
 
+def test_a_database_that_cannot_be_reached_is_not_called_missing(tmp_path: Path) -> None:
+    """Nobody restores over a database that only another user can read."""
+    (tmp_path / "tables/clicks/_description").mkdir(parents=True)
+    lost = doctor._lost(Settings(root=tmp_path))
+    assert (lost.status, "is missing" in lost.found, "recover" in lost.remedy) == (
+        "fail",
+        True,
+        True,
+    )
+    away = Settings(root=tmp_path, database_url=f"sqlite:///{tmp_path}/{'long' * 100}.db")
+    lost = doctor._lost(away)
+    assert (lost.status, "cannot read" in lost.found, "recover" in lost.remedy) == (
+        "fail",
+        True,
+        False,
+    )
+
+
 def test_jars_are_looked_for_where_spark_keeps_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
