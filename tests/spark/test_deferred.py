@@ -18,7 +18,13 @@ from cbp.errors import EngineStartingError, RunCancelledError, SparkUnstartedErr
 from cbp.model.plan.spark_or_worker import Bypass
 from controller.loop.controller import Controller
 
-PLAN: Any = SimpleNamespace(run="r1", dataflow="d", node="one", fused=["two"])
+
+def node(form: str) -> Any:
+    return SimpleNamespace(translator=SimpleNamespace(form=form, inputs=()))
+
+
+SQL, OTHER = node("sql"), node("groupwise")
+PLAN: Any = SimpleNamespace(run="r1", dataflow="d", node=SQL, fused=[OTHER])
 REPORTS: Any = ["r1"]
 TASK: Any = SimpleNamespace()
 
@@ -64,28 +70,36 @@ class Spark:
         return DeferredExecutor(self.make, slots=2, bypass=Bypass(0, 0.1))
 
 
-def node(form: str) -> Any:
-    return SimpleNamespace(translator=SimpleNamespace(form=form, inputs=()))
-
-
 def test_a_run_waits_for_the_start_and_nothing_else_does() -> None:
     """Limits and the check of stages answer at once; a run that waited is checked after it."""
     started = Started()
     spark = Spark(started)
     executor = spark.executor()
     assert (executor.slots, executor.starved(["r1"])) == (2, ())
-    executor.refuse("d", [node("sql")])
+    executor.refuse("d", [SQL])
     assert executor.waits_for().startswith("Spark, which has been starting for ")
     with ThreadPoolExecutor() as threads:
         run = threads.submit(executor.execute, PLAN, TASK)
         spark.go.release()
         assert run.result(120) == REPORTS
     assert executor.waits_for() == ""
-    assert started.checked == [("d", ["one", "two"])]
-    other = node("sql")
-    executor.refuse("d", [other])
-    assert executor.execute(PLAN, TASK) == REPORTS
-    assert started.checked[1:] == [("d", [other])]
+    assert started.checked == [("d", [SQL, OTHER])]
+    executor.refuse("d", [OTHER])
+    assert started.checked[1:] == [("d", [OTHER])]
+
+
+@pytest.mark.parametrize(("leader", "checked"), [(SQL, [("d", [SQL, OTHER])]), (OTHER, [])])
+def test_a_run_is_checked_if_spark_started_while_it_was_planned(leader: Any, checked: Any) -> None:
+    """Its stages were not checked before the start, so they are when it is executed."""
+    started = Started()
+    spark = Spark(started)
+    executor = spark.executor()
+    executor.refuse("d", [leader, OTHER])
+    spark.go.release()
+    executor._started("r1")
+    plan: Any = SimpleNamespace(run="r1", dataflow="d", node=leader, fused=[OTHER])
+    assert executor.execute(plan, TASK) == REPORTS
+    assert started.checked == checked
 
 
 @pytest.mark.parametrize("stop", [lambda one: one.cancel("r1"), lambda one: one.close()])

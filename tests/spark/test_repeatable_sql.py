@@ -94,7 +94,8 @@ def test_queries_of_the_clock_are_refused_when_they_are_registered(
     spark: Any, tmp_path: Path
 ) -> None:
     """The result and the function are named, and the run's time in its place is taken."""
-    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path))
+    executor = SparkExecutor(spark)
+    engine = DirectEngine(executor, cache=str(tmp_path))
     with pytest.raises(DataflowInvalidError) as caught:
         engine.control.refuse("d", list(dataflow_of(Stamped()).stages.values()))
     (mistake,) = caught.value.mistakes
@@ -102,7 +103,10 @@ def test_queries_of_the_clock_are_refused_when_they_are_registered(
     assert mistake.message.startswith("out.seen uses current_timestamp()")
     assert "run" in mistake.message
     assert mistake.place.startswith(__file__)
-    engine.control.refuse("d", list(dataflow_of(StampedByRun()).stages.values()))
+    for name in ("d", "e"):
+        engine.control.refuse(name, list(dataflow_of(StampedByRun()).stages.values()))
+    executor.forget(f"{tmp_path}/tables/d")  # deleted
+    assert [dataflow for dataflow, _ in executor._queries._known] == ["e"]
 
 
 def test_an_authors_plan_of_the_clock_is_refused_by_its_run(spark: Any, tmp_path: Path) -> None:

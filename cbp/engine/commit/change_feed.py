@@ -30,12 +30,12 @@ from cbp.engine.columnar.groups import positive_zeros
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.commit.table_entries import newest_epoch
-from cbp.engine.delta.actions import AddFile, ChangeFile
+from cbp.engine.delta.actions import ROWS_UNKNOWN, AddFile, ChangeFile
 from cbp.engine.delta.change_feed_settings import feed_flow, feed_key
 from cbp.engine.delta.deletion_vectors import live_in, read_vector
 from cbp.engine.delta.live_records import read_batches
 from cbp.engine.delta.log import Snapshot
-from cbp.engine.storage.checked_parquet import CHECKED, sealed
+from cbp.engine.storage.checked_parquet import CHECKED, open_parquet, sealed
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.file_names import change_file
 from cbp.engine.storage.files import Files
@@ -181,10 +181,13 @@ class ChangeFeed:
                         yield file, gone, sign
 
     def _live(self, file: AddFile) -> Int64s:
-        vector = file.deletion_vector
+        rows, vector = file.rows, file.deletion_vector
+        if rows == ROWS_UNKNOWN:  # of another program
+            with open_parquet(f"{self.path}/{file.path}") as opened:
+                rows = opened.metadata.num_rows
         if vector is None:
-            return np.arange(file.rows)
-        return live_in(read_vector(self.path, vector, files=self.files), 0, file.rows)
+            return np.arange(rows)
+        return live_in(read_vector(self.path, vector, files=self.files), 0, rows)
 
     def _rows(self, sides: Iterable[tuple[AddFile, Int64s, int]]) -> Iterator[pa.Table]:
         for file, rows, sign in sides:

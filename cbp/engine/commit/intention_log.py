@@ -244,8 +244,9 @@ class IntentionLog:
                     self._files.remove(self._position_path(generation, number), what="dead_record")
 
     def trim(self, epochs: Mapping[str, int]) -> int:
-        """Remove each stage's records before an epoch, also undone ones; return their number.
+        """Remove each stage's records before an epoch, also undone ones; return how many.
 
+        The oldest are removed first, so an interrupted removal leaves no gap between two.
         A durable position replaces them. The epoch must not exceed `unpublished_from` of the newest
         record of the stage, from where a restart publishes.
         """

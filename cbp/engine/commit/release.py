@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from cbp.engine.commit.change_feed import ChangeFeed, is_derivable
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.commit.table_entries import RECORDS, Entry, plan_entries
+from cbp.engine.commit.table_entries import (
+    RECORDS,
+    Entry,
+    newest_epoch,
+    plan_entries,
+    shown_generation,
+)
 from cbp.engine.delta.change_feed_settings import feed_flow
 from cbp.engine.delta.foreign_writer_fence import FENCE
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.managed_table import ManagedTable, open_table, release
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.files import Files
+from cbp.errors import DataflowBusyError
 
 
 def release_table(path: str, *, files: Files, now_ms: int) -> int:
@@ -20,12 +28,13 @@ def release_table(path: str, *, files: Files, now_ms: int) -> int:
 
     The records are those in the dataflow's folder, if the table belongs to one. Raises as
     `cbp.engine.delta.managed_table.release` and `plan_entries`; `ForeignWriterError` if others
-    wrote.
+    wrote, `DataflowBusyError` if a recorded roll-back is not finished.
     """
     parts = path.rsplit("/", 2)
     if FENCE in DeltaLog(path, files).snapshot().protocol.writer_features and len(parts) == 3:
         folder, name = parts[0], "/".join(parts[1:])
         log, table = IntentionLog(folder, files), open_table(path, files)
+        _require_rolled_back(folder, name, log, table.snapshot.txns)
         for stage, epoch in log.next_epochs().items():
             records = log.unpublished(stage, epoch)
             if not records:
@@ -34,6 +43,20 @@ def release_table(path: str, *, files: Files, now_ms: int) -> int:
             for entry in plan_entries(folder, name, now, records, timestamp_ms=stamp, files=files):
                 _with_feed(table, entry, files).put_into(table, stamp)
     return release(path, files=files, now_ms=now_ms)
+
+
+def _require_rolled_back(
+    folder: str, name: str, log: IntentionLog, txns: Mapping[str, int]
+) -> None:
+    """Refuse a table that still shows what a recorded roll-back undid."""
+    stage = name.partition("/")[2].partition(".")[0]
+    for newest in log.generations[-1:]:
+        undone = stage in newest.position.stages and newest_epoch(txns) >= newest.start(stage)
+        if undone and shown_generation(txns) < newest.number:
+            why = (
+                "its roll-back is recorded, but not finished: start the service, which finishes it"
+            )
+            raise DataflowBusyError(folder.rpartition("/")[2], why)
 
 
 def _with_feed(table: ManagedTable, entry: Entry, files: Files) -> Entry:

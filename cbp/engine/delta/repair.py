@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from cbp.engine.delta.actions import (
     Action,
+    AddFile,
     ChangeFile,
     CommitInfo,
     Metadata,
@@ -104,7 +105,7 @@ def repair(
     features = tuple(sorted({*good.protocol.writer_features, *WRITER_FEATURES, FENCE}))
     protocol = replace(good.protocol, writer_features=features)
     actions: list[Action] = [info, protocol, _metadata(good, target, stamp)]
-    actions += difference(newest.live, good.live, now_ms=stamp)
+    actions += _restored(newest, good, stamp)
     actions += feed(newest, good)
     entry = log.entry_path(target)
     data = encode(actions, entry)
@@ -129,6 +130,26 @@ def _last_of_ours(log: DeltaLog, newest: Snapshot) -> tuple[Snapshot, tuple[Undo
     if not is_ours(newest):
         raise TableForeignError(log.path, "a Delta table of another writer")
     raise RepairImpossibleError(log.path, "its log no longer has an entry that this service wrote")
+
+
+def _restored(newest: Snapshot, good: Snapshot, stamp: int) -> list[Action]:
+    """Return the actions after which the live files are those of our version.
+
+    Another program can have added a file of ours again, such as without its statistics. Only what
+    we recorded of it counts: if it has our deletion vector, our `add` replaces the other one.
+    """
+    before, again = dict[str, AddFile](), dict[str, AddFile]()
+    for path, file in newest.live.items():
+        ours = good.live.get(path)
+        if ours is None or ours == file:
+            before[path] = file
+        elif ours.deletion_vector == file.deletion_vector:
+            again[path] = ours
+        else:
+            before[path] = replace(ours, deletion_vector=file.deletion_vector)
+    after = {path: file for path, file in good.live.items() if path not in again}
+    replaced = difference({}, again, now_ms=stamp, data_change=False)
+    return [*difference(before, after, now_ms=stamp), *replaced]
 
 
 def _require_files(path: str, good: Snapshot, files: Files) -> None:

@@ -311,7 +311,7 @@ class RunControl(Protocol):
     def waits_for(self) -> str:
         """Return why the engine cannot run anything yet, in words; `""` if it can.
 
-        Until then a run waits, and so does `refuse` for stages in SQL.
+        Until then a run waits, and `refuse` does not check stages in SQL: their runs do.
         """
 
     def cancel(self, run: str) -> None:

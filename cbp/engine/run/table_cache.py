@@ -1,4 +1,4 @@
-"""Cache of an engine's open tables and their live files; each table is opened once.
+"""Cache of an engine's open tables and their live files; all threads share one object per table.
 
 Guaranteed: a state whose records are placed by another hash or number of buckets than the stage
 declares is refused here, before any look-up. A looked-up table is read as of one moment, chosen by
@@ -45,15 +45,22 @@ class OpenTables:
         self._tables: dict[str, ManagedTable] = {}
         self._in_use: dict[_Use, tuple[StateTable, int]] = {}
         self._published: dict[str, tuple[Snapshot, StateTable]] = {}
+        self._forgotten = 0
         self._lock = threading.Lock()
 
     def table(self, path: str) -> ManagedTable:
-        """Return the table of a folder, as of its last read."""
-        with self._lock:
-            if path not in self._tables:
-                every = self._limits.checkpoint_entries
-                self._tables[path] = open_table(path, self._files, checkpoint_interval=every)
-            return self._tables[path]
+        """Return the table of a folder, as of its last read; a table that hangs delays no other."""
+        every = self._limits.checkpoint_entries
+        while True:
+            with self._lock:
+                known, forgotten = self._tables.get(path), self._forgotten
+            if known is not None:
+                return known
+            opened = open_table(path, self._files, checkpoint_interval=every)
+            with self._lock:
+                if self._forgotten == forgotten:
+                    return self._tables.setdefault(path, opened)
+            # Opened again: by now, another dataflow may have this folder.
 
     def state(
         self,
@@ -162,6 +169,7 @@ class OpenTables:
     def forget(self, folder: str) -> None:
         """Drop the cached tables of a folder."""
         with self._lock:
+            self._forgotten += 1
             for path in [path for path in self._tables if path.startswith(f"{folder}/")]:
                 del self._tables[path]
                 self._published.pop(path, None)

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 
 from cbp.clock import MACHINE
-from cbp.engine.interface.runs import ProcessStack, RunPlan
+from cbp.engine.interface.runs import ProcessStack, RunPlan, needs_spark
 from cbp.engine.run.executor import Executor
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.task_plan import TaskPlan
@@ -75,14 +75,14 @@ class DeferredExecutor:
         `RunCancelledError` if the run was cancelled meanwhile, `SparkUnstartedError` if Spark could
         not be started.
         """
-        is_unchecked = self._executor is None
         try:
             executor = self._started(plan.run)
         finally:
             with self._changed:
                 self._cancelled.discard(plan.run)
-        if is_unchecked:
-            executor.refuse(plan.dataflow, [plan.node, *plan.fused])
+        nodes = [plan.node, *plan.fused]
+        if needs_spark(nodes):  # `refuse` may have been called before the start
+            executor.refuse(plan.dataflow, nodes)
         return executor.execute(plan, task)
 
     def cancel(self, run: str) -> None:

@@ -225,13 +225,13 @@ def _scratch(settings: SparkSettings) -> dict[str, str]:
 
 
 def sockets_in(folder: Path) -> dict[str, str]:
-    """Return the settings for Spark's sockets with a folder for temporary files; pure.
+    """Return the setting by which Spark uses TCP if its sockets do not fit in a folder; pure.
 
-    A long path, such as that of `TMPDIR` on macOS, has no room for the names of Unix sockets: then
-    Spark uses TCP.
+    A long path, such as that of `TMPDIR` on macOS, has no room for the names of Unix sockets. If it
+    has, the operator's setting counts, or the built-in one.
     """
     fits = len(os.fsencode(folder)) <= _SOCKET_FOLDER_MAX
-    return {_UNIX_SOCKETS: str(fits).lower()}
+    return {} if fits else {_UNIX_SOCKETS: "false"}
 
 
 def _scratch_root() -> Path:

@@ -318,7 +318,8 @@ class SparkExecutor:
         return starved(self.spark.sparkContext, runs)
 
     def forget(self, folder: str) -> None:
-        """Drop the sessions of a folder's stages."""
+        """Drop the sessions of a folder's stages, and the checks of the dataflow named like it."""
+        self._queries.forget(folder.rpartition("/")[2])
         for stage in list(self._sessions):  # a copy, since runs of other stages add theirs
             if stage[0] == folder:
                 self._sessions.pop(stage, None)

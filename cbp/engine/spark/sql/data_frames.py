@@ -95,7 +95,7 @@ class Results:
                 getattr(self.out, state.name).delete = take
 
     def distinct(self) -> tuple[dict[str, DataFrame], dict[str, str]]:
-        """Return the distinct frames by their first flow, states first; and by flow, the first."""
+        """Return each distinct frame by its first flow, states first; and by flow, its first."""
         frames: dict[str, DataFrame] = {}
         given: dict[str, str] = {}
         for name in self._schemas:

@@ -54,6 +54,12 @@ class QueryCheck:
         if mistakes:
             raise DataflowInvalidError(dataflow, mistakes)
 
+    def forget(self, dataflow: str) -> None:
+        """Drop what is known of a dataflow's stages, such as their translators."""
+        for stage in list(self._known):  # a copy, since other threads add theirs
+            if stage[0] == dataflow:
+                self._known.pop(stage, None)
+
     def _mistakes(self, dataflow: str, node: StageNode) -> list[Mistake]:
         stage, version = (dataflow, node.name), (node.translator, node.translator.translate)
         known = self._known.get(stage)

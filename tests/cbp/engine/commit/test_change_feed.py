@@ -17,9 +17,11 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from cbp.engine.commit import change_feed
-from cbp.engine.commit.change_feed import net_changes
+from cbp.engine.commit.change_feed import feed_of_repair, net_changes
 from cbp.engine.commit.release import release_table
+from cbp.engine.delta.actions import ROWS_UNKNOWN, CommitInfo, encode
 from cbp.engine.delta.managed_table import open_table
+from cbp.engine.delta.repair import repair
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.files import LocalFiles
@@ -123,6 +125,23 @@ def test_a_view_that_is_released_shows_the_changes_of_its_last_runs(tmp_path: Pa
     release_table(path, files=LocalFiles(), now_ms=1)
     assert records_at(path) != before
     require_exact(path, feed_by_delta_rs(path), KEY)
+
+
+def test_a_repair_has_the_changes_of_a_file_without_statistics(tmp_path: Path) -> None:
+    """Another program need not write how many records it adds; each of them is deleted."""
+    path, files = run(driver_on(tmp_path), 5), LocalFiles()
+    table = open_table(path, files)
+    ours = next(one for one in table.snapshot.live.values() if one.deletion_vector is None)
+    rows = pq.ParquetFile(f"{path}/{ours.path}").read()
+    pq.write_table(rows, f"{path}/foreign.parquet")
+    size = os.path.getsize(f"{path}/foreign.parquet")
+    foreign = replace(ours, path="foreign.parquet", size=size, rows=ROWS_UNKNOWN)
+    entry = encode([CommitInfo(1, "WRITE", engine="Someone/1"), foreign])
+    files.put_if_absent(table.log.entry_path(table.snapshot.version + 1), entry)
+    repaired = repair(path, files=files, now_ms=1, feed=feed_of_repair(path, files))
+    changes = feed_by_delta_rs(path, repaired.version)[repaired.version]
+    assert {kind for kind, _ in changes} == {"delete"}
+    assert changes.total() == rows.num_rows
 
 
 @pytest.mark.part(every=4, first=1)

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from cbp.engine.delta.actions import CommitInfo, RemoveFile, encode
+from cbp.engine.delta.actions import ROWS_UNKNOWN, AddFile, CommitInfo, RemoveFile, encode
 from cbp.engine.delta.managed_table import open_table, release
 from cbp.engine.delta.repair import Undone, repair
 from cbp.engine.storage.files import LocalFiles
@@ -81,6 +81,29 @@ def test_a_foreign_entry_behind_the_fence_is_undone(tmp_path: Path) -> None:
     actual = repair(state.path, files=FILES, now_ms=NOW)
     assert actual.undone == (Undone(version + 1, "DELETE", "Someone/1"),)
     assert with_polars(state.path) == state.expected()
+
+
+@pytest.mark.parametrize("keeps_vector", [True, False])
+def test_a_file_of_ours_that_others_added_again_is_as_we_recorded_it(
+    tmp_path: Path, keeps_vector: bool
+) -> None:
+    """They need not write statistics; readers get ours back, and no record twice."""
+    state = a_table(tmp_path)
+    ours = state.table.snapshot
+    file = next(file for file in ours.live.values() if file.deletion_vector)
+    foreign = replace(file, rows=ROWS_UNKNOWN, min_values=None, max_values=None)
+    gone = [] if keeps_vector else [RemoveFile.of(file, deletion_ms=1)]
+    if not keeps_vector:
+        foreign = replace(foreign, deletion_vector=None)
+    info = CommitInfo(1, "UPDATE", engine="Someone/1")
+    path = state.table.log.entry_path(ours.version + 1)
+    FILES.put_if_absent(path, encode([info, *gone, foreign]))
+    actual = repair(state.path, files=FILES, now_ms=NOW)
+    assert open_table(state.path, FILES).snapshot.live == ours.live
+    assert with_polars(state.path) == with_delta_rs(state.path) == state.expected()
+    entry = state.table.log.entry(actual.version)
+    (added,) = [action for action in entry if isinstance(action, AddFile)]
+    assert added.data_change is not keeps_vector
 
 
 def test_a_release_is_taken_back(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.files import LocalFiles
-from cbp.errors import ForeignWriterError
+from cbp.errors import DataflowBusyError, ForeignWriterError
 from cbp.model.run.correction import Correction
 from tests.controller.crashes import CRASHES, play, rows
 from tests.controller.lost import SourceLogs
@@ -333,6 +333,26 @@ def test_a_table_can_be_released_right_after_a_roll_back(world: World) -> None:
     back(world, moment(picture, "one"), name="one", pause=True)
     path = f"{world.tables}/one/{STATE}"
     release_table(path, files=LocalFiles(), now_ms=1)
+    frame = pl.scan_delta(path).select("word", "n").collect()
+    assert frame.to_dicts() == [{"word": "x", "n": 1}]
+
+
+def test_a_table_is_not_released_within_a_roll_back(world: World) -> None:
+    """Killed once it was recorded, it is finished by a service; the table shows what it undid."""
+    world.controller.register(ONE)
+    arrive(world, ("x", 1))
+    picture = world.picture()
+    arrive(world, ("x", 2))
+    path, files = f"{world.tables}/one/{STATE}", LocalFiles()
+    world.faults.to = PlannedFaults("generation.after")
+    with pytest.raises(Crash):
+        back(world, moment(picture, "one"), name="one", pause=True)
+    with pytest.raises(DataflowBusyError, match="roll-back is recorded"):
+        release_table(path, files=files, now_ms=1)
+    world.restart()
+    world.faults.to = NO_FAULTS
+    world.controller.recover()
+    release_table(path, files=files, now_ms=1)
     frame = pl.scan_delta(path).select("word", "n").collect()
     assert frame.to_dicts() == [{"word": "x", "n": 1}]
 
