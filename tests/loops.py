@@ -268,7 +268,10 @@ class WavesMerged(Waves):
 
 
 class Gains(Translate):
-    """Amounts are handed on to two other keys, summed on their way; the largest time, too."""
+    """Amounts are handed on to two other keys, summed on their way; the largest time, too.
+
+    They are less than half as large each time, so that it ends.
+    """
 
     items = Input("k BIGINT, n BIGINT, at DOUBLE, note STRING", route_by="k")
     on = Loopback(
@@ -288,7 +291,8 @@ class Gains(Translate):
             later = one.at is not None and (at is None or at != at or one.at > at)
             totals[one.note] = n + one.n, one.at + 0.0 if later else at
             came[one.note] = came.get(one.note, 0) + one.n
-        for note, n in came.items():
+        for note, all_ in came.items():
+            n = int(all_ * 3 / 8)
             for k in (key.k + 1, key.k * 2):
                 if n:
                     out.on(k % 5, max(-30_000, min(30_000, n)), totals[note][1], note)
