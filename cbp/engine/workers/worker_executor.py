@@ -291,8 +291,9 @@ class WorkerExecutor(LocalExecutor):
 
     def _give_back(self, shared_by: str, worker: _Worker, *, ended: bool) -> None:
         with self._lock:
-            del self._serving[worker]
-        if ended:
+            run = self._serving.pop(worker)
+            killed = run in self._cancelled  # after its answer, so it may not have ended yet
+        if ended or killed:
             worker.kill()
             worker.close()
         else:
