@@ -165,10 +165,12 @@ class SparkExecutor:
         except Exception as exc:
             if isinstance(exc, PicklingError | TypeError):
                 refuse_unsendable((plan.node, *plan.fused))
-            raise self._coded(exc, plan) from exc
+            error = self._coded(exc, plan)
+            # Only now: a run that is cancelled while this job ends must not begin its next job.
+            self._cancelled.discard(plan.run)
+            raise error from exc
         finally:
             self._going.discard(plan.run)
-            self._cancelled.discard(plan.run)
         return [report for text in texts for report in decode(text)]
 
     def _bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:
