@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cbp.engine.run.cancelled_runs import CancelledRuns
 from cbp.engine.spark.spark_executor import SparkExecutor
 from cbp.engine.task.reports import JobLane, encode
 from cbp.errors import RunCancelledError
@@ -29,7 +30,7 @@ def executor() -> SparkExecutor:
     one.spark = SimpleNamespace(sparkContext=context)
     one.residents = SimpleNamespace(cancel=lambda run: None)
     one._clock = SimpleNamespace(wait=lambda seconds: None)
-    one._going, one._cancelled = set(), set()
+    one._going, one._cancelled = set(), CancelledRuns()
     executor: SparkExecutor = one
     return executor
 
@@ -63,4 +64,4 @@ def test_a_cancelled_run_is_forgotten_once_it_has_ended(executor: SparkExecutor)
 
     with pytest.raises(RunCancelledError):
         executor.run_job(plan_of("r1"), interrupted)
-    assert not executor._cancelled
+    assert "r1" not in executor._cancelled
