@@ -292,9 +292,8 @@ class WorkerExecutor(LocalExecutor):
 
     def _give_back(self, shared_by: str, worker: _Worker, *, ended: bool) -> None:
         with self._lock:
-            run = self._serving.pop(worker)
-            killed = run in self._cancelled  # after its answer, so it may not have ended yet
-        if ended or killed:
+            del self._serving[worker]
+        if ended or worker.ended:  # it can be killed after its answer
             worker.kill()
             worker.close()
         else:

@@ -30,6 +30,7 @@ class WorkerProcess:
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], folder: str | None = None
     ) -> None:
+        self._killed = False
         self.link, theirs = Pipe()
         # Nothing is ever sent through this pipe. When it closes, a thread of the worker ends the
         # worker, since this process is gone.
@@ -59,8 +60,8 @@ class WorkerProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended, as after a long idle time."""
-        return self._process.poll() is not None
+        """Whether the process has ended, as after a long idle time, or was killed."""
+        return self._killed or self._process.poll() is not None
 
     def send(self, message: bytes) -> None:
         """Send a message; if the process has ended, only `receive` raises."""
@@ -92,6 +93,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Kill the process at once."""
+        self._killed = True
         self._process.kill()
 
     def close(self) -> None:
