@@ -86,7 +86,9 @@ class SetAside:
     def after(self) -> list[Aside]:
         """Return the set-aside records after the epoch, in the order of a give-back."""
         every = [*self.before, *self.new]
-        if self._error is not None and self.most is not None and len(every) > self.most:
+        # All that is given back can fail again, also once a version has lowered the limit.
+        most = None if self.given else self.most
+        if self._error is not None and most is not None and len(every) > most:
             raise self._error
         self._error = None  # an error cannot be copied, and callers may copy the stage
         return sorted(every, key=lambda one: one.place)

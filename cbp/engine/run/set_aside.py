@@ -192,12 +192,13 @@ class SettingAside:
         ordered = sorted(
             [*self.refused, *reports], key=lambda one: (names.index(one.input), one.sequence)
         )
-        new = self._given_again(ordered) if self.gives_back else self._new(ordered, now_ms)
+        again = self._given_again(ordered) if self.gives_back else []
+        new = [*again, *self._new([] if self.gives_back else ordered, again, now_ms)]
         before = () if self.gives_back else self.table.records
         self._require_room(len(before) + len(new), ordered)
         figures = {"set_aside": float(len(new)), "set_aside_now": float(len(before) + len(new))}
         if self.gives_back:
-            figures["given_back"] = float(len(self.table.records) - len(new))
+            figures["given_back"] = float(len(self.table.records) - len(again))
         if not new and not (self.gives_back and self.table.live):
             return None, figures
         drops: tuple[str, ...] = ()
@@ -207,16 +208,19 @@ class SettingAside:
         name = set_aside_table(self.plan.node.name)
         return TableChange(name, tuple(add.to_json() for add in adds), drops), figures
 
-    def _new(self, reports: Sequence[SetAside], now_ms: int) -> list[Record]:
+    def _new(
+        self, reports: Sequence[SetAside], again: Sequence[Record], now_ms: int
+    ) -> list[Record]:
+        """Return rows of new records, and of calls without a record, by timers, that failed."""
         at = datetime.fromtimestamp(now_ms / 1000, UTC)
         records: list[Record] = []
         for one in reports:
             values = {"input": one.input, "key": one.key, "record": one.record}
             records.append({**values, **self._error_of(one.key, one.error), **self._origin(one)})
-        with_records = {one.key for one in reports}
+        with_rows = {one["key"] for one in (*records, *again)}
         records += [
             {"input": None, "key": key, "record": None, **self._error_of(key), **_NO_ORIGIN}
-            for key in sorted(self.failed.keys() - with_records)
+            for key in sorted(self.failed.keys() - with_rows)
         ]
         return [
             {"epoch": self.plan.epoch, "number": number, "set_aside_at": at, **record}
@@ -224,7 +228,7 @@ class SettingAside:
         ]
 
     def _given_again(self, reports: Sequence[SetAside]) -> list[Record]:
-        """Return the records that failed again, with errors; they may have a group by now."""
+        """Return the rows that failed again, with errors; they may have a group by now."""
         of_input: dict[str, list[Record]] = {}
         for record in self.table.records:
             of_input.setdefault(record["input"], []).append(record)
@@ -232,8 +236,9 @@ class SettingAside:
         for one in reports:
             record = {**of_input[one.input][one.sequence], "key": one.key}
             again.append(record | self._error_of(one.key, one.error))
+        without_record = self.failed.keys() - {one.key for one in reports}
         calls = [one for one in self.table.records if one["input"] is None]
-        again += [one | self._error_of(one["key"]) for one in calls if one["key"] in self.failed]
+        again += [one | self._error_of(one["key"]) for one in calls if one["key"] in without_record]
         return sorted(again, key=lambda record: (record["epoch"], record["number"]))
 
     def _error_of(self, key: str | None, own: Failed | None = None) -> dict[str, str]:

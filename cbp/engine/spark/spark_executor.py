@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 
 from cbp.clock import MACHINE, Clock
 from cbp.engine.interface.runs import ProcessStack, RunPlan
+from cbp.engine.run.cancelled_runs import CancelledRuns
 from cbp.engine.shuffle.routing_keys import computes
 from cbp.engine.spark.barrier_stage import (
     BarrierJobs,
@@ -113,7 +114,7 @@ class SparkExecutor:
         require_safe(spark)
         ship_with_fingerprints()
         self.spark, self._kind, self._clock = spark, kind, clock
-        self._cancelled: set[str] = set()
+        self._cancelled = CancelledRuns()
         self._going: set[str] = set()
         self._placement = Placement(spark.sparkContext)
         most = min(resident_workers, self.slots) if self._placement.is_local else 0
@@ -165,10 +166,12 @@ class SparkExecutor:
         except Exception as exc:
             if isinstance(exc, PicklingError | TypeError):
                 refuse_unsendable((plan.node, *plan.fused))
-            raise self._coded(exc, plan) from exc
+            error = self._coded(exc, plan)
+            # Only now: a run that is cancelled while this job ends must not begin its next job.
+            self._cancelled.discard(plan.run)
+            raise error from exc
         finally:
             self._going.discard(plan.run)
-            self._cancelled.discard(plan.run)
         return [report for text in texts for report in decode(text)]
 
     def _bodies(self, plan: RunPlan, task: TaskPlan) -> list[str]:

@@ -156,7 +156,7 @@ class WorkerPool:
                 return None
             for worker in [worker for worker in self._free if worker.ended]:
                 self._free.remove(worker)
-                worker.close()  # does not wait, since its process has ended
+                worker.close()  # hardly waits: its process has ended, or was killed
                 self._seen = 0
             self._seen += 1
             if len(self._free) >= tasks:

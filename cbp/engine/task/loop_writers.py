@@ -3,8 +3,8 @@
 A message is read by the next superstep, or waits until the loops inside its own are at rest; if no
 superstep follows, it is written. The net changes of views are written at the end. The next
 superstep sees state that groups emitted for other keys. Any other output is written at once,
-superstep after superstep; task 0 writes it for all tasks, since its first order is that of
-supersteps.
+superstep after superstep; task 0 writes it for all tasks, since records of an earlier superstep
+come first.
 
 What a loop holds is in memory while there is room (`EngineLimits.whole_run_bytes`), and in mapped
 temporary files beyond that (`cbp.engine.storage.held_records`). If there is no room in files

@@ -38,6 +38,7 @@ from typing import Any
 
 from cbp.clock import MACHINE
 from cbp.engine.interface.runs import ProcessStack, RunPlan
+from cbp.engine.run.cancelled_runs import CancelledRuns
 from cbp.engine.run.executor import LocalExecutor, joined_reports, run_together
 from cbp.engine.shuffle.exchange import PeerGoneError
 from cbp.engine.task.reports import JobLane, TaskReport, has_succeeded
@@ -120,7 +121,7 @@ class WorkerExecutor(LocalExecutor):
         self._lock = threading.Lock()
         self._free: list[_Idle] = []
         self._serving: dict[_Worker, str] = {}
-        self._cancelled: set[str] = set()
+        self._cancelled = CancelledRuns()
         self._closed = False
 
     @property
@@ -292,7 +293,7 @@ class WorkerExecutor(LocalExecutor):
     def _give_back(self, shared_by: str, worker: _Worker, *, ended: bool) -> None:
         with self._lock:
             del self._serving[worker]
-        if ended:
+        if ended or worker.ended:  # it can be killed after its answer
             worker.kill()
             worker.close()
         else:

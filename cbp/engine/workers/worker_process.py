@@ -6,7 +6,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing import Pipe
 
 from cbp.engine.interface.runs import ProcessStack
@@ -30,26 +30,28 @@ class WorkerProcess:
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], folder: str | None = None
     ) -> None:
+        self._killed = False
         self.link, theirs = Pipe()
         # Nothing is ever sent through this pipe. When it closes, a thread of the worker ends the
         # worker, since this process is gone.
         watched, self._alive = Pipe(duplex=False)
-        self._crash, name = tempfile.mkstemp(prefix="cbp-crash-")
-        os.unlink(name)  # it lasts as long as its descriptors
-        self._stack = StackFile()
-        with theirs, watched:
+        with theirs, watched, ExitStack() as left:
+            left.callback(self.link.close)
+            left.callback(self._alive.close)
+            self._crash, name = tempfile.mkstemp(prefix="cbp-crash-")
+            left.callback(os.close, self._crash)
+            os.unlink(name)  # it lasts as long as its descriptors
+            self._stack = StackFile()
+            left.callback(self._stack.close)
             ends = theirs.fileno(), watched.fileno(), self._crash, self._stack.descriptor
-            try:
-                self._process = subprocess.Popen(
-                    [*command, *map(str, ends)],
-                    env={**_OWN, **environment},
-                    cwd=folder if folder and os.path.isdir(folder) else None,
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=ends,
-                )
-            except BaseException:
-                self._close_files()
-                raise
+            self._process = subprocess.Popen(
+                [*command, *map(str, ends)],
+                env={**_OWN, **environment},
+                cwd=folder if folder and os.path.isdir(folder) else None,
+                stdin=subprocess.DEVNULL,
+                pass_fds=ends,
+            )
+            self._files = left.pop_all()
 
     @property
     def pid(self) -> int:
@@ -58,8 +60,8 @@ class WorkerProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended, as after a long idle time."""
-        return self._process.poll() is not None
+        """Whether the process has ended, as after a long idle time, or was killed."""
+        return self._killed or self._process.poll() is not None
 
     def send(self, message: bytes) -> None:
         """Send a message; if the process has ended, only `receive` raises."""
@@ -91,6 +93,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Kill the process at once."""
+        self._killed = True
         self._process.kill()
 
     def close(self) -> None:
@@ -101,10 +104,4 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._close_files()
-
-    def _close_files(self) -> None:
-        self.link.close()
-        self._alive.close()
-        self._stack.close()
-        os.close(self._crash)
+        self._files.close()

@@ -247,7 +247,7 @@ class OutputKeys:
 
 
 class _SeenHashes:
-    """Hashes in few sorted runs, each larger than the next: many parts cost no quadratic work."""
+    """Hashes in few sorted runs, each more than twice the next: many parts cost little work."""
 
     def __init__(self) -> None:
         self._runs: list[Int64s] = []
@@ -255,7 +255,7 @@ class _SeenHashes:
     def add(self, hashes: Int64s) -> None:
         """Add some hashes, at least one."""
         run = np.sort(hashes)
-        while self._runs and len(self._runs[-1]) <= len(run):
+        while self._runs and len(self._runs[-1]) <= 2 * len(run):
             run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
         self._runs.append(run)
 

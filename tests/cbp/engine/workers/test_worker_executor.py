@@ -84,19 +84,27 @@ def test_what_one_dataflow_changes_another_does_not_see(
 
 
 class CancelledLate(WorkerExecutor):
-    """Its runs are cancelled once a worker has answered, before they begin another job."""
+    """Its run is cancelled once a worker has answered, before it begins another job."""
+
+    def __init__(self, *, serving: bool) -> None:
+        super().__init__()
+        self._while_serving = serving
 
     def _give_back(self, *given: Any, **options: Any) -> None:
+        if self._while_serving:
+            self.cancel("r1")
         super()._give_back(*given, **options)
         self.cancel("r1")
 
 
-def test_a_run_that_is_cancelled_between_two_jobs_ends(tmp_path: Path) -> None:
-    """Its next job is refused; a run of another name goes on."""
-    workers = CancelledLate()
+@pytest.mark.parametrize("serving", [False, True])
+def test_a_run_that_is_cancelled_between_two_jobs_ends(tmp_path: Path, serving: bool) -> None:
+    """Its next job is refused; a run of another name goes on, in a worker that was not killed."""
+    workers = CancelledLate(serving=serving)
     plan = RunPlan(str(tmp_path), "one", OBSERVE.stages["one"], 0, "r1", {})
     try:
         workers._answered(plan, [list])
+        assert len(workers.pids) == (0 if serving else 1)
         with pytest.raises(RunCancelledError):
             workers._answered(plan, [list])
         workers._answered(replace(plan, run="r2"), [list])
