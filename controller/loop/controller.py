@@ -289,13 +289,7 @@ class Controller:
             NotFoundError: If there is no such dataflow.
             OperatingError: If a run does not end, or the folder cannot be removed.
         """
-        folder = self._store.dataflow(name).folder
         self._parts.deletion.delete(name, purge=purge)
-        self._parts.run_counts.forget(name)
-        self.housekeeping.forget(name, folder)
-        if purge:  # otherwise the damage stays, and comes back with the folder
-            self.housekeeping.scrubbing.forget(name)
-            self.scrubs.forget(name)
         self.wake()
 
     def close(

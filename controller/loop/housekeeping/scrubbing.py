@@ -87,7 +87,7 @@ class Scrubbing:
         self._read_at: datetime | None = None
         self._progress: dict[str, Progress] = {}
         self._step: Future[None] | None = None
-        self._taking = threading.Lock()
+        self._taking = threading.RLock()
 
     def step(self) -> None:
         """Start to read the files that are due, in another thread; returns at once."""
@@ -95,7 +95,7 @@ class Scrubbing:
             try:
                 self._step = self.executor.submit(self._read)
             except RuntimeError:
-                return  # the service stops
+                return  # no thread can be started, or the service stops
 
     def _read(self) -> None:
         try:
@@ -130,9 +130,12 @@ class Scrubbing:
 
     def progress(self, name: str) -> Progress:
         """Return the progress of the round in a dataflow, and its damaged files."""
-        if name not in self._progress:
-            self._progress[name] = self._remembered(name)
-        return self._progress[name]
+        if (known := self._progress.get(name)) is not None:
+            return known
+        with self._taking:
+            if name not in self._progress:
+                self._progress[name] = self._remembered(name)
+            return self._progress[name]
 
     def trouble(self, name: str) -> Trouble | None:
         """Return the damage of a dataflow as a trouble, or `None`."""
@@ -148,12 +151,18 @@ class Scrubbing:
 
     def forget(self, name: str) -> None:
         """Forget a deleted dataflow; a failure is logged."""
-        self._progress.pop(name, None)
-        try:
-            if self.files.exists(path := self._note(name)):
-                self.files.remove(path)
-        except CbpError as error:
-            _log.warning("scrub.result_not_removed", dataflow=name, error=error.as_dict())
+        with self._taking:
+            self._progress.pop(name, None)
+            try:
+                if self.files.exists(path := self._note(name)):
+                    self.files.remove(path)
+            except CbpError as error:
+                _log.warning("scrub.result_not_removed", dataflow=name, error=error.as_dict())
+
+    def _is_current(self, record: DataflowRecord) -> bool:
+        """Return whether a dataflow is still registered, and was not deleted in between."""
+        made = {one.name: one.created_at for one in self.dataflows()}
+        return made.get(record.name) == record.created_at
 
     def _begin(self, now: datetime) -> None:
         records = sorted(self.dataflows(), key=lambda record: record.name)
@@ -171,25 +180,30 @@ class Scrubbing:
             progress.began_at, progress.files, progress.bytes = began_at, 0, 0
             try:
                 for looked in self.looks(record):
-                    self._count(record.name, progress, looked, damages)
+                    self._count(record, progress, looked, damages)
                     yield looked.bytes
-                self.take(record.name, damages, self.clock(), since=began_at)
+                self.take(record, damages, self.clock(), since=began_at)
             except CbpError as error:
                 # Most likely the folder was removed; otherwise the next round reports it again.
                 _log.warning("scrub.failed", dataflow=record.name, error=error.as_dict())
 
     def _count(
-        self, name: str, progress: Progress, looked: ScrubbedFile, damages: dict[str, Damage]
+        self,
+        record: DataflowRecord,
+        progress: Progress,
+        looked: ScrubbedFile,
+        damages: dict[str, Damage],
     ) -> None:
         progress.files += 1
         progress.bytes += looked.bytes
         if (damage := looked.damage) is None:
             return
         damages[damage.path] = damage
-        if damage.path not in progress.damages:
-            progress.damages[damage.path] = damage
-            _log.error("damage.found_by_scrub", **damage.to_json())
-            self._remember(name, progress)
+        with self._taking:  # a deletion then removes what is noted here, or nothing is noted
+            if damage.path not in progress.damages and self._is_current(record):
+                progress.damages[damage.path] = damage
+                _log.error("damage.found_by_scrub", **damage.to_json())
+                self._remember(record.name, progress)
 
     def looks(self, record: DataflowRecord) -> Iterator[ScrubbedFile]:
         """Check every file of a dataflow, as fast as the result is iterated; raises `CbpError`."""
@@ -207,10 +221,10 @@ class Scrubbing:
         exists again.
         """
         damage = Damage.of(error, "")
-        owners = [one for one in self.dataflows() if damage.path.startswith(f"{one.folder}/")]
-        if not owners or (damage.code == FileLostError.code and self.files.exists(damage.path)):
-            return
         with self._taking:
+            owners = [one for one in self.dataflows() if damage.path.startswith(f"{one.folder}/")]
+            if not owners or (damage.code == FileLostError.code and self.files.exists(damage.path)):
+                return
             progress = self.progress(owners[0].name)
             if damage.path in progress.damages or len(progress.damages) >= DAMAGES_MAX:
                 return
@@ -220,19 +234,25 @@ class Scrubbing:
             self._remember(owners[0].name, progress)
 
     def take(
-        self, name: str, damages: Mapping[str, Damage], now: datetime, *, since: datetime
+        self,
+        record: DataflowRecord,
+        damages: Mapping[str, Damage],
+        now: datetime,
+        *,
+        since: datetime,
     ) -> None:
         """Replace the findings of a dataflow by the result of a complete reading.
 
         Does nothing if the dataflow was deleted since the reading began.
 
         Args:
+            record: The dataflow as it was when the reading began.
             since: When it began; findings of reads after that stay.
         """
-        created = {one.name: one.created_at for one in self.dataflows()}
-        if name not in created or since < created[name]:
-            return
+        name = record.name
         with self._taking:
+            if not self._is_current(record):
+                return
             progress = self.progress(name)
             progress.met_at = {path: at for path, at in progress.met_at.items() if at > since}
             met = {p: progress.damages[p] for p in progress.met_at if p in progress.damages}
@@ -388,7 +408,7 @@ class Scrubs:
                     damages[looked.damage.path] = looked.damage
                 files, bytes_ = files + 1, bytes_ + looked.bytes
                 self._asked.show(name, files=files, bytes=bytes_)
-            self.scrubbing.take(name, damages, now := self.clock(), since=began)
+            self.scrubbing.take(record, damages, now := self.clock(), since=began)
         except CbpError as error:
             _log.warning("scrub.failed", dataflow=name, error=error.as_dict())
             self._asked.show(name, status="failed", error=error)

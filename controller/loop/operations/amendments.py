@@ -265,10 +265,13 @@ class Amendments(DataflowPart):
                 self.holds.held.setdefault(record.name, UNFINISHED)
 
     def cancel_all(self, name: str | None) -> None:
-        """Ask the runs of one or all dataflows to stop; returns at once."""
+        """Ask the runs of one or all dataflows to stop; returns at once.
+
+        Their stages are not paused: what the caller begins may not be carried out.
+        """
         for (dataflow, _), run in self.in_flight.busy().items():
             if run and name in (None, dataflow):
-                self.in_flight.cancel(run)
+                self.in_flight.cancel(run, runs_again=True)
 
     @contextmanager
     def _quiet(self, name: str, reason: str, *, cancel: bool) -> Iterator[DataflowRecord]:

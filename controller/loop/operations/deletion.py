@@ -21,16 +21,21 @@ from cbp.errors import OperatingError
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import RunnableAnswers
+from controller.loop.housekeeping.collector import Collector
+from controller.loop.housekeeping.scrubbing import Scrubs
 from controller.loop.operations import amendments, versions
 from controller.loop.operations.amendments import Amendments
+from controller.loop.operations.jobs import GiveBackJobs, RollbackJobs
 from controller.loop.records.dataflow_folder import remove_purged, set_aside
 from controller.loop.records.dataflow_part import DataflowPart
 from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import UNRECOVERED, Isolation
 from controller.loop.runs.run_commit import PUBLISHED, RunCommit
+from controller.loop.runs.run_counts import RunCounts
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.run_starts import RunIds
+from controller.loop.verification.verifications import Verifications
 
 _LASTING = (UNRECOVERED, amendments.UNFINISHED, versions.UNFINISHED)
 """Reasons of holds that no thread releases: the dataflow stays held until it is repaired."""
@@ -51,6 +56,12 @@ class Deletion(DataflowPart):
     answers: RunnableAnswers
     punctuations: Punctuations
     amendments: Amendments
+    rollback_jobs: RollbackJobs
+    give_back_jobs: GiveBackJobs
+    verifications: Verifications
+    housekeeping: Collector
+    scrubs: Scrubs
+    run_counts: RunCounts
     exclusion: DataflowLocks
     isolation: Isolation
     faults: Faults
@@ -61,9 +72,10 @@ class Deletion(DataflowPart):
         """Cancel the runs of a dataflow, wait for them, publish, and delete it.
 
         With `purge` its folder is removed, too, and nothing is published. Raises `NotFoundError`,
-        or `OperatingError` if a run does not end, or the folder cannot be removed.
+        or `OperatingError` if a run does not end (the dataflow continues then), or if the folder
+        cannot be removed.
         """
-        folder = self.store.dataflow(name).folder
+        folder, away = self.store.dataflow(name).folder, ""
         with self.holds.lock:
             self.holds.deleting.add(name)
         try:
@@ -73,18 +85,25 @@ class Deletion(DataflowPart):
                 message = f"a run of {name!r} has not ended after {after}; try again"
                 raise OperatingError(message, dataflow=name)
             with self.exclusion.hold(name, "is deleted"):
-                away = self._take_out(name, folder, purge=purge)
-                self.end_builds(name, folder)
+                self._take_out(name, folder, purge=purge)
+                try:
+                    if purge:
+                        id_ = self.ids.new_id()
+                        away = set_aside(self.files, folder, run=id_, faults=self.faults)
+                except OperatingError:  # only its folder stays: the dataflow is deleted
+                    self._end_work(name, folder, purge=purge)
+                    raise
+                self._end_work(name, folder, purge=purge)
         finally:
             self.holds.deleting.discard(name)
         if away:
             remove_purged(away)
         _log.info("dataflow.deleted", dataflow=name, purged=purge)
 
-    def _take_out(self, name: str, folder: str, *, purge: bool) -> str:
-        """Delete a dataflow without runs; with `purge`, return the new path of its folder.
+    def _take_out(self, name: str, folder: str, *, purge: bool) -> None:
+        """Publish a dataflow without runs unless it is purged, delete it, and forget it.
 
-        Publishing and removing may take long, so neither holds the lock of the tick.
+        Publishing may take long, so it does not hold the lock of the tick.
         """
         if not purge:
             # If this fails, the records stay; a later registration of the folder publishes them.
@@ -93,9 +112,18 @@ class Deletion(DataflowPart):
         with self.holds.lock:
             self.store.delete(name)
             self._forget(name, folder)
-            if not purge:
-                return ""
-            return set_aside(self.files, folder, run=self.ids.new_id(), faults=self.faults)
+
+    def _end_work(self, name: str, folder: str, *, purge: bool) -> None:
+        """End the work on a deleted dataflow that is no run, and forget what is known of it."""
+        self.run_counts.forget(name)
+        self.rollback_jobs.forget(name)
+        self.give_back_jobs.forget(name)
+        self.housekeeping.forget(name, folder)
+        if purge:  # otherwise the damage stays, and comes back with the folder
+            self.housekeeping.scrubbing.forget(name)
+            self.scrubs.forget(name)
+        self.verifications.forget(name)
+        self.end_builds(name, folder)
 
     def _forget(self, name: str, folder: str) -> None:
         self.run_commit.forget(name)

@@ -102,6 +102,10 @@ class Jobs(ABC, Generic[R]):
             return known
         raise NotFoundError(kind=self.kind, name=id_)
 
+    def forget(self, name: str) -> None:
+        """Forget the jobs of a dataflow that was deleted."""
+        self._table.forget_all(name)
+
     def _begin(
         self, name: str, request: str, carry_out: Callable[..., R], stage: str = ""
     ) -> Job[R]:
@@ -123,7 +127,13 @@ class Jobs(ABC, Generic[R]):
                 raise DataflowBusyError(name, f"it {self.busy} (job {other})")
 
         # The request of a job that failed may be sent again.
-        job = self._table.begin(id_, Job(id_, name, self._clock(), stage), refuse)
+        job: Job[R] = Job(id_, name, self._clock(), stage)
+        begun = self._table.begin(id_, job, refuse)
+        if begun is not job:  # a request with this id has just begun
+            if begun.dataflow != name:
+                why = f"job {id_} of {begun.dataflow!r}, which has the same id, is under way"
+                raise DataflowBusyError(name, why)
+            return begun
 
         def tell(step: str, done: int, total: int, unit: str) -> None:
             self._table.show(id_, step=step, done=done, total=total, unit=unit)

@@ -211,7 +211,8 @@ class Versions(DataflowPart):
 
     def finish_late(self) -> None:
         """Try again to finish or recover dataflows; never waits for a lock."""
-        late = {name for name, why in self.holds.held.items() if why in (UNFINISHED, UNRECOVERED)}
+        held = dict(self.holds.held)  # other threads change it
+        late = {name for name, why in held.items() if why in (UNFINISHED, UNRECOVERED)}
         late |= {one.dataflow for one in self.isolation.troubles() if one.doing == ARRIVALS}
         known = {record.name for record in self.store.dataflows()} if late else late
         for name in sorted(late - known):  # deleted meanwhile
@@ -237,7 +238,7 @@ class Versions(DataflowPart):
             with lock:
                 self.priorities.bring(self.store.dataflow(name))
                 self.recovery.recover_dataflow(self.store.dataflow(name))
-                del self.holds.held[name]
+                self.holds.held.pop(name, None)  # a change may have released it meanwhile
 
     def _take_over(
         self,

@@ -96,10 +96,12 @@ class Explaining(DataflowPart):
         return left_to_do(rules, self.store.position(name), running, waits)
 
     def run(self, run_id: str) -> Account:
-        """Return why a run ran, its input, and its output."""
+        """Return why a run ran, its input, and its output; raises `NotFoundError`."""
         run = self.store.run(run_id)
         record, dataflow = self.catalog.find(run.dataflow)
-        unit = self.catalog.units(record)[run.stage]
+        unit = self.catalog.units(record).get(run.stage)
+        if unit is None:  # a new version has just removed the stage, and its runs
+            raise NotFoundError(kind="run", name=run_id)
         intention = self.open_log(record.folder).read(run.stage, run.epoch)
         if intention is not None and intention.run != run.id:
             intention = None  # the record is of another attempt

@@ -320,7 +320,8 @@ class RebuildJobs(DataflowPart):
         if failed is not None and failed.outcome is not None:
             outcome = replace(failed.outcome, status="cancelled")
             try:
-                end_order(self.files, folder, failed, outcome)
+                with self._failed.writing:
+                    end_order(self.files, folder, failed, outcome)
             except CbpError as error:
                 _log.warning("rebuild.end_not_recorded", job=failed.id, error=error.as_dict())
 
@@ -371,7 +372,12 @@ class RebuildJobs(DataflowPart):
             job.busy.release()
             raise
         job.show(status="swapping", step="applies new input", error=None)
-        self.executor.submit(self._swap, job)
+        try:
+            self.executor.submit(self._swap, job)
+        except RuntimeError:  # no thread can be started, or the service stops
+            job.busy.release()
+            self._show_ready(job)
+            raise
         return job.shown
 
     def _swap(self, job: Job) -> None:
@@ -390,6 +396,10 @@ class RebuildJobs(DataflowPart):
         if status != "ready":
             self._end(job, status)
             return
+        self._show_ready(job)
+
+    def _show_ready(self, job: Job) -> None:
+        """Show a job as ready again, since it was not swapped in."""
         try:
             self.swaps.ask(job, swaps=False)
         except CbpError as error:  # after a restart it is swapped in, as was requested

@@ -6,7 +6,7 @@ A job is shown as a frozen value, which is replaced when the job changes. The ta
 process; the operation itself records what has to outlive it.
 
 Guaranteed: an ended job no longer changes; only the newest jobs are remembered, and all that have
-not ended (tests/controller/loop/records/test_job_table.py).
+not ended, except those of deleted dataflows (tests/controller/loop/records/test_job_table.py).
 """
 
 from __future__ import annotations
@@ -93,6 +93,12 @@ class JobTable(Generic[J]):
         """Drop a job, such as one that could not begin."""
         with self._lock:
             self._jobs.pop(id_, None)
+
+    def forget_all(self, dataflow: str) -> None:
+        """Drop the jobs of a dataflow that was deleted; one under way is no longer shown."""
+        with self._lock:
+            kept = self._jobs.items()
+            self._jobs = {id_: one for id_, one in kept if one[0].dataflow != dataflow}
 
     def _now(self, id_: str) -> J:
         job, began = self._jobs[id_]

@@ -218,9 +218,9 @@ class Corrections(DataflowPart):
 
     def of(self, record: DataflowRecord) -> list[Corrected]:
         """Return the recorded corrections of a dataflow, oldest first."""
+        notes = list(read_notes(self.files, record.folder))
+        if not notes:
+            return []
         generations = self.open_log(record.folder).generations
-        taken_back = self.descriptions.taken_back(record)
-        return [
-            replace(one, undone=is_undone(one, generations, taken_back))
-            for one in read_notes(self.files, record.folder)
-        ]
+        taken_back = self.descriptions.taken_back(record)  # reads every version
+        return [replace(one, undone=is_undone(one, generations, taken_back)) for one in notes]

@@ -47,6 +47,8 @@ class Work:
         give_up: Called with the work when it is given up; `None` if it is never given up.
         gave_way: How often runs of its epoch gave way before.
         gives_way_to: The dataflow for which it was cancelled; `""` if there is none.
+        runs_again: Whether it was cancelled only because its dataflow must be idle, so its epoch
+            runs again unless the dataflow is deleted or rolled back.
         epoch: The epoch of its run; `None` for work that is not a run.
         code: The functions that its run calls, each with `file.py:12`.
     """
@@ -60,6 +62,7 @@ class Work:
     late: bool = False
     gave_way: int = 0
     gives_way_to: str = ""
+    runs_again: bool = False
     recording: bool = False
     epoch: int | None = None
     code: str = ""
@@ -129,11 +132,17 @@ class InFlight:
         with self._lock:
             return list(self._busy.values())
 
-    def cancel(self, run: str) -> None:
-        """Ask a run to stop; does nothing if the run is not in flight."""
+    def cancel(self, run: str, *, runs_again: bool = False) -> None:
+        """Ask a run to stop; does nothing if the run is not in flight.
+
+        Args:
+            runs_again: As in `Work`; a run that was cancelled for another reason stays cancelled.
+        """
         with self._lock:
             for work in self._busy.values():
                 if work.run == run:
+                    free = work.cancelled_at is None or bool(work.gives_way_to)
+                    work.runs_again = runs_again and (free or work.runs_again)
                     self.asked_to_end += work.cancelled_at is None
                     work.cancelled_at = work.cancelled_at or self._clock()
                     work.gives_way_to = ""  # an explicit cancel is more than giving way

@@ -6,7 +6,8 @@
     a worker that died,  resumes it, since it would fail again
     any unexpected error
     a hopeless failure   stops the stage at once, such as a broken invariant
-    cancelled            by an operator: the stage stops; by a time limit: the run fails
+    cancelled            by an operator: the stage stops; by a time limit: the run fails;
+                         for a deletion or a roll-back that is then refused: tried again
     gave way             to another dataflow: tried again
     interrupted          by an orderly stop of the service: not counted
     the service died     tried again, at once and then after pauses; after `DEATHS_MAX` deaths in a
@@ -201,6 +202,10 @@ class Failures(DataflowPart):
         if isinstance(error, RunCancelledError) and work.gives_way_to:
             self._settle_gave_way(run, work, now)
             return
+        if isinstance(error, RunCancelledError) and work.runs_again:
+            self._fail(run, error.as_dict(), now, figures=self.run_phases.figures(run.id))
+            _log.info("run.cancelled", **_fields(run))
+            return
         error, failed = operating(error), self._failed_tries(stage)
         described = self._with_origin(run, error, describe_error(error))
         described = _with_newer_files(
@@ -238,9 +243,13 @@ class Failures(DataflowPart):
                 words = self.dropped_files.words(run, error.details)
         return _with_words(described, words, origin=words) if words else described
 
-    def interrupt(self, run: RunRecord) -> None:
-        """Settle a run that ended without a result because of a request, such as a stop."""
-        self._fail(run, INTERRUPTED, self.clock())
+    def interrupt(self, run: RunRecord, why: str = "") -> None:
+        """Settle a run without a result, for which neither its code nor the service is to blame.
+
+        Args:
+            why: The message of the run; `""` if the service stops.
+        """
+        self._fail(run, {**INTERRUPTED, "message": why or INTERRUPTED["message"]}, self.clock())
         _log.info("run.interrupted", **_fields(run))
 
     def bury(self, run: RunRecord) -> None:

@@ -62,7 +62,12 @@ class Runner(DataflowPart):
             code=job.code(),
             read_bytes=job.start.read_bytes,
         )
-        self.in_flight.submit(work, lambda: self._run(job, work))
+        try:
+            self.in_flight.submit(work, lambda: self._run(job, work))
+        except RuntimeError:
+            # Otherwise it would count as a run during which the service died.
+            self.failures.interrupt(job.run, "the run has no thread; the epoch runs again")
+            raise
 
     def redo(self, run: RecordedRun) -> None:
         """Hand a recorded run to the executor, to be published and committed."""
@@ -70,6 +75,7 @@ class Runner(DataflowPart):
         self.in_flight.submit(work, lambda: self.run_commit.finish(run))
 
     def _give_up(self, job: PlannedRun, work: Work) -> None:
+        work.runs_again = False  # it hangs, and would hang again
         self.failures.settle(job.run, job.stage, work, RunCancelledError(work.run))
 
     def _run(self, job: PlannedRun, work: Work) -> None:

@@ -46,6 +46,9 @@ class Holds:
             raise DataflowBusyError(dataflow, because)
 
     def release(self, dataflow: str) -> None:
-        """Let a dataflow run again; first waits for a tick under way, which saw its old state."""
+        """Let a dataflow run again; first waits for a tick under way, which saw its old state.
+
+        Does nothing if its deletion has ended the hold.
+        """
         with self.lock:
-            del self.held[dataflow]
+            self.held.pop(dataflow, None)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -235,12 +236,8 @@ class Verifications(VerificationParts):
 
     def all(self, name: str) -> list[Verification]:
         """Return the verifications of a dataflow, newest first; raises `NotFoundError`."""
-        created_at = self.store.dataflow(name).created_at
-        remembered = [
-            one
-            for one in reversed(self._table.all())
-            if one.dataflow == name and (one.began_at is None or one.began_at >= created_at)
-        ]
+        self.store.dataflow(name)
+        remembered = [one for one in reversed(self._table.all()) if one.dataflow == name]
         ids = {one.id for one in remembered}
         stored = [
             result_of(record.result)
@@ -269,12 +266,21 @@ class Verifications(VerificationParts):
         if self._job is not None and not self._job.shown.ended:
             self._end(self._job, "cancelled")
 
+    def forget(self, name: str) -> None:
+        """End and forget the verifications of a dataflow that was deleted; returns at once."""
+        job = self._job
+        is_under_way = job is not None and job.begun.dataflow == name and not job.shown.ended
+        self._table.forget_all(name)  # first, so that its result is not kept
+        if job is not None and is_under_way:
+            self._end(job, "cancelled")
+
     def _end(self, job: _Job, why: Status) -> None:
         with job.lock:
             if job.stop.is_set():
                 return
             job.why = why
-            job.patience = _after(self._give_up_seconds, self._give_up, job)
+            with suppress(RuntimeError):  # no thread can be started: then it is not given up
+                job.patience = _after(self._give_up_seconds, self._give_up, job)
             job.stop.set()
         if job.run:
             self.engine.control.cancel(job.run)
@@ -297,11 +303,12 @@ class Verifications(VerificationParts):
     # one verification
 
     def _guarded(self, job: _Job, subject: Subject) -> None:
-        timer = _after(job.shown.request.seconds_max, self._end, job, "timed_out")
+        timer: threading.Timer | None = None
         status: Status = "failed"
         error: dict[str, object] | None = None
         scratch = scratch_folder(self.tables_root, job.shown.id)
         try:
+            timer = _after(job.shown.request.seconds_max, self._end, job, "timed_out")
             status = self._verify(job, subject, scratch)
         except JobEndedError:
             status = job.why
@@ -311,7 +318,8 @@ class Verifications(VerificationParts):
             else:
                 error = describe_error(cause)
                 _log.warning("verification.failed", dataflow=subject.record.name, exc_info=cause)
-        timer.cancel()
+        if timer is not None:
+            timer.cancel()
         self._clean(scratch)
         differing = [v.table for v in job.verdicts.values() if v.status == "differs"]
         if differing and status in ("equal", "undecided", "timed_out", "cancelled"):

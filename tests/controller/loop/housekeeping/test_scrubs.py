@@ -13,11 +13,12 @@ from structlog.testing import capture_logs
 
 from cbp.client.errors import ServiceProblemError
 from cbp.engine.direct import LocalEngine
-from cbp.engine.read.scrub import Damage
+from cbp.engine.read.scrub import Damage, ScrubbedFile
 from cbp.errors import FileDamagedError, FileLostError
 from controller.cli import main
 from controller.client.service_client import ServiceClient
 from controller.loop.housekeeping.scrubbing import DAMAGES_MAX, Scrubbing
+from controller.store.base import DataflowRecord
 from tests.controller.damaging import flip, the_last
 from tests.controller.live import Live, live
 from tests.controller.world import ONE, Deferred
@@ -139,9 +140,10 @@ def test_a_damage_met_while_everything_is_read_stays(service: Live) -> None:
     began = clock()
     clock.advance(1)
     scrubbing.note(FileDamagedError(f"{folder}/flows/sum.totals/_runs/x.parquet", "a test"))
-    scrubbing.take("one", {}, clock(), since=began)
+    record = service.world.store.dataflow("one")
+    scrubbing.take(record, {}, clock(), since=began)
     assert len(scrubbing.progress("one").damages) == 1
-    scrubbing.take("one", {}, clock(), since=clock())
+    scrubbing.take(record, {}, clock(), since=clock())
     assert scrubbing.progress("one").damages == {}
 
 
@@ -221,6 +223,7 @@ def test_a_purged_dataflow_leaves_no_damage(
     world.clock.advance(1)
     client.post(*PATH)
     world.clock.advance(1)
+    record = world.store.dataflow("one")
     world.controller.delete("one", purge=True)
     world.controller.register(ONE)
     assert client.get(*PATH)["status"] == "never"
@@ -228,8 +231,39 @@ def test_a_purged_dataflow_leaves_no_damage(
     housekeeping = world.controller.housekeeping
     damage = Damage.of(FileDamagedError("x", "a test"), "")
     began = world.clock() - timedelta(seconds=1)
-    housekeeping.scrubbing.take("one", {"x": damage}, world.clock(), since=began)
+    housekeeping.scrubbing.take(record, {"x": damage}, world.clock(), since=began)
     assert world.controller.troubles("one") == []
+
+
+def test_a_round_beside_a_purge_leaves_no_note(
+    service: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it finds of the dataflow that is deleted beneath it is noted nowhere."""
+    world, deleted = service.world, list[str]()
+
+    def looks(self: Scrubbing, record: DataflowRecord) -> Iterator[ScrubbedFile]:
+        world.controller.delete(record.name, purge=True)
+        deleted.append(record.name)
+        damage = Damage.of(FileLostError(f"{record.folder}/x.parquet"), "")
+        yield ScrubbedFile(damage.path, 0, damage)
+
+    monkeypatch.setattr(Scrubbing, "looks", looks)
+    scrubbing = world.controller.housekeeping.scrubbing
+    assert len(list(scrubbing._look([world.store.dataflow("one")]))) == len(deleted) == 1
+    assert not Path(scrubbing._note("one")).exists()
+    world.controller.register(ONE)
+    assert world.controller.troubles("one") == []
+
+
+def test_a_clock_that_goes_back_behind_the_registration_hides_no_damage(
+    service: Live, client: ServiceClient, readers: Deferred
+) -> None:
+    """A dataflow is the same one as long as it is not deleted, whatever the clock shows."""
+    flip(the_last(service.world, "flows/*/_runs/*.parquet"))
+    service.world.clock.advance(-3600)
+    client.post(*PATH)
+    readers.run_next()
+    assert len(client.get(*PATH)["damages"]) == 1
 
 
 def test_a_deleted_dataflow_has_no_last_collection(service: Live) -> None:

@@ -23,6 +23,7 @@ from cbp.errors import (
 )
 from cbp.model.verification import Request
 from controller.loop.records.version_log import path_of
+from controller.store.base import RunRecord
 from tests.controller.changing import KEEPING_HOUSE, ONE, Changing, Double, Upgraded, document
 from tests.controller.damaging import flip
 from tests.controller.world import SCHEMA, Deferred, Sum
@@ -299,6 +300,25 @@ def test_a_package_upgraded_under_a_document_runs_once_it_is_registered_again(
     actual = [world.controller.explaining.run(r.id) for r in world.store.runs("d").items]
     assert sorted(one.version for one in actual) == [1, 2, 3]
     assert len({one.codes["sum"] for one in actual}) == 3
+
+
+def test_a_run_whose_stage_is_removed_meanwhile_is_not_found(
+    world: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version removes the stage and its runs while one of these is explained."""
+    world.controller.register(document(sum="sum", more="sum"))
+    world.arrive("d", "a", ("x", 1))
+    world.ticks()
+    read, (run,) = world.store.run, world.store.runs("d", stage="more").items
+
+    def changed_meanwhile(id_: str) -> RunRecord:
+        found = read(id_)
+        world.change(document(sum="sum"))
+        return found
+
+    monkeypatch.setattr(world.store, "run", changed_meanwhile)
+    with pytest.raises(NotFoundError, match=run.id):
+        world.controller.explaining.run(run.id)
 
 
 def test_code_that_drifted_stops_the_stages_that_run_it_alone(world: Changing) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cbp.engine.direct import LocalEngine
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import (
     DataflowInvalidError,
     Mistake,
@@ -16,8 +17,10 @@ from cbp.errors import (
     OperatingError,
 )
 from cbp.model.run.intention import RunStatus
+from controller.loop import LoopLimits
 from tests.controller.lost import SourceLogs
-from tests.controller.world import DIAMOND, ONE, World, only_stage
+from tests.controller.world import DIAMOND, ONE, Deferred, World, only_stage
+from tests.planned_faults import PlannedFaults
 
 
 def test_a_paused_dataflow_starts_nothing_and_takes_arrivals(world: World) -> None:
@@ -80,6 +83,60 @@ def test_delete_cancels_and_awaits_the_runs_under_way(tmp_path: Path) -> None:
     assert list(Path(world.tables).iterdir()) == []
     threads.shutdown()
     world.close()
+
+
+def test_a_deletion_that_is_refused_stops_no_stage(tmp_path: Path) -> None:
+    """A run does not end in time; the runs that were cancelled for it run again."""
+    threads, at_once = Deferred(), LoopLimits(cancel_seconds=0.0)
+    world = World(tmp_path, executor=threads, limits=at_once)
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1))
+    world.controller.tick()
+    with pytest.raises(OperatingError, match="has not ended"):
+        world.controller.delete("one")
+    threads.run_next()
+    (run,) = world.store.runs(error_code="run_cancelled").items
+    assert run.status is RunStatus.FAILED
+    assert only_stage(world).paused_because == ""
+    world.controller.tick()
+    threads.run_next()
+    assert only_stage(world).epoch == 1
+    world.close()
+
+
+def test_an_operators_cancel_wins_over_a_deletion_that_is_refused(tmp_path: Path) -> None:
+    """Whichever comes first: what an operator cancelled does not run again by itself."""
+    for order in (("cancel", "delete"), ("delete", "cancel")):
+        threads, at_once = Deferred(), LoopLimits(cancel_seconds=0.0)
+        world = World(tmp_path / order[0], executor=threads, limits=at_once)
+        world.controller.register(ONE)
+        world.arrive("one", "a", ("x", 1))
+        world.controller.tick()
+        (run,) = world.store.intended_runs()
+        for one in order:
+            if one == "cancel":
+                world.controller.cancel(run.id)
+            else:
+                with pytest.raises(OperatingError):
+                    world.controller.delete("one")
+        threads.run_next()
+        assert "`cbp resume` runs epoch 0 again" in only_stage(world).paused_because
+        world.close()
+
+
+def test_a_folder_that_cannot_be_removed_leaves_nothing_else(world: World) -> None:
+    """The dataflow is deleted; one that takes its folder over has no collection, and no run."""
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1))
+    world.ticks()
+    world.controller.housekeeping.collect("one")
+    world.faults.to = PlannedFaults("clean_up.before", error=OSError("busy"))
+    with pytest.raises(OperatingError, match="cannot be removed"):
+        world.controller.delete("one", purge=True)
+    world.faults.to = NO_FAULTS
+    assert world.store.dataflows() == []
+    assert world.controller.housekeeping.last("one") is None
+    assert world.parts.run_counts.all().runs == {}
 
 
 def test_a_dataflow_that_is_being_deleted_starts_nothing(

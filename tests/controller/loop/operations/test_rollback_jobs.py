@@ -148,3 +148,28 @@ def test_a_job_without_a_thread_blocks_no_other(service: Live) -> None:
             start(jobs, "1", request="key")
     with pytest.raises(NotFoundError):
         jobs.show("one", id_of("key"))
+
+
+def test_a_request_that_comes_twice_at_the_same_time_is_one_job(
+    service: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although neither has found the other one's job."""
+    threads = Deferred()
+    jobs = jobs_of(service.world, threads)
+    monkeypatch.setattr(jobs, "_find", lambda name, id_: None)
+    assert start(jobs, "1", request="key").id == start(jobs, "1", request="key").id
+    assert len(threads.waiting) == 1
+    service.world.controller.register({**ONE, "name": "two"})
+    with pytest.raises(DataflowBusyError, match="has the same id"):
+        jobs.start("two", "0", who="me", why="a bad file", request="key")
+
+
+def test_a_dataflow_of_a_deleted_ones_name_has_no_jobs(service: Live) -> None:
+    """A request that was carried out for the deleted one can be made again."""
+    controller = service.world.controller
+    begun = start(controller.rollback_jobs, "1", request="key")
+    assert controller.rollback_jobs.show("one", begun.id).status == "done"
+    controller.delete("one", purge=True)
+    controller.register(ONE)
+    with pytest.raises(NotFoundError):
+        controller.rollback_jobs.show("one", begun.id)

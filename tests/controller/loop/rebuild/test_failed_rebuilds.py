@@ -212,3 +212,16 @@ def test_a_build_without_a_thread_is_begun_by_a_later_tick(world: Beside) -> Non
     rebuilds.executor = executor
     world.controller.tick()
     assert world.shown(job).status == "ready"
+
+
+def test_a_swap_without_a_thread_can_be_asked_for_again(world: Beside) -> None:
+    """The request fails, and the rebuild is ready as before."""
+    begun(world)
+    job = world.build(document("tripled"))
+    rebuilds = world.parts.rebuild_jobs
+    executor, rebuilds.executor = rebuilds.executor, Stopped()
+    with pytest.raises(RuntimeError):
+        rebuilds.swap("d", job.id)
+    rebuilds.executor = executor
+    assert (world.shown(job).status, order(world).swaps) == ("ready", False)
+    assert world.swap(job).status == "swapped"

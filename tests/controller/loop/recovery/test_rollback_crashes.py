@@ -160,7 +160,6 @@ def test_a_run_that_does_not_end_refuses_a_roll_back(tmp_path: Path) -> None:
         back(world, "0", name="one")
     assert world.controller.amendments.rollbacks("one") == ()
     threads.run_next()
-    world.controller.resume("one")
     world.controller.tick()
     threads.run_next()
     assert world.store.stages("one")[0].epoch == 1

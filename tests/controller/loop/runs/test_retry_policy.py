@@ -25,7 +25,7 @@ from cbp.errors import (
 )
 from cbp.model.run.intention import Intention
 from controller.loop.runs.retry_policy import DEATHS_MAX
-from tests.controller.world import DIAMOND, ONE, Crash, World, only_stage, statuses
+from tests.controller.world import DIAMOND, ONE, Crash, Stopped, World, only_stage, statuses
 
 Failing = Callable[..., None]
 
@@ -305,3 +305,21 @@ def test_a_run_that_the_store_forgot_to_fail_is_settled(
     monkeypatch.undo()
     world.ticks()
     assert statuses(world) == [("FAILED", 0, 1), ("COMMITTED", 0, 2)]
+
+
+def test_a_run_without_a_thread_is_no_death_of_the_service(world: World) -> None:
+    """It never began, so its stage does not stop, however often no thread can be started."""
+    world.controller.register(ONE)
+    world.arrive("one", "a", ("x", 1))
+    in_flight = world.parts.in_flight
+    executor, in_flight._executor = in_flight._executor, Stopped()
+    for _ in range(DEATHS_MAX + 1):
+        world.controller.tick()
+        world.clock.advance(1000)
+    assert world.store.intended_runs() == []
+    error = world.store.runs("one", limit=1).items[0].error
+    assert error is not None
+    assert (error["error_code"], error["details"]) == ("run_interrupted", {})
+    in_flight._executor = executor
+    world.ticks()
+    assert only_stage(world).epoch == 1

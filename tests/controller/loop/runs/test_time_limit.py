@@ -139,6 +139,15 @@ def test_an_operators_cancel_is_given_up_too(world: World, runs: Deferred) -> No
     assert "`cbp resume` runs epoch 0 again" in because(world)
 
 
+def test_what_hangs_for_a_deletion_is_given_up_and_stops(world: World, runs: Deferred) -> None:
+    """It would hang again; only runs that end when they are asked to run again by themselves."""
+    world.controller.tick()
+    world.parts.in_flight.cancel(newest(world).id, runs_again=True)
+    world.clock.advance(GIVE_UP_SECONDS)
+    world.controller.tick()
+    assert "`cbp resume` runs epoch 0 again" in because(world)
+
+
 def test_a_stage_has_its_own_limit(tmp_path: Path, runs: Deferred) -> None:
     """The document's wins over the service's; 0 is none."""
     world = World(tmp_path, executor=runs, run_seconds_max=LIMIT)

@@ -66,3 +66,12 @@ def test_an_amendment_of_a_deleted_dataflow_holds_nothing(
         world.controller.amendments.correct("one", "sum", "sums", right, who="me", why="wrong")
     assert world.controller.held == {}
     world.close()
+
+
+def test_a_hold_that_a_deletion_has_ended_can_be_released() -> None:
+    """An amendment that was refused at that moment fails with its own error."""
+    holds = Holds()
+    holds.hold("one", "a test")
+    del holds.held["one"]
+    holds.release("one")
+    assert holds.all() == set()

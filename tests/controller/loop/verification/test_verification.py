@@ -19,6 +19,7 @@ from cbp.errors import LeaseLostError, NotFoundError, OperatingError
 from cbp.model.verification import Request, Verification
 from controller.loop import LoopLimits
 from controller.loop.runs.threads import Threads
+from controller.loop.verification import verifications as verifications_module
 from controller.loop.verification.errors import VerificationBusyError
 from stages.translators.set_diff import SetDiff
 from tests.controller.verified import EACH_WAY, WAYS, fed, verified, world_of
@@ -428,3 +429,37 @@ def test_a_table_file_that_is_collected_meanwhile_is_named(world: World):
     verification = verified(world, "one")
     assert verification.error is not None
     assert (verification.status, verification.error["error_code"]) == ("failed", "file_lost")
+
+
+def test_a_verification_without_a_timer_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no thread can be started for its time limit, the next one is not refused for ever."""
+    world = World(tmp_path, engine=LocalEngine)
+    fed(world, ONE)
+
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(verifications_module, "_after", refuse)
+        assert verified(world, "one").status == "failed"
+    assert verified(world, "one").status == "equal"
+    world.close()
+
+
+def test_a_verification_of_a_deleted_dataflow_is_not_that_of_the_next(tmp_path: Path) -> None:
+    """Neither one that has ended, nor one that is under way at the deletion."""
+    verifier = Deferred()
+    world = World(tmp_path, engine=LocalEngine, verifier=verifier)
+    fed(world, ONE)
+    verifications = world.controller.verifications
+    verifications.start("one", Request())
+    verifier.run_next()
+    verifications.start("one", Request())
+    world.controller.delete("one", purge=True)
+    world.controller.register(ONE)
+    assert verifications.all("one") == []
+    verifier.run_next()
+    assert verifications.all("one") == []
+    world.close()
