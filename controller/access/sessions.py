@@ -23,7 +23,7 @@ from controller.store.records import Page
 
 CODE_LIFE = timedelta(minutes=10)
 SESSIONS_MAX = 1_000
-"""Sessions at a time; a further one ends the oldest."""
+"""Maximum number of sessions; a further one ends the oldest."""
 
 _AGENT_LENGTH = 200
 
@@ -57,7 +57,7 @@ class Sessions:
         """Return a code that signs a browser in once and is stored nowhere, and its stored record.
 
         Args:
-            caller: Must have sent a token: a session that makes codes would never end.
+            caller: Must have sent a token: a session could renew itself by codes, and never end.
             scope: What the session may do; `None` means what the caller may do.
 
         Raises `ScopeTooLowError`, and `TokenNeededError` for a session or a limited token.

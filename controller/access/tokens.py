@@ -17,7 +17,7 @@ from controller.store.base import Store
 from controller.store.records import Page
 
 TOKENS_MAX = 500
-"""Most named tokens, including those that were revoked lately."""
+"""Maximum number of named tokens, including recently revoked ones."""
 
 
 class Tokens:

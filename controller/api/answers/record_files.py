@@ -17,7 +17,7 @@ CURSOR_HEADER = "X-CBP-Cursor"
 """Header of a page as a file: the cursor of the next page; the last page has no such header."""
 
 TRUNCATED_HEADER = "X-CBP-Truncated"
-"""Header of the rows of a query as a file: `true` if there were more."""
+"""Header of a query's rows as a file: `true` if the query had more rows than the file has."""
 
 
 def csv_text(columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> str:
@@ -55,7 +55,7 @@ NEXT_CURSOR: dict[str, Any] = {
     "description": "Cursor of the next page; left out on the last page.",
     "schema": {"type": "string"},
 }
-"""The header as the OpenAPI document describes it."""
+"""The header `CURSOR_HEADER`, as the OpenAPI document describes it."""
 
 _MEDIA_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 

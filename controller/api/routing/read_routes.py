@@ -77,7 +77,7 @@ class RouteIndex:
 def _collect(
     branch: _Branch, parts: Sequence[str], at: int, chosen: list[tuple[int, BaseRoute]]
 ) -> None:
-    """Add the routes below a branch that can match the parts of a path from a place on."""
+    """Add the routes below a branch that can match a path from its part `at` on."""
     chosen += branch.open
     if at == len(parts):
         chosen += branch.ending

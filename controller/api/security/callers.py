@@ -107,6 +107,6 @@ def require_own_page(scope: AsgiScope) -> None:
     headers = Headers(scope=scope)
     site = headers.get("sec-fetch-site", "none")
     if site not in ("same-origin", "none"):
-        raise OriginRefusedError(headers.get("origin") or f"a page that is {site}")
+        raise OriginRefusedError(headers.get("origin") or f"(missing; the page is {site})")
     if scope["method"] not in READS and headers.get(MARK_HEADER) != "1":
         raise RequestUnmarkedError(MARK_HEADER)

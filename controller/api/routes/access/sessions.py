@@ -63,7 +63,7 @@ class CodeQuery(Model):
     """What the session may do."""
 
     scope: Scope | None = Field(
-        None, description="At most the scope of the token, which is the default."
+        None, description="Scope of the session. The token's scope is the default and the maximum."
     )
 
 

@@ -98,8 +98,8 @@ class RollbackOut(Model):
         description="Maps each source to the number of its increments that are not read again."
     )
     left_out: dict[str, list[int]] = Field(
-        description="Maps each source to the numbers of its increments that were named and are "
-        "not read again."
+        description="Maps each source to the numbers of its increments that the request left "
+        "out (`without`); they are not read again."
     )
     closes_dropped: int = Field(description="Number of later closes that are discarded.")
     at: datetime

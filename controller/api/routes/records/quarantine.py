@@ -187,10 +187,9 @@ async def readmit(
     """Admit a refused file unchanged, or with the body as its new content; durable.
 
     The original file is kept with its reason and this decision. A repeated request admits nothing
-    more: it gets the first answer, or 409 with the new claim. A refused file that was to replace or
-    retract another file still does so. That needs the scope `admin`, and is refused like a new
-    request (409, `replace_refused`), unless `rebuild` lets stages that cannot apply it wait for a
-    rebuild.
+    more: it gets the first answer, or 409 with the new claim. A refused replacement or retraction
+    is then carried out. That needs the scope `admin`, and is refused like a new request (409,
+    `replace_refused`), unless `rebuild` lets stages that cannot apply it wait for a rebuild.
     """
     author = Author(query.by or caller.actor, query.reason)
 

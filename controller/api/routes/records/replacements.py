@@ -71,7 +71,7 @@ class ComparedOut(Model):
     records_came: int = Field(description="Number of records that are added.")
     records_gone: int = Field(description="Number of records that are taken back.")
     groups: dict[str, int] = Field(
-        description="Maps each stage to the number of groups that have such a record."
+        description="Maps each stage to the number of groups that get these records."
     )
 
 
