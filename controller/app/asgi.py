@@ -55,7 +55,7 @@ def api_of(
     )
 
     def begin_stop() -> None:
-        # A stream of events does not end by itself, so the server would wait for it.
+        # A stream of events would not end, so the server would wait for it.
         api.state.parts.events.stop()
         service.begin_stop()
 

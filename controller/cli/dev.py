@@ -34,7 +34,7 @@ from controller.terminal import print_json, print_text
 
 LOOK_SECONDS = 0.25
 ROUNDS_MAX = 50
-"""Most plans of one change; each plan names at least one more stage."""
+"""Maximum number of plans for one change; each plan names at least one more stage."""
 
 Say = Callable[..., None]
 
@@ -138,7 +138,7 @@ class DevelopmentLoop:
             pause.wait(LOOK_SECONDS)
         for path in self._documents:
             self._register(path)
-        # For code that was edited while no service ran; the documents are registered already.
+        # Code may have been edited while no service ran. The documents are registered already.
         self._tell("at the start", self.take_code, "at the start", True)
         files = [path for path in self._paths() if path not in self._documents]
         watched = ", ".join(Path(path).name for path in [*files, *self._documents])

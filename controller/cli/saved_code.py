@@ -2,10 +2,10 @@
 
     plan without a choice  ->  choice  ->  plan  ->  choice  ->  ...  until nothing more is chosen
 
-The plan of a change names the stages that differ, and refuses until each has a choice, which an
-author would give to `cbp register`. `rebuild` recomputes a stage from its retained input, with
-all stages after it. `keep` continues from the state that is there. A stage that a document adds
-reads the retained input too if the choice is `rebuild`, where that can be read.
+The plan of a change names the stages that differ, and is refused until each has a choice, as an
+author would give it to `cbp register`. `rebuild` recomputes a stage from its retained input, with
+all stages after it. `keep` continues from the present state. A stage that a document adds
+reads the retained input too if the choice is `rebuild` and this input can be read.
 """
 
 from __future__ import annotations

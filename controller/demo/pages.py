@@ -132,8 +132,8 @@ def expected_touched(pages: Sequence[Page], before: Sequence[Page]) -> dict[str,
     """Return how many groups and state records each stage with state must touch for `pages`.
 
     Computed from the pages alone, by the wiring of the dataflow: a link calls the group of its
-    target's site, a page that of its own site; the queue has a group per URL. A record is touched
-    for each URL and for each site's total. Exact if no page arrived `before`.
+    target's site, and a page the group of its own site; the queue has a group per URL. A record is
+    touched for each URL and for each site's total. Exact if no page arrived `before`.
     """
     linked = {link for page in pages for link in page.links}
     crawled = {page.url for page in pages}

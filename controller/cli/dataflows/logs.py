@@ -169,7 +169,7 @@ def _pages(service: RestClient, run: str, place: str | None) -> Iterator[dict[st
 
 
 def _runs(session: Session, of: str, limit: int | None = None) -> Iterator[str]:
-    """Yield the ids of the runs that an argument means, newest first; ids rise with time."""
+    """Yield the ids of the runs that an argument names, newest first; later ids are larger."""
     dataflow, _, stage = of.partition(".")
     for page in session.pages("runs", dataflow=dataflow, stage=stage or None, limit=limit):
         yield from (str(one["id"]) for one in page["items"])

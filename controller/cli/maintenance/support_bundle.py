@@ -82,7 +82,9 @@ def support_bundle_command(
             status.update(f"collecting {name}")
             try:
                 contents[name] = collect()
-            except Exception as error:  # each part by itself: this is for broken services
+            except (
+                Exception
+            ) as error:  # one part must not stop the others: this is for broken services
                 errors[name] = error.message if isinstance(error, CbpError) else repr(error)
         # All are collected before any is written, since they repeat messages of each other.
         redaction = _Redaction(masker, _quotes(contents), with_messages=with_messages)

@@ -177,8 +177,8 @@ def _send(
 def _require_upload_scope(session: Session) -> None:
     """Raise `ScopeTooLowError` if the given token may not upload, as an upload would.
 
-    Only the permissions of the folder protect it from other programs. The token file is the
-    admin's, so it is not asked about.
+    Otherwise only the permissions of the folder would protect it. The service is asked only about
+    a token from the settings: the token file is the admin's.
     """
     if session.settings.token is None:
         return

@@ -184,7 +184,7 @@ def readmit_many(
 def _follow(
     applied: Applied, readmitted: Sequence[Mapping[str, Any]], dataflow: str, *, stages: bool = True
 ) -> list[dict[str, Any]]:
-    """Return the claims of readmitted files once they are taken in, and by `stages` applied.
+    """Return the claims of readmitted files once they are taken in; with `stages`, applied.
 
     Raises `FilesRefusedError`, `StagesStoppedError`.
     """
