@@ -161,7 +161,7 @@ def _shown(cell: Any) -> Text:
 
 
 Cell = str | tuple[Callable[[Any], Any], str] | Callable[[Any], Any]
-"""How a column gets its cell from an item: a field, a function of a field, or one of the item."""
+"""How a column gets its cell: a field, a function of a field, or a function of the item."""
 
 
 def print_items(

@@ -1,4 +1,4 @@
-"""The access side of a service as one value, and its periodic work."""
+"""The access control of a service as one value, and its periodic work."""
 
 from __future__ import annotations
 

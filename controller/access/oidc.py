@@ -77,7 +77,7 @@ def provider_tokens(
 
 
 class ProviderTokens:
-    """Checks tokens of one provider; `settings` has issuer, audience, and meaning of claims."""
+    """Checks tokens of one provider; `settings` has the issuer, the audience and the claims."""
 
     def __init__(self, settings: Settings, keys: SigningKeys[_Key]) -> None:
         self._settings, self._keys = settings, keys

@@ -54,7 +54,7 @@ class Sessions:
     def make_code(
         self, caller: Identity, scope: Scope | None = None, code: str = ""
     ) -> tuple[str, CodeRecord]:
-        """Return a code that signs a browser in once and is stored nowhere, and its stored record.
+        """Return a sign-in code, which is stored nowhere and works once, and its stored record.
 
         Args:
             caller: Must have sent a token: a session could renew itself by codes, and never end.

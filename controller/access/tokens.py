@@ -77,7 +77,7 @@ class Tokens:
     def rotate(self, name: str, *, overlap: timedelta) -> tuple[TokenRecord, NewToken]:
         """Give a token a new secret and its full life again; sessions made from it end.
 
-        For the time `overlap` the old secret is accepted, too, but no longer than it was before.
+        For the time `overlap` the old secret is accepted, too, but not beyond its own expiry.
         Raises `NotFoundError`, `TokenEndedError`.
         """
         with self._changing:

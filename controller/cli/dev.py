@@ -231,7 +231,7 @@ class DevelopmentLoop:
         return True
 
     def _tell(self, what: str, do: Callable[..., _T], *arguments: Any) -> _T | None:
-        """Do something; print its error, after which the old code continues, and return `None`."""
+        """Return what `do` returns; if it fails, print the error and return `None`."""
         try:
             return do(*arguments)
         except CbpError as error:
@@ -257,7 +257,7 @@ class DevelopmentLoop:
 
 
 def _lines(error: CbpError) -> list[str]:
-    """Return each mistake with its place in the author's code; else the message."""
+    """Return each mistake with its place in the author's code; without mistakes the message."""
     mistakes = error.details.get("mistakes") or []
     return [
         f"{one['where']}: {one['message']}{f' ({place})' if (place := one['place']) else ''}"

@@ -235,7 +235,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
         with closing(session):
             function(session, **given)
 
-    # Typer reads these two, so it sees the options in place of the groups.
+    # Typer reads these two attributes, so it sees the options in place of the groups.
     command.__annotations__ = {option.name: option.annotation for option in options}
     command.__signature__ = Signature(options)  # type: ignore[attr-defined]
     return command

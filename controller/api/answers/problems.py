@@ -5,9 +5,9 @@
      "error_code": "not_found", "message": "...", "details": {"kind": ..., "name": ...}}
 
 `type` and `error_code` are stable. `title` is what all errors of a type have in common: the first
-sentence of the error's class. `detail` is about this one. Both are for people, and may change.
-Every error class of the product is in `STATUS` (tests/controller/api/answers/test_problems.py).
-A code that is missing there is answered with 500 and logged, never guessed.
+sentence of the error's class. `detail` describes this error. Both are for people, and may change.
+Every error class of the product is in `STATUS` (tests/controller/api/answers/test_problems.py). An
+error with another code is logged and answered with 500; its status is never guessed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Records as a file: CSV by RFC 4180, or a JSON array; a page of a list as an attachment.
 
 Guaranteed: CSV distinguishes a null from an empty string, since only strings are quoted. A nested
-value, such as an array, is JSON in one cell. Values are written unchanged, also a text that a
+value, such as an array, is JSON in one cell. Values are written unchanged, even a text that a
 spreadsheet would interpret as a formula.
 """
 

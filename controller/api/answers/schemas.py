@@ -152,7 +152,7 @@ class KeptOut(Model):
 
 
 class RebuildOut(Model):
-    """A rebuild of a stage that is under way; its tables are still incomplete."""
+    """The unfinished rebuild of a stage, whose tables are still incomplete."""
 
     since: datetime = Field(description="When the version that rebuilds the stage became current.")
     queued: int = Field(description="Increments that the version queued again for the stage.")

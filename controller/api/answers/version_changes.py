@@ -135,7 +135,7 @@ def change_out(
     beside: bool = False,
     rebuild: str = "",
 ) -> ChangeOut:
-    """Return a change as the API shows it; `places` finds mistakes in the new document's text."""
+    """Return a change as the API shows it; `places` locates mistakes in the new document."""
     refused = (*changed.plan.refused, *changed.succession.refused)
     if beside:
         stages = {n: replace(one, emptied=()) for n, one in changed.plan.stages.items()}

@@ -1,6 +1,6 @@
 """Lists dataflows that make no progress although the service works; cheap enough for every probe.
 
-It needs three statements, however many dataflows there are. While the row of a stage cannot be
+It needs three SQL statements, however many dataflows there are. While the row of a stage cannot be
 read, it needs one more for each dataflow.
 
 Absent on purpose: queues and tables. `overview` has the figures of one dataflow.

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus; a scrape needs a fixed number of statements.
+"""Metrics for Prometheus; a scrape needs a fixed number of SQL statements.
 
 Labels are names from dataflow documents, or fixed words; never keys, files, runs or increments,
 since their number has no bound. Each help text says what to do with the figure. Counters start at 0
@@ -141,7 +141,7 @@ class SlowFigures:
         self._last: tuple[float, Mapping[tuple[str, str], int], int] | None = None
 
     def __call__(self) -> tuple[Mapping[tuple[str, str], int], int]:
-        """Return the files by dataflow and source, and the bytes."""
+        """Return the files in quarantine by dataflow and source, and the bytes of the cache."""
         with self._lock:
             now = self._monotonic()
             if self._last is None or now - self._last[0] > SLOW_SECONDS:

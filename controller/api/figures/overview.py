@@ -355,7 +355,7 @@ def _object(value: object) -> dict[str, Any]:
 def _problem(
     state: DataflowState, stages: Iterable[StageOut], troubles: Iterable[str], *, is_paused: bool
 ) -> dict[str, str | None]:
-    """Return why an active dataflow, or some of its stages, makes no progress, and a code."""
+    """Return why an active dataflow, or some of its stages, makes no progress, with a code."""
     if state == "ok" or is_paused:
         return {"problem": None, "problem_code": None}
     reasons = []

@@ -121,7 +121,7 @@ class SharedAnswers:
             self._end(place, mine)
 
     def _end(self, place: _Place, making: _Making) -> None:
-        """Wake requests that wait for an answer; forget it unless another one follows."""
+        """Wake requests that wait for an answer; forget the answer unless a next one is wanted."""
         making.over.set()
         if making.next is None and self._making.get(place) is making:
             del self._making[place]

@@ -37,7 +37,7 @@ def read_cookie(scope: AsgiScope) -> str:
 def set_cookie(
     response: Response, scope: AsgiScope, value: str, *, life: int, secure: bool
 ) -> None:
-    """Set a session's cookie for `life` seconds; `secure`: for TLS only, as if this were TLS."""
+    """Set a session's cookie for `life` seconds; `secure`: over TLS only, even if this is not."""
     response.set_cookie(
         cookie_name(scope),
         value,

@@ -151,7 +151,7 @@ def _troubles(summary: dict[str, Any]) -> list[str]:
 def _says_more(summary: dict[str, Any]) -> bool:
     """Return whether a dataflow's problem is more than its failing stages and troubles.
 
-    A service of an earlier release does not say what the problem is about: then it counts as more.
+    A service of an earlier release does not say what its problem is about: it counts as more.
     """
     is_known = summary["failing"] or summary.get("problem_code") == "outside"
     return bool(summary["problem"] and not is_known)

@@ -5,7 +5,8 @@
 
 If a service runs here, it reads its dataflows itself, and shows its findings from then on.
 Otherwise, and with `--rate`, this command reads the folders and changes nothing. A service also
-scrubs automatically, but slowly (`scrub_days`). `cbp help damage` explains each damage and its repair.
+scrubs automatically, but slowly (`scrub_days`). `cbp help damage` explains each damage and its
+repair.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def _copy(
 
 
 def _foreseen(session: Session, target: Target, name: str, sha256: str) -> dict[str, Any]:
-    """Return what the service says about a file, or that no service answers."""
+    """Return what the service says about a file, or why it could not be asked."""
     dataflow, source = target
     fields: dict[str, Any] = {"sha256": sha256, "compared": False, "same_as": None}
     if not _is_text(name):
@@ -220,12 +220,12 @@ def _foreseen(session: Session, target: Target, name: str, sha256: str) -> dict[
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a name can be sent; names on a disk are bytes, and may be any."""
+    """Return whether a name can be sent as text; on a disk, a name can be any bytes."""
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _patience(session: Session, answers: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a function that sleeps before the next try, as long as a service takes in files."""
+    """Return a function that waits for a service to take in files; `False`: wait no longer."""
     waits, clock = session.waits, session.clock
     until = clock.seconds() + waits.patience_seconds
 

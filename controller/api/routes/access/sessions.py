@@ -1,4 +1,4 @@
-"""Sessions of the page: sign in, who is signed in, sign out; codes; the list for an admin."""
+"""Sessions of the page: sign in and out, codes for that, the caller, the list for an admin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages: what one waits for, its queues and their limits, its code; the size of its state."""
+"""Stages: why each waits, its queues and their limits, its code, and the size of its state."""
 
 from __future__ import annotations
 

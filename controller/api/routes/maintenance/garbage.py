@@ -44,7 +44,7 @@ class LastCollectionOut(Model):
 
 
 class CompactionOut(Model):
-    """What a run merged in one table: small files into larger ones."""
+    """How a run merged small files of one table into larger ones."""
 
     table: str
     stage: str

@@ -222,7 +222,8 @@ def discard(
 def restore(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> DecidedOut:
     """Undo a decision: the file is in quarantine again.
 
-    This is refused while the file that was admitted in its place is applied; roll back first.
+    This is refused as long as a file that was admitted in its place counts as applied: roll back
+    first.
     """
     return _decided(at.folder.quarantine.restore(at.place(name, source), claim))
 
@@ -236,7 +237,7 @@ def _decided(decided: Decided) -> DecidedOut:
 def _require_allowed(
     at: Deliveries, name: str, source: str, claim: str, caller: Identity, *, rebuild: bool
 ) -> None:
-    """Refuse to readmit a replacement or retraction that the caller could not ask for now."""
+    """Refuse to readmit a replacement or retraction that the caller may not request now."""
     refused = at.store.find_claims([claim]).get(claim)
     code = "" if refused is None else (refused.reason or {}).get("code")
     asks = rebuild and code == REPLACE_REFUSED
