@@ -203,7 +203,7 @@ class DevelopmentLoop:
             self._say(f"{saved}: saved; this does not change the code of any registered dataflow")
 
     def _change(self, client: Client, saved: str, name: str, document: Document) -> bool:
-        """Change a dataflow if it differs; return whether it does."""
+        """Change a dataflow if it differs from its registered version; return whether it does."""
         chosen = NOTHING_CHOSEN
         for _ in range(ROUNDS_MAX):
             plan = client.change(name, document, **chosen.query(), dry_run=True)

@@ -36,7 +36,8 @@ class Chosen:
     """Stages to keep and to rebuild, and added stages that read the retained input.
 
     Attributes:
-        only_new: Added stages that cannot read that input, and so begin with the next increment; not sent.
+        only_new: Added stages that cannot read that input, and begin with the next increment; not
+            sent.
     """
 
     keep: frozenset[str] = frozenset()

@@ -80,7 +80,7 @@ def find_modules(folders: Iterable[Path]) -> dict[str, Path]:
             inside[:] = filter(str.isidentifier, {*inside} - _LEFT_OUT - _FOREIGN)
             package = Path(where).relative_to(folder).parts
             for path in (Path(where, file) for file in files):
-                # Such names at the top level belong to an installer, such as editable finders.
+                # Top-level names with `__` belong to an installer, such as editable finders.
                 is_foreign = not package and path.stem.startswith("__")
                 if path.suffix != ".py" or not path.stem.isidentifier() or is_foreign:
                     continue

@@ -155,7 +155,7 @@ class KeptSummary:
     """One summary.
 
     Attributes:
-        made_from: All inputs of the summary; only compared.
+        made_from: All inputs of the summary, to compare them with later ones.
         oldest_at: Arrival of the oldest waiting increment; `None` if none waits.
     """
 

@@ -117,7 +117,7 @@ class IndexedRouter(APIRouter):
                     path = str(getattr(route, "path", ""))
                     methods.setdefault(path, set()).update(getattr(route, "methods", None) or ())
             if methods:
-                # The path with the most literal parts: in it `validate` is not a name.
+                # The path with the most literal parts counts: `validate` in it is not a dataflow.
                 allowed = methods[min(methods, key=lambda path: path.count("{"))]
                 raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
         await super().app(scope, receive, send)

@@ -84,7 +84,7 @@ def readers_count(settings: Settings, *, cores: int, linux: bool = True) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Reader:
-    """One reader: its process, our end of its channel, and when it was heard last."""
+    """One reader: its process, our end of its channel, and the time of its last message."""
 
     place: int
     process: subprocess.Popen[bytes]

@@ -228,7 +228,7 @@ def _register(
     repeatable: bool,
 ) -> DataflowDetail:
     with body.parsed() as document:
-        # The path of the request does not name the dataflow, which the audit log needs.
+        # The audit log needs the name of the dataflow, which is not in the path of the request.
         exchange.dataflow = str(document.values.get("name", ""))
         try:
             record = controller.register(document.values, document.duplicates)

@@ -34,7 +34,7 @@ routes = router("rollbacks", "/dataflows/{name}")
 
 _FILES_SHOWN = 20
 _FILES = "rollbacks_list_undone_files"
-"""The list whose first page is part of a plan."""
+"""The list of files; a plan contains its first page."""
 _TO = (
     "The number of a position, a stage with its last epoch to keep (count:57), a time (in UTC if "
     "it has no zone), or the first increment to read or make again (urls/3, count.totals/57)."
