@@ -76,7 +76,7 @@ class RunLogFiles:
             if room <= 0:
                 return
             if len(data) > room:
-                # Blanks fill the file up to its bound: no later line fits after it.
+                # Blanks fill the file up to its bound, so that no later line fits.
                 data = _encoded(_truncated(line))[:-1].ljust(room - 1) + b"\n"
             os.write(file, data[:room])
         finally:

@@ -161,7 +161,7 @@ def _shown(cell: Any) -> Text:
 
 
 Cell = str | tuple[Callable[[Any], Any], str] | Callable[[Any], Any]
-"""How a column gets its cell from an item: a field, a function of a field, or one of the item."""
+"""How a column gets its cell: a field, a function of a field, or a function of the item."""
 
 
 def print_items(
@@ -194,7 +194,7 @@ def _made(cell: Cell, item: Mapping[str, Any]) -> Any:
 def print_page(
     answer: Mapping[str, Any], columns: Mapping[str, Cell], *, empty: str, rare: Sequence[str] = ()
 ) -> None:
-    """Print a page of a list as `print_items`, and how to get the next one."""
+    """Print a page of a list as `print_items` does, and how to get the next page."""
     print_items(answer["items"], columns, empty=empty, rare=rare)
     print_more(answer)
 

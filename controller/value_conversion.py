@@ -331,4 +331,4 @@ _PREPARED: dict[str, Callable[[DataType, ValueRules], Converter]] = {
     "MAP": _json_map,
     "STRUCT": _json_struct,
 }
-"""Makers of converters that compute something of their type, or obey rules."""
+"""Makers of the converters that depend on details of their type, or on rules."""

@@ -1,4 +1,4 @@
-"""The access side of a service as one value, and its periodic work."""
+"""The access control of a service as one value, and its periodic work."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Access:
         self._forget_at = self._store_at = monotonic()
 
     def do_due_work(self) -> None:
-        """Write counts of refused requests, store held sign-ins, remove expired ones, if due.
+        """Write counts of refusals, store held sign-ins, remove expired credentials, if due.
 
         Called often; a failure is logged, and retried at the next call.
         """

@@ -65,7 +65,7 @@ class Audit:
             return self._unstored
 
     def record(self, entry: AuditRecord) -> None:
-        """Write one entry. If the store fails, it goes to the log, and the change remains."""
+        """Write one entry. If the store fails, only the log gets it, and the change remains."""
         _write_line(entry)
         try:
             self._store.add_audit([entry])

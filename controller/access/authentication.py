@@ -158,7 +158,7 @@ class Authentication:
         return session.expires_at <= now or is_idle or not self._has_token(session, now)
 
     def _has_token(self, session: SessionRecord, now: datetime) -> bool:
-        """Return whether the token that a session was made from is still valid, and the same."""
+        """Return whether the token from which a session was made is still valid and unchanged."""
         if not session.token:
             return hmac.compare_digest(session.mark, mark_of(self._digest))
         try:

@@ -2,8 +2,8 @@
 
 They are held in the memory of this process: other instances do not know them, and they end with it.
 
-Guaranteed: of two callers one takes a held code; there are never more than `HELD_MAX` of each kind
-(tests/controller/access/test_held_sign_ins.py).
+Guaranteed: only one of two callers gets a held code; there are never more than `HELD_MAX` of each
+kind (tests/controller/access/test_held_sign_ins.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from datetime import datetime
 from controller.store.access import CodeRecord, SessionRecord
 
 HELD_MAX = 20
-"""Held codes, and held sessions; a further one ends the oldest."""
+"""Maximum of held codes, and of held sessions; a further one ends the oldest."""
 
 
 class HeldSignIns:

@@ -77,7 +77,7 @@ def provider_tokens(
 
 
 class ProviderTokens:
-    """Checks tokens of one provider; `settings` has issuer, audience, and meaning of claims."""
+    """Checks tokens of one provider; `settings` has the issuer, the audience and the claims."""
 
     def __init__(self, settings: Settings, keys: SigningKeys[_Key]) -> None:
         self._settings, self._keys = settings, keys
@@ -186,8 +186,8 @@ def _reason(error: Exception) -> str:
     words = {
         "ExpiredSignatureError": "it has expired",
         "ImmatureSignatureError": "it is not valid yet",
-        "InvalidAudienceError": "its audience is not that of CBP_OIDC_AUDIENCE",
-        "InvalidIssuerError": "its issuer is not that of CBP_OIDC_ISSUER",
+        "InvalidAudienceError": "its audience is not the one in CBP_OIDC_AUDIENCE",
+        "InvalidIssuerError": "its issuer is not the one in CBP_OIDC_ISSUER",
         "InvalidSignatureError": "its signature is wrong",
         "MissingRequiredClaimError": "it lacks one of the claims exp, iat, iss, aud and sub",
     }
@@ -276,7 +276,7 @@ class SigningKeys(Generic[K]):
             raise IdentityProviderError(
                 self._issuer, "its openid-configuration names another issuer"
             )
-        # By TLS, or by the scheme that the operator chose.
+        # The keys must come over TLS, or over the scheme that the operator chose for the issuer.
         safe = ("https", urlsplit(self._issuer).scheme)
         if not isinstance(address, str) or urlsplit(address).scheme not in safe:
             raise IdentityProviderError(

@@ -1,4 +1,4 @@
-"""Limits: how many wrong codes and tokens an address may send, how many requests a caller."""
+"""Limits on the wrong codes and tokens of an address, and on the requests of a caller."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Attempts:
 
 
 BURST_SECONDS = 2.0
-"""After a silence, a caller may send as many requests as this time allows in one burst."""
+"""After a silence, a caller may send the requests of this many seconds in one burst."""
 
 _CALLERS_MAX = 1_000
 

@@ -21,7 +21,7 @@ _PROVIDER_TOKEN = re.compile(r"eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0
 _SECRET = re.compile(
     r"(?<![A-Za-z0-9_-])(?=[A-Z0-9_-]*[a-z])(?=[a-z0-9_-]*[A-Z])[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])"
 )
-"""What `new_secret` makes: links, cookies, the token file's token. A digest has no capitals."""
+"""Secrets of `new_secret`: links, cookies, the admin's token. Digests have no capitals."""
 _LETTERS = string.ascii_lowercase + string.digits
 
 

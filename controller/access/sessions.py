@@ -23,7 +23,7 @@ from controller.store.records import Page
 
 CODE_LIFE = timedelta(minutes=10)
 SESSIONS_MAX = 1_000
-"""Sessions at a time; a further one ends the oldest."""
+"""Maximum number of sessions; a further one ends the oldest."""
 
 _AGENT_LENGTH = 200
 
@@ -54,10 +54,10 @@ class Sessions:
     def make_code(
         self, caller: Identity, scope: Scope | None = None, code: str = ""
     ) -> tuple[str, CodeRecord]:
-        """Return a code that signs a browser in once and is stored nowhere, and its stored record.
+        """Return a sign-in code, which is stored nowhere and works once, and its stored record.
 
         Args:
-            caller: Must have sent a token: a session that makes codes would never end.
+            caller: Must have sent a token: a session could renew itself by codes, and never end.
             scope: What the session may do; `None` means what the caller may do.
 
         Raises `ScopeTooLowError`, and `TokenNeededError` for a session or a limited token.

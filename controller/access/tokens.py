@@ -17,7 +17,7 @@ from controller.store.base import Store
 from controller.store.records import Page
 
 TOKENS_MAX = 500
-"""Most named tokens, including those that were revoked lately."""
+"""Maximum number of named tokens, including recently revoked ones."""
 
 
 class Tokens:
@@ -77,7 +77,7 @@ class Tokens:
     def rotate(self, name: str, *, overlap: timedelta) -> tuple[TokenRecord, NewToken]:
         """Give a token a new secret and its full life again; sessions made from it end.
 
-        For the time `overlap` the old secret is accepted, too, but no longer than it was before.
+        For the time `overlap` the old secret is accepted, too, but not beyond its own expiry.
         Raises `NotFoundError`, `TokenEndedError`.
         """
         with self._changing:

@@ -140,7 +140,7 @@ def _application(lifespan: Lifespan | None) -> FastAPI:
 
 
 def _resources() -> Iterator[APIRouter]:
-    """Yield the routers of every module below `routes`: a new one is served without a list."""
+    """Yield the routers of every module below `routes`, so that new modules need no list."""
     for found in pkgutil.walk_packages(routes.__path__, f"{routes.__name__}."):
         module = importlib.import_module(found.name)
         yield from (one for one in vars(module).values() if isinstance(one, APIRouter))

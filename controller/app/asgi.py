@@ -16,8 +16,8 @@ from controller.settings import Settings, load_settings
 def create_app(settings: Settings | None = None, sign_in_code: str = "") -> FastAPI:
     """Return the service as an ASGI application; it works while its lifespan lasts.
 
-    The code signs a browser in once, as the admin. Raises `DefinitionError` if a setting is wrong,
-    and `OperatingError` if the database cannot be opened, or is in use.
+    `sign_in_code` signs a browser in once, as the admin. Raises `DefinitionError` if a setting is
+    wrong, and `OperatingError` if the database cannot be opened, or is in use.
     """
     settings = settings or load_settings()
     settings.ensure_token()  # before logging starts, so that the logs mask it
@@ -55,7 +55,7 @@ def api_of(
     )
 
     def begin_stop() -> None:
-        # A stream of events does not end by itself, so the server would wait for it.
+        # A stream of events would not end, so the server would wait for it.
         api.state.parts.events.stop()
         service.begin_stop()
 

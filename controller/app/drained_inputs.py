@@ -1,6 +1,6 @@
 """How long files have waited in the drop folders of drained dataflows, for alerts.
 
-A drop folder can be on a file server that is gone; reading it then never returns. So each read has
+A drop folder can be on a file server that is down; reading it then never returns. So each read has
 a thread of its own, and all reads in one round of alerts together are waited for a limited time.
 
 Guaranteed: a drop folder that hangs delays the alerts of other dataflows by `ROUND_SECONDS` at most
@@ -23,7 +23,7 @@ ROUND_SECONDS = INSPECTION_SECONDS
 """How long a round waits, in all, for folders that do not answer."""
 
 _LEAST_SECONDS = 0.01
-"""How long it waits for a folder even if this time is over."""
+"""How long a round waits for a folder at least, even if `ROUND_SECONDS` are over."""
 
 WaitsSince = Callable[[DataflowRecord, Dataflow], datetime | None]
 

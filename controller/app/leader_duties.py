@@ -65,14 +65,14 @@ SCANS = Places(4, slow_seconds=10.0, slow_most=12)
 device that hangs, occupies a place for ten seconds."""
 
 FETCHES = Places(4, slow_seconds=12.0, slow_most=12)
-"""Sources whose objects are fetched at a time; one that hangs occupies a place for some seconds
-more than an orderly fetch takes."""
+"""For how many sources objects are fetched at a time; one that hangs occupies a place for some
+seconds more than an orderly fetch takes."""
 
 SINKS = Places(4, slow_seconds=10.0, slow_most=12)
-"""Sinks that are written to at a time; one that hangs occupies a place for ten seconds."""
+"""How many sinks are written to at a time; one that hangs occupies a place for ten seconds."""
 
 WATCH_AGAIN = Backoff((0.2, 1.0), 60.0)
-"""Pauses before folders are watched again, such as when the system gives no handle."""
+"""Pauses before a failed watch is restarted, such as one without a handle of the system."""
 
 _log = structlog.get_logger(__name__)
 
@@ -233,7 +233,7 @@ class LeaderDuties:
 
     @contextmanager
     def _registered(self, record: DataflowRecord) -> Iterator[None]:
-        """Hold a dataflow as it is; raises `NotFoundError` if it was deleted, or created again."""
+        """Hold a dataflow; raises `NotFoundError` if it was deleted or created again meanwhile."""
         with self._controller.exclusive(record.name, "takes in objects of its buckets"):
             if self._store.dataflow(record.name).created_at != record.created_at:
                 raise NotFoundError(kind="dataflow", name=record.name)
@@ -346,9 +346,9 @@ class LeaderDuties:
             self.scans.ask(sorted(due.difference(held)))
 
     def _scan_at(self, dataflow: str, when: datetime) -> None:
-        """List the drop folders of a dataflow at a time of the service's clock, too.
+        """List the drop folders of a dataflow also at this time of the service's clock.
 
-        The time does not move with listings in between, so a file waits for one settle time.
+        Listings before it do not postpone it, so a file waits for one settle time only.
         """
         scheduler = self.scheduler
         if scheduler is None or self._stopped.is_set():
@@ -374,7 +374,7 @@ def _scheduler() -> BackgroundScheduler:
 
 
 class _OneOfEach(JobThreads):  # type: ignore[misc]  # it has no types
-    """Leaves out a job that is due while its last instance waits or runs, which does its work."""
+    """Skips a job that is due while it still waits or runs, since that also does this work."""
 
     def submit_job(self, job: Any, run_times: list[datetime]) -> None:
         """Submit a job, unless it still waits or runs: APScheduler would then log a warning."""
@@ -483,7 +483,7 @@ class Rounds:
             now = self._clock()
             first = next((name for name in self._waiting if name not in self._under_way), None)
             works = [ActiveRun(name, "", since) for name, since in self._under_way.items()]
-            # Places depend only on what is under way, so only the first one is checked.
+            # Whether there is a place depends only on running work: checking one name is enough.
             if first is None or self._places.next(works, [first], now) is None:
                 return None
             del self._waiting[first]

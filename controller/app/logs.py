@@ -59,8 +59,8 @@ def configure_logging(settings: Settings) -> None:
     )
     run_log_handler = RunLogCapture(run_logs_of(settings), shared, as_values)
     logging.basicConfig(handlers=[handler, run_log_handler], level=settings.log_level, force=True)
-    # These log each listing, statement, closed connection, and request that this process sends. A
-    # request's address is a secret if it is that of a webhook.
+    # These log each listing, statement, closed connection, and request that this process sends.
+    # The address of a request to a webhook is a secret.
     quiet = ("aiobotocore", "apscheduler", "alembic", "botocore", "fsspec", "httpcore", "httpx")
     for noisy in (*quiet, "py4j", "s3fs"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -53,7 +53,7 @@ from controller.store.access import AuditRecord
 from controller.store.base import open_store
 
 WARM_SECONDS = 10.0
-"""Time between two checks that readers and workers are ready; each starts at most one of both."""
+"""Time between two checks of readers and workers; each check starts at most one of each."""
 
 ITSELF, ADDED = "service", "columns_add"
 """Actor and action in the audit log of changes that the service makes without a request."""
@@ -83,7 +83,7 @@ class Service:
         for folder in (settings.root, settings.drop_root, settings.cache):
             folder.mkdir(parents=True, exist_ok=True)
         if settings.sink_roots == (settings.root / "sinks",):
-            # Other folders may be mounts, which could be missing now.
+            # Only the default folder is created: another one may be a mount that is missing now.
             settings.sink_roots[0].mkdir(exist_ok=True)
         # The store has its own fence, since followers also write to it, such as operators' choices.
         self.store = open_store(settings.database_url, faults=faults)
@@ -264,7 +264,7 @@ class Service:
         return max(0.0, self._stop_by - self._seconds())
 
     def _end_duties_in_time(self) -> None:
-        # A recovery may hold the lock. It ends by itself, and starts nothing after a stop.
+        # A recovery may hold the lock: wait for its end. It starts nothing after a stop.
         if self._duties_lock.acquire(timeout=max(1.0, self._seconds_left())):
             try:
                 self._duties.end()

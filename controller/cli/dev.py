@@ -34,7 +34,7 @@ from controller.terminal import print_json, print_text
 
 LOOK_SECONDS = 0.25
 ROUNDS_MAX = 50
-"""Most plans of one change; each plan names at least one more stage."""
+"""Maximum number of plans for one change; each plan names at least one more stage."""
 
 Say = Callable[..., None]
 
@@ -138,7 +138,7 @@ class DevelopmentLoop:
             pause.wait(LOOK_SECONDS)
         for path in self._documents:
             self._register(path)
-        # For code that was edited while no service ran; the documents are registered already.
+        # Code may have been edited while no service ran. The documents are registered already.
         self._tell("at the start", self.take_code, "at the start", True)
         files = [path for path in self._paths() if path not in self._documents]
         watched = ", ".join(Path(path).name for path in [*files, *self._documents])
@@ -203,7 +203,7 @@ class DevelopmentLoop:
             self._say(f"{saved}: saved; this does not change the code of any registered dataflow")
 
     def _change(self, client: Client, saved: str, name: str, document: Document) -> bool:
-        """Change a dataflow if it differs; return whether it does."""
+        """Change a dataflow if it differs from its registered version; return whether it does."""
         chosen = NOTHING_CHOSEN
         for _ in range(ROUNDS_MAX):
             plan = client.change(name, document, **chosen.query(), dry_run=True)
@@ -231,7 +231,7 @@ class DevelopmentLoop:
         return True
 
     def _tell(self, what: str, do: Callable[..., _T], *arguments: Any) -> _T | None:
-        """Do something; print its error, after which the old code continues, and return `None`."""
+        """Return what `do` returns; if it fails, print the error and return `None`."""
         try:
             return do(*arguments)
         except CbpError as error:
@@ -257,7 +257,7 @@ class DevelopmentLoop:
 
 
 def _lines(error: CbpError) -> list[str]:
-    """Return each mistake with its place in the author's code; else the message."""
+    """Return each mistake with its place in the author's code; without mistakes the message."""
     mistakes = error.details.get("mistakes") or []
     return [
         f"{one['where']}: {one['message']}{f' ({place})' if (place := one['place']) else ''}"

@@ -80,7 +80,7 @@ Settings are environment variables CBP_<NAME>, such as CBP_PORT; see deploy/READ
 
 
 INDENTS = 6
-"""Columns of a line of the list of commands that have no text."""
+"""Columns without text in each line of the list of commands."""
 
 
 class _ByTask(TyperGroup):
@@ -290,7 +290,7 @@ def _options(
 def main(arguments: Sequence[str] | None = None, *, session: Session | None = None) -> None:
     """Run one command, and end the process with its status.
 
-    Tests give arguments in place of those of the process, and a session.
+    Tests pass a session, and arguments in place of the arguments of the process.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:

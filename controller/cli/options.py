@@ -39,7 +39,7 @@ TIME_FORMATS = [
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _AGE = re.compile(r"([0-9]{1,6})([smhd])")
 _WHEN = (
-    "a time, such as 2026-11-21T10:00:00+02:00 (without an offset: UTC), or an age: 90s 15m 6h 2d"
+    "a time, such as 2026-11-21T10:00:00+02:00 (UTC without an offset), or an age: 90s 15m 6h 2d"
 )
 
 
@@ -211,7 +211,7 @@ def instant(given: datetime | None) -> str | None:
 def as_command(function: Callable[..., None]) -> Callable[..., None]:
     """Return a command as Typer takes it; its first parameter is the session.
 
-    The defaults of a group's options are those of its instance that is the parameter's default.
+    A group's options have the defaults of the instance that is its parameter's default.
     """
     types = get_type_hints(function, include_extras=True)
     groups: dict[str, OptionGroup] = {}
@@ -235,7 +235,7 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
         with closing(session):
             function(session, **given)
 
-    # Typer reads these two, so it sees the options in place of the groups.
+    # Typer reads these two attributes, so it sees the options in place of the groups.
     command.__annotations__ = {option.name: option.annotation for option in options}
     command.__signature__ = Signature(options)  # type: ignore[attr-defined]
     return command

@@ -2,10 +2,10 @@
 
     plan without a choice  ->  choice  ->  plan  ->  choice  ->  ...  until nothing more is chosen
 
-The plan of a change names the stages that differ, and refuses until each has a choice, which an
-author would give to `cbp register`. `rebuild` recomputes a stage from its retained input, with
-all stages after it. `keep` continues from the state that is there. A stage that a document adds
-reads the retained input too if the choice is `rebuild`, where that can be read.
+The plan of a change names the stages that differ, and is refused until each has a choice, as an
+author would give it to `cbp register`. `rebuild` recomputes a stage from its retained input, with
+all stages after it. `keep` continues from the present state. A stage that a document adds
+reads the retained input too if the choice is `rebuild` and this input can be read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Chosen:
     """Stages to keep and to rebuild, and added stages that read the retained input.
 
     Attributes:
-        only_new: Added stages that cannot read it, and so begin with the next increment; not sent.
+        only_new: Added stages that cannot read that input, and begin with the next increment; not
+            sent.
     """
 
     keep: frozenset[str] = frozenset()

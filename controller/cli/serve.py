@@ -90,7 +90,7 @@ def serve(
         chosen |= project_here(settings)
     settings = load_settings(**chosen) if chosen else settings
     check_port(settings.host, settings.port)
-    # Before anything is created: the folder of the token may come first.
+    # Before anything is created, such as the folder of the token file.
     os.umask(int(settings.umask, 8))
     settings.ensure_token()
     code = new_secret()

@@ -80,7 +80,7 @@ def find_modules(folders: Iterable[Path]) -> dict[str, Path]:
             inside[:] = filter(str.isidentifier, {*inside} - _LEFT_OUT - _FOREIGN)
             package = Path(where).relative_to(folder).parts
             for path in (Path(where, file) for file in files):
-                # Such names at the top level belong to an installer, such as editable finders.
+                # Top-level names with `__` belong to an installer, such as editable finders.
                 is_foreign = not package and path.stem.startswith("__")
                 if path.suffix != ".py" or not path.stem.isidentifier() or is_foreign:
                     continue
@@ -132,8 +132,8 @@ def expected_touched(pages: Sequence[Page], before: Sequence[Page]) -> dict[str,
     """Return how many groups and state records each stage with state must touch for `pages`.
 
     Computed from the pages alone, by the wiring of the dataflow: a link calls the group of its
-    target's site, a page that of its own site; the queue has a group per URL. A record is touched
-    for each URL and for each site's total. Exact if no page arrived `before`.
+    target's site, and a page the group of its own site; the queue has a group per URL. A record is
+    touched for each URL and for each site's total. Exact if no page arrived `before`.
     """
     linked = {link for page in pages for link in page.links}
     crawled = {page.url for page in pages}

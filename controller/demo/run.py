@@ -157,7 +157,7 @@ _GROUPS = {
     "merge": 'SELECT count(DISTINCT site) FROM "merge.known"',
     "threshold": 'SELECT count(DISTINCT url) FROM "threshold.queue"',
 }
-"""Stage to a query for the number of groups that its state holds."""
+"""Maps each stage to a query that returns the number of groups in its state."""
 
 FIGURES = ("groups", "state_written")
 _GROUP_COUNTS = ("groups_called", "groups_expected", "groups_held")

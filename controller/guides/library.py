@@ -52,7 +52,7 @@ _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """One guide, such as `roll-back` of the group (a key of `GROUPS`) that is its subject.
+    """One guide, such as `roll-back`; `group` is its subject, a key of `GROUPS`.
 
     `title` is its first heading, and `about` its first paragraph, on one line: what it is for.
     The text is Markdown without comments.

@@ -72,7 +72,7 @@ class ConnectionLimits:
 
 
 class _Bounded(asyncio.Protocol):
-    """Closes a connection whose next request is late, or to make room for another connection.
+    """Closes connections: one whose next request is late, or one to make room for another.
 
     A mixin for uvicorn's protocols, whichever parser of HTTP they use. uvicorn constructs the
     class, so a subclass sets other limits.

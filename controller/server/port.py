@@ -23,7 +23,7 @@ class PortTakenError(OperatingError):
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise `PortTakenError` if the service could not listen there."""
+    """Raise `PortTakenError` if the service could not listen on this host and port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         # Like uvicorn: a port whose last connections are still closing is free.

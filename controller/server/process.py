@@ -83,7 +83,7 @@ def run_server(
         if len(signals) > 1:  # a second signal: do not wait
             os._exit(128 + number)
         watchdog(settings.drain_seconds + FORCED_AFTER_SECONDS)
-        # Now: the server would notify the service only after its last client has gone.
+        # Called here, since the server would call it only after the last client has disconnected.
         app.state.begin_stop()
         end(number, frame)
 

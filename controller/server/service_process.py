@@ -153,7 +153,7 @@ class ServiceProcess:
             self.kill()
 
     def kill(self) -> None:
-        """Kill its process group (SIGKILL), as suddenly as a power failure would; idempotent."""
+        """Kill the process group (SIGKILL), as suddenly as a power failure would; idempotent."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()

@@ -52,7 +52,7 @@ class TlsFiles:
         self.context.sni_callback = self._choose
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
-        """Use the newest files for a connection; OpenSSL calls this without a name, too."""
+        """Use the newest files for a connection; OpenSSL also calls this without a host name."""
         connection.context = self._newest
 
     def reload(self) -> bool:

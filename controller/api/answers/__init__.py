@@ -1,1 +1,1 @@
-"""What goes out: schemas, problems with their status, JSON values."""
+"""Answers of the API: their schemas, problems with their status, values as JSON."""

@@ -32,6 +32,6 @@ class JobOut(Model):
 
     @classmethod
     def at(cls, path: str, job: Any, **more: Any) -> Self:
-        """Return the answer for a job at a path: its attributes by their names, and `more`."""
+        """Return the answer for a job, from its attributes and `more`; its error names `path`."""
         error = None if job.error is None else Problem.model_validate(problem(job.error, path)[1])
         return cls.of(job, error=error, **more)

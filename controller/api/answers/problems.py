@@ -5,9 +5,9 @@
      "error_code": "not_found", "message": "...", "details": {"kind": ..., "name": ...}}
 
 `type` and `error_code` are stable. `title` is what all errors of a type have in common: the first
-sentence of the error's class. `detail` is about this one. Both are for people, and may change.
-Every error class of the product is in `STATUS` (tests/controller/api/answers/test_problems.py).
-A code that is missing there is answered with 500 and logged, never guessed.
+sentence of the error's class. `detail` describes this error. Both are for people, and may change.
+Every error class of the product is in `STATUS` (tests/controller/api/answers/test_problems.py). An
+error with another code is logged and answered with 500; its status is never guessed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from controller.api.answers.request_errors import RequestError, RequestInvalidEr
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
 ERROR_CODE = "cbp.error_code"
-"""The key in a request's scope of the error code with which it was answered."""
+"""Key in a request's scope; the value is the error code with which the request was answered."""
 
 _CODES: Mapping[int, str] = {
     400: "host_refused request_refused",
@@ -110,9 +110,9 @@ class _MethodError(RequestError):
 
 
 def title_of(kind: type[CbpError]) -> str:
-    """Return the title of a type of problem: its class's first sentence, up to a semicolon.
+    """Return the title of a type of problem: the first sentence of its class, up to a semicolon.
 
-    Without docstrings (`python -OO`) it is the error code in words.
+    Without docstrings (`python -OO`) the title is the error code in words.
     """
     sentence = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
     return sentence.partition(";")[0].rstrip(".") or kind.code.replace("_", " ").capitalize()

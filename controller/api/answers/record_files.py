@@ -1,7 +1,7 @@
 """Records as a file: CSV by RFC 4180, or a JSON array; a page of a list as an attachment.
 
 Guaranteed: CSV distinguishes a null from an empty string, since only strings are quoted. A nested
-value, such as an array, is JSON in one cell. Values are written unchanged, also a text that a
+value, such as an array, is JSON in one cell. Values are written unchanged, even a text that a
 spreadsheet would interpret as a formula.
 """
 
@@ -17,7 +17,7 @@ CURSOR_HEADER = "X-CBP-Cursor"
 """Header of a page as a file: the cursor of the next page; the last page has no such header."""
 
 TRUNCATED_HEADER = "X-CBP-Truncated"
-"""Header of the rows of a query as a file: `true` if there were more."""
+"""Header of a query's rows as a file: `true` if the query had more rows than the file has."""
 
 
 def csv_text(columns: Sequence[str], records: Sequence[Mapping[str, Any]]) -> str:
@@ -55,7 +55,7 @@ NEXT_CURSOR: dict[str, Any] = {
     "description": "Cursor of the next page; left out on the last page.",
     "schema": {"type": "string"},
 }
-"""The header as the OpenAPI document describes it."""
+"""The header `CURSOR_HEADER`, as the OpenAPI document describes it."""
 
 _MEDIA_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 

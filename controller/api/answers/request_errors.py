@@ -205,12 +205,12 @@ class RunNotDueError(RequestError):
 
 
 class NotLeadingError(OperatingError):
-    """This controller starts no more work: another one leads."""
+    """This instance cannot start runs, because it does not lead."""
 
     code = "not_leading"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"this instance no longer starts runs: {why}", cause=why)
+        super().__init__(f"this instance cannot start runs: {why}", cause=why)
 
 
 class LedElsewhereError(RequestError):

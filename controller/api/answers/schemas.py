@@ -31,23 +31,23 @@ class Model(BaseModel):
 
     @classmethod
     def of(cls, *values: object, **more: Any) -> Self:
-        """Return the answer for values: attributes by their names, of the first that has it.
+        """Return an answer: each field is the attribute of its name, from the first value with one.
 
-        `more` are fields with other values. Nested values are converted in the same way, by the
-        model of their field.
+        `more` gives fields directly. Nested values are converted in the same way, by the model of
+        their field.
         """
         taken: dict[str, Any] = {}
         for name in cls.model_fields:
             if name in more:
                 continue
             for value in values:
-                # Once: an attribute may be a property that costs something, and lists have many.
+                # Read only once: it may be a costly property, and a list has many items.
                 if (found := getattr(value, name, _ABSENT)) is not _ABSENT:
                     taken[name] = found
                     break
             else:
                 kinds = ", ".join(type(value).__name__ for value in values)
-                message = f"no value for the field {name!r} of {cls.__name__} in {kinds or 'none'}"
+                message = f"{cls.__name__}: no attribute {name!r} in {kinds or 'no value'}"
                 raise AttributeError(message)
         return cls.model_validate(taken | more)
 
@@ -129,8 +129,8 @@ class LookupOut(Model):
     table: str = Field(description="The view or state that is looked up, as `stage.state`.")
     columns: str
     by: list[str] = Field(
-        description="Columns that hold the key of the called group; empty if every group has all "
-        "records."
+        description="Columns that hold the key of the called group; empty if every group reads "
+        "all records."
     )
     key: list[str] = Field(
         description="Columns by which a group reads single records; empty if it reads all records "
@@ -152,7 +152,7 @@ class KeptOut(Model):
 
 
 class RebuildOut(Model):
-    """A rebuild of a stage that is under way; its tables are still incomplete."""
+    """The unfinished rebuild of a stage, whose tables are still incomplete."""
 
     since: datetime = Field(description="When the version that rebuilds the stage became current.")
     queued: int = Field(description="Increments that the version queued again for the stage.")
@@ -188,7 +188,8 @@ class StageOut(Model):
     )
     waiting: str = Field(description="Why it cannot start now; empty if it can.")
     priority: Priority = Field(
-        description="Weight of the stage's waiting time when a slot for a run is free."
+        description="How much its waiting time counts when stages wait for a slot: 4, 1 or 1/4 "
+        "times."
     )
     error: dict[str, Any] | None = Field(
         description="Why the stage is paused or stopped, with code and details."
@@ -242,7 +243,7 @@ class SourceOut(Model):
     options: dict[str, str]
     keep: KeepOut
     location: str = Field(
-        description="Prefix of a bucket whose objects are taken in; empty if none."
+        description="Prefix in a bucket: objects with it are taken in; empty if there is none."
     )
     duplicates: str = Field(description="What to do with known content under a new name.")
     same_name: str = Field(description="What to do with new content under a known name.")
@@ -488,10 +489,10 @@ class PunctuationOut(Model):
 
     number: int = Field(description="Number of the punctuation in its dataflow, counted from 0.")
     flow: str
-    at: int = Field(description="Index of the first increment after the close.")
+    at: int = Field(description="Index of the first increment after the punctuation.")
     reason: Literal["request", "marker", "idle"]
     inputs: list[str] = Field(
-        description="The inputs to which the close applies, as `stage.input`."
+        description="The inputs whose open frames were closed, as `stage.input`."
     )
     closed_at: datetime
 
@@ -510,7 +511,7 @@ class PortsOut(Model):
     """What a translator reads, writes and keeps."""
 
     inputs: list[PortOut] = Field(
-        description="Inputs to be wired; loopbacks are wired automatically."
+        description="Inputs that a document must wire; loopbacks are wired automatically."
     )
     outputs: list[PortOut]
     states: list[PortOut]

@@ -26,7 +26,7 @@ Names = Annotated[list[str], Field(max_length=_STAGES_MAX)]
 
 
 class ChangeQuery(Model):
-    """The author's choices for stages that the document alone does not decide."""
+    """The author's choices about stages, which the document does not make."""
 
     keep: Names = Field([], description="Replaced stages that keep their tables and their queues.")
     rebuild: Names = Field([], description="Stages whose tables are rebuilt from their input.")
@@ -43,7 +43,7 @@ class ChangeQuery(Model):
 
     @property
     def choice(self) -> Choice:
-        """The choice as a value of the model."""
+        """The same choices as the model's `Choice`."""
         return Choice(frozenset(self.keep), frozenset(self.rebuild), frozenset(self.retained))
 
 
@@ -86,8 +86,8 @@ class QueueChangeOut(Model):
     queued_records: int
     queued_bytes: int
     skipped_increments: int = Field(
-        description="Earlier increments that the input does not read, because it begins with "
-        "the next one."
+        description="Earlier increments that the input skips, because it begins with the next "
+        "increment to arrive."
     )
 
 
@@ -102,7 +102,7 @@ class RefusalOut(Model):
 
 
 class ChangeOut(Model):
-    """A new version, planned or done."""
+    """The effects of a new version, planned or applied."""
 
     name: str
     version: int
@@ -135,7 +135,7 @@ def change_out(
     beside: bool = False,
     rebuild: str = "",
 ) -> ChangeOut:
-    """Return a change as the API shows it; `places` finds mistakes in the new document's text."""
+    """Return a change as the API shows it; `places` locates mistakes in the new document."""
     refused = (*changed.plan.refused, *changed.succession.refused)
     if beside:
         stages = {n: replace(one, emptied=()) for n, one in changed.plan.stages.items()}
@@ -161,7 +161,7 @@ def change_out(
 
 
 def _meanwhile(changed: Changed) -> Iterator[str]:
-    """Yield what readers see of each stage that is rebuilt, or keeps results of earlier code."""
+    """Yield a sentence for readers of each stage that is rebuilt, or keeps earlier results."""
     for name, node in changed.plan.stages.items():
         if node.behind:
             made = "keeps what it" if len(node.behind) == 1 else "keep what they"

@@ -1,6 +1,6 @@
 """Lists dataflows that make no progress although the service works; cheap enough for every probe.
 
-It needs three statements, however many dataflows there are. While the row of a stage cannot be
+It needs three SQL statements, however many dataflows there are. While the row of a stage cannot be
 read, it needs one more for each dataflow.
 
 Absent on purpose: queues and tables. `overview` has the figures of one dataflow.
@@ -106,7 +106,7 @@ def stage_state(
     is_paused: bool = False,
     set_aside: int = 0,
 ) -> StageState:
-    """Return the state of a stage, for every answer; `wait` has the reason why it did not start."""
+    """Return a stage's state, as all answers show it; `wait`: why the stage did not start."""
     if wait is not None and wait.kind == "retry":
         return "retrying"  # also while a run's result is being completed
     if is_running:

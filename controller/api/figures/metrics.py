@@ -1,4 +1,4 @@
-"""Metrics for Prometheus; a scrape needs a fixed number of statements.
+"""Metrics for Prometheus; a scrape needs a fixed number of SQL statements.
 
 Labels are names from dataflow documents, or fixed words; never keys, files, runs or increments,
 since their number has no bound. Each help text says what to do with the figure. Counters start at 0
@@ -37,7 +37,7 @@ SLOW_SECONDS = 60.0
 """How old the expensive figures may be: files in quarantine, and bytes of the cache."""
 
 _Samples = Iterable[tuple[Sequence[str], float]]
-"""Values of the labels, and the figure."""
+"""Samples of a metric: the values of the labels, and the figure."""
 
 _FLOW, _STAGE = ["dataflow"], ["dataflow", "stage"]
 _TOTALS = {
@@ -60,8 +60,8 @@ _HELP = {
     "tick.failed.",
     "cbp_tick_seconds": "Seconds that ticks took, in all; if they take nearly a second each, runs "
     "start late.",
-    "cbp_event_streams": "Clients that follow the events; at CBP_EVENT_STREAMS_MAX more are "
-    "refused.",
+    "cbp_event_streams": "Clients that follow the events; clients beyond "
+    "CBP_EVENT_STREAMS_MAX are refused.",
     "cbp_cache_bytes": "Bytes of index copies; the copies may be removed at any time, which makes "
     "look-ups slower.",
     "cbp_disk_free_bytes": "Free bytes on the disk of each folder; near 0 runs fail: free some "
@@ -141,7 +141,7 @@ class SlowFigures:
         self._last: tuple[float, Mapping[tuple[str, str], int], int] | None = None
 
     def __call__(self) -> tuple[Mapping[tuple[str, str], int], int]:
-        """Return the files by dataflow and source, and the bytes."""
+        """Return the files in quarantine by dataflow and source, and the bytes of the cache."""
         with self._lock:
             now = self._monotonic()
             if self._last is None or now - self._last[0] > SLOW_SECONDS:

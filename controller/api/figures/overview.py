@@ -61,7 +61,7 @@ _WORST_FIRST: tuple[tuple[StageState, DataflowState], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What several figures of a dataflow are computed from; the newest run is first."""
+    """Facts from which several figures of a dataflow are computed; the newest run is first."""
 
     stages: Sequence[StageRecord]
     runs: Sequence[RunRecord]
@@ -90,7 +90,8 @@ class Overview:
         self, records: Iterable[DataflowRecord], now: datetime
     ) -> list[DataflowSummary]:
         """Return the figures of dataflows for the list; broken ones are listed too."""
-        # Read before everything else in a summary except the record, which is also compared.
+        # Read before the summaries' other facts, so that a change in between makes them outdated.
+        # Only the records were read earlier; they are compared themselves.
         revisions = self.store.revisions()
         return [self._summarise_again(one, revisions, now) for one in records]
 
@@ -354,7 +355,7 @@ def _object(value: object) -> dict[str, Any]:
 def _problem(
     state: DataflowState, stages: Iterable[StageOut], troubles: Iterable[str], *, is_paused: bool
 ) -> dict[str, str | None]:
-    """Return why an active dataflow, or some of its stages, makes no progress, and a code."""
+    """Return why an active dataflow, or some of its stages, makes no progress, with a code."""
     if state == "ok" or is_paused:
         return {"problem": None, "problem_code": None}
     reasons = []

@@ -11,11 +11,11 @@ from controller.store.base import RunRecord, StageRecord, Store
 
 RUNS_SHOWN = 24
 ROW_READ_MAX = 50
-"""Most attempts of a series of failures that are read; older ones do not count for its age."""
+"""Attempts that are read at most of a series of failures; its age ignores older ones."""
 
 
 def recent_runs(runs: Sequence[RunRecord]) -> list[RecentRunOut]:
-    """Return the ended ones of these runs, oldest first; `runs` has the newest first."""
+    """Return the runs that have ended, oldest first; `runs` begins with the newest."""
     return [
         RecentRunOut.of(
             run, status=run.status.value, seconds=(run.finished_at - run.started_at).total_seconds()

@@ -1,7 +1,7 @@
 """How many records were rejected: by increment, file, source and dataflow.
 
-An increment has its number (`rejected_rows` of its origin) as soon as it is accepted. If an
-increment was made from many files, or if the store no longer has it, the number of a file is looked
+The count of an increment (`rejected_rows` of its origin) is known once it is accepted. If an
+increment was made from many files, or if the store no longer has it, the count of a file is looked
 up in the source's log. A source's total is the size of its table of rejected records, which no
 retention shortens; an increment is missing there until the pass that accepted it ends.
 

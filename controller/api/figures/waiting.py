@@ -59,14 +59,14 @@ class WaitOut(Model):
     ] = Field(description="Empty if the stage can start at the next tick.")
     words: str
     since: datetime = Field(
-        description="When the stage could first have run, or when its last run started."
+        description="Since when the stage could have run, or when its last run started."
     )
     behind: str = Field(
         description="The upstream stage for which this one waits; empty if there is none."
     )
     turns: int = Field(description="Epochs in a row without input from outside its cycle.")
     error: dict[str, Any] | None = Field(
-        description="The error that stopped the stage, or the error that its cycle does not "
+        description="The error that stopped the stage, or that reports a cycle that does not "
         "drain; with code and details."
     )
     inputs: list[InputWaitOut]

@@ -43,7 +43,7 @@ READ_BYTES = 1 << 20
 async def receive_file(
     request: Request, limiter: anyio.CapacityLimiter, take: Callable[[BinaryIO], T]
 ) -> T:
-    """Return what `take` returns for an upload's body; raises the errors of both.
+    """Return what `take` returns for an upload's body; raises errors of `take` and of the body.
 
     `take` is called in a thread for uploads, since slow clients would otherwise block all routes.
     """
@@ -147,9 +147,9 @@ async def read_document_body(request: Request) -> DocumentBody:
 
 
 def require_name(document: Document, name: str, what: str) -> None:
-    """Refuse a document whose name is not that of the dataflow that is `what`, such as changed."""
+    """Refuse a document with another name; `what` is done to the dataflow, such as `changed`."""
     if (given := document.values.get("name")) != name:
-        message = f"expected {name!r}, the dataflow that is {what}; got {given!r}"
+        message = f"expected {name!r}, the name of the dataflow that is {what}; got {given!r}"
         raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
 
 
@@ -165,7 +165,7 @@ def _text(body: bytes) -> str:
 
 
 BYTES_PER_SECOND_MIN = 1024
-"""A client that sends less is treated like one that sends nothing."""
+"""A client that sends fewer bytes a second is treated like one that sends nothing."""
 
 _UPLOADS = re.compile(
     r"/api/v1/dataflows/[^/]+/sources/[^/]+/"
@@ -190,7 +190,7 @@ class Bounds:
     idle_seconds: float
 
     def bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """Return a `receive` function with bounds; raises if the client announces more."""
+        """Return a `receive` function with bounds; raises if the client announces a larger body."""
         upload = scope["method"] == "POST" and _UPLOADS.match(scope["path"])
         most = self.upload_bytes_max if upload else self.body_bytes_max
         setting = "CBP_UPLOAD_BYTES_MAX" if upload else "CBP_BODY_BYTES_MAX"

@@ -64,9 +64,9 @@ _BODY_PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "sources_preview_retraction": {"name": "monday.jsonl"},
     "sources_retract": {"name": "monday.jsonl", "reason": "a test"},
     "rollbacks_replay": {"reason": "the code was fixed"},
-    "corrections_correct": {"reason": "the fourth one was lost"},
-    "corrections_preview": {"reason": "the fourth one was lost"},
-    "quarantine_readmit": {"reason": "a number for a text"},
+    "corrections_correct": {"reason": "the fourth record was lost"},
+    "corrections_preview": {"reason": "the fourth record was lost"},
+    "quarantine_readmit": {"reason": "a number instead of a text"},
     "stages_give_back": {"reason": "null hours count as 0"},
 }
 """Query parameters that an operation needs in addition to its body."""

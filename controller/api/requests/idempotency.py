@@ -1,8 +1,9 @@
 """Idempotency-Key: a repeated request gets the first one's answer.
 
-The protection itself is durable: the registered document, the claim of an upload, the note of an
-operation. The memory of this process adds two refusals: of a key that was used for a different
-request (422), and of a key whose first request is still being served (409).
+The protection itself is durable: a repetition is recognised by the registered document, the claim
+of an upload, or the note of an operation. The memory of this process adds two refusals: of a key
+that was used for a different request (422), and of a key whose first request is still being served
+(409).
 
 Source: draft-ietf-httpapi-idempotency-key-header-06.
 """
@@ -34,7 +35,7 @@ class IdempotencyKeys:
     def use(self, key: str | None, body: bytes) -> Iterator[None]:
         """Serve one request under its key, which must be new or have had the same body before.
 
-        `None` does nothing. Raises `IdempotencyKeyReusedError`, `IdempotencyKeyBusyError`.
+        `None` is not checked. Raises `IdempotencyKeyReusedError`, `IdempotencyKeyBusyError`.
         """
         if key is None:
             yield
@@ -48,7 +49,7 @@ class IdempotencyKeys:
 
     @contextmanager
     def busy(self, key: str | None) -> Iterator[None]:
-        """Serve one request under a key that is stored elsewhere; `None` does nothing."""
+        """Serve one request under a key that is stored elsewhere; `None`: no check."""
         with self._lock:
             if key is not None and key in self._serving:
                 raise IdempotencyKeyBusyError

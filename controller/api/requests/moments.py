@@ -67,13 +67,13 @@ class RangePageQuery(PageQuery, RangeQuery):
 
 
 ErrorCode = Annotated[str | None, Field(pattern=r"^[a-z][a-z0-9_]{0,99}$")]
-"""The code of an error, or of the reason of a refusal."""
+"""The code of an error, or of the reason for a refusal."""
 
 
 class RefusalPageQuery(RangePageQuery):
     """A page of refusals in a range of time."""
 
-    code: ErrorCode = Field(None, description="Code of the reason of a refusal.")
+    code: ErrorCode = Field(None, description="Only entries that were refused with this code.")
 
 
 class MomentQuery(Model):
@@ -83,7 +83,7 @@ class MomentQuery(Model):
     stage: str | None = Field(
         None, max_length=200, description="Stage that `epoch` refers to; by default every stage."
     )
-    at: Instant | None = Field(None, description="The newest snapshot as of this time.")
+    at: Instant | None = Field(None, description="The snapshot that was the newest at this time.")
 
 
 class MomentPageQuery(PageQuery, MomentQuery):

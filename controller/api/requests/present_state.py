@@ -1,8 +1,8 @@
 """What only the service's own process has in memory: waits, troubles, phases of runs.
 
-Figures of dataflows and runs read it from `PresentState`. This is `OwnState` in the service's own
-process. In a process that only reads it is `ToldState`, which asks the service when a request needs
-it, so an answer is never older than its request.
+Figures of dataflows and runs read it from a `PresentState`. In the service's own process that is
+`OwnState`. In a process that only reads, it is `ToldState`, which asks the service during the
+request, so an answer is never older than its request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OwnState:
         return self._controller.phases(run)
 
     def describe(self, part: bytes, dataflows: Callable[[], Sequence[str]]) -> bytes:
-        """Return a part of the state for another process; `dataflows` returns all names."""
+        """Return a part of the state for another process; `dataflows`: returns all their names."""
         if part == b"runs":
             return json.dumps(self._controller.every_phase()).encode()
         waits: dict[str, dict[str, Any]] = {}

@@ -35,7 +35,7 @@ class RequestCounts:
             self._seconds[method, route] += seconds
 
     def take(self, counts: Callable[[int], bool]) -> bytes:
-        """Return the counts of some statuses, to be merged in another process, and reset all."""
+        """Return the counts of some statuses, for `merge` in another process, and reset all."""
         with self._lock:
             requests = [one for one in self._requests.items() if counts(int(one[0][2]))]
             counted = (requests, [*self._seconds.items()])

@@ -39,7 +39,7 @@ _Place = tuple[asyncio.AbstractEventLoop, Hashable]
 
 @dataclass(slots=True, eq=False)
 class _Making:
-    """An answer that is being computed, or is the next one.
+    """An answer that is being computed now, or will be computed next.
 
     Attributes:
         over: Set once the answer is complete, or has failed.
@@ -58,7 +58,7 @@ class SharedAnswers:
     Used in the event loop of one server; several loops share only lasting answers.
 
     Args:
-        stamp: Returns a stamp of this moment, as `Store.stamp`.
+        stamp: Returns the present stamp of the store, as `Store.stamp` does.
         bytes_max: When kept answers exceed this size, all are dropped.
     """
 
@@ -121,7 +121,7 @@ class SharedAnswers:
             self._end(place, mine)
 
     def _end(self, place: _Place, making: _Making) -> None:
-        """Wake requests that wait for an answer; forget it unless another one follows."""
+        """Wake requests that wait for an answer; forget the answer unless a next one is wanted."""
         making.over.set()
         if making.next is None and self._making.get(place) is making:
             del self._making[place]
@@ -142,7 +142,7 @@ class SharedAnswers:
 
 
 def _is_its_text(response: Response) -> bool:
-    """Return whether another response with the same text would be the same."""
+    """Return whether a response can be repeated from its text alone."""
     plain = response.media_type == JSON and set(response.headers) <= _OF_TEXT
     return plain and response.status_code == HTTPStatus.OK
 
@@ -155,7 +155,7 @@ class KeptSummary:
     """One summary.
 
     Attributes:
-        made_from: All inputs of the summary; only compared.
+        made_from: All inputs of the summary, to compare them with later ones.
         oldest_at: Arrival of the oldest waiting increment; `None` if none waits.
     """
 

@@ -115,7 +115,7 @@ class ListCursors:
         place_of: Callable[[S], str],
         show: Callable[[S], T],
     ) -> Page[T]:
-        """Return the first page of these items, all of which come after the query's cursor."""
+        """Return a page of the first items; `rest` begins after the query's cursor."""
         shown, more = page_behind(rest, place_of, place=None, size=self.size(query))
         return Page(items=[show(one) for one in shown], cursor=self.seal(more))
 

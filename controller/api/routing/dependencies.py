@@ -93,7 +93,7 @@ class Deliveries:
     folder: DropFolder
 
     def of(self, name: str) -> tuple[DataflowRecord, Dataflow]:
-        """Return the record and the definition of a dataflow, which the drop folder needs."""
+        """Return a dataflow's record and definition; the drop folder needs both."""
         return self.store.dataflow(name), self.controller.dataflow(name)
 
     def place(self, name: str, source: str) -> SourcePlace:
@@ -107,7 +107,7 @@ class Deliveries:
 
 
 def parts_of(request: Request) -> Parts:
-    """Return the parts of the application that got a request."""
+    """Return the parts of the application that serves a request."""
     parts: Parts = request.app.state.parts
     return parts
 
@@ -133,7 +133,7 @@ async def _caller(request: Request) -> Identity:
 AccessDep = Annotated[Access, _part(lambda parts: parts.access)]
 CallerDep = Annotated[Identity, Depends(_caller)]
 ExchangeDep = Annotated[Exchange, Depends(_exchange)]
-"""Here a route notes its subject for the audit log, if its path does not name it."""
+"""Facts for the audit log; a route adds its subject, if its path does not name it."""
 ControllerDep = Annotated[Controller, _part(lambda parts: parts.controller)]
 AmendmentsDep = Annotated[Amendments, _part(lambda parts: parts.controller.amendments)]
 ExplainingDep = Annotated[Explaining, _part(lambda parts: parts.controller.explaining)]

@@ -77,7 +77,7 @@ class RouteIndex:
 def _collect(
     branch: _Branch, parts: Sequence[str], at: int, chosen: list[tuple[int, BaseRoute]]
 ) -> None:
-    """Add the routes below a branch that can match the parts of a path from a place on."""
+    """Add the routes below a branch that can match a path from its part `at` on."""
     chosen += branch.open
     if at == len(parts):
         chosen += branch.ending
@@ -117,7 +117,7 @@ class IndexedRouter(APIRouter):
                     path = str(getattr(route, "path", ""))
                     methods.setdefault(path, set()).update(getattr(route, "methods", None) or ())
             if methods:
-                # The path with the most literal parts: in it `validate` is not a name.
+                # The path with the most literal parts counts: `validate` in it is not a dataflow.
                 allowed = methods[min(methods, key=lambda path: path.count("{"))]
                 raise HTTPException(405, headers={"Allow": ", ".join(sorted(allowed))})
         await super().app(scope, receive, send)

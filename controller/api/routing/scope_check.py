@@ -5,7 +5,7 @@
     def pause(name: str, ...) -> DataflowSummary: ...
 
 Deny by default: a route that declares nothing cannot be made, so the service does not start.
-`deploy/README.md` says why a route needs what it needs.
+`deploy/README.md` says why each route needs its scope.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def require_granted(exchange: Exchange, dataflow: str) -> None:
 
 
 def require_touchable(exchange: Exchange, dataflow: str | None) -> None:
-    """Refuse a caller whose token is limited to other dataflows; for `None`, to any at all.
+    """Refuse a caller whose token excludes the dataflow; `None` refuses every limited token.
 
     Raises `DataflowNotGrantedError`.
     """

@@ -86,7 +86,7 @@ class Shortened:
 
 
 def _solver(dependant: Dependant) -> _Solve | None:
-    """Return the caller of a dependency; `None` if it needs more than the request, or blocks."""
+    """Return how to call a dependency; `None` if it blocks, or needs more than the request."""
     call = dependant.call
     mine = dependant.request_param_name or dependant.http_connection_param_name
     plain = Dependant(**{name: getattr(dependant, name) for name in _OF_ANY_REQUEST})

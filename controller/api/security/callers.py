@@ -37,7 +37,7 @@ def read_cookie(scope: AsgiScope) -> str:
 def set_cookie(
     response: Response, scope: AsgiScope, value: str, *, life: int, secure: bool
 ) -> None:
-    """Set a session's cookie for `life` seconds; `secure`: for TLS only, as if this were TLS."""
+    """Set a session's cookie for `life` seconds; `secure`: over TLS only, even if this is not."""
     response.set_cookie(
         cookie_name(scope),
         value,
@@ -107,6 +107,6 @@ def require_own_page(scope: AsgiScope) -> None:
     headers = Headers(scope=scope)
     site = headers.get("sec-fetch-site", "none")
     if site not in ("same-origin", "none"):
-        raise OriginRefusedError(headers.get("origin") or f"a page that is {site}")
+        raise OriginRefusedError(headers.get("origin") or f"(missing; the page is {site})")
     if scope["method"] not in READS and headers.get(MARK_HEADER) != "1":
         raise RequestUnmarkedError(MARK_HEADER)

@@ -104,7 +104,7 @@ OPEN_PATHS = frozenset({"/api/v1/health/live", "/api/v1/health/ready"})
 """Paths that need no credential."""
 
 SIGN_IN = ("POST", "/api/v1/session")
-"""Where a credential is exchanged for a session; needs the mark of the page instead of one."""
+"""The route that exchanges a credential for a session; it needs the page's mark instead."""
 
 SECURITY_HEADERS = {
     "Cache-Control": "no-store",
@@ -148,7 +148,7 @@ class Guard:
     """ASGI middleware; see the module header.
 
     Args:
-        bounds: Bounds of bodies; a body is read only after the checks above.
+        bounds: Bounds of bodies; a body is read only after the checks of the module header.
         tls: Whether this service terminates TLS itself: it then serves nothing over plain HTTP,
             and makes browsers use only HTTPS.
         rates: How many requests a caller may send; `None` means any number.

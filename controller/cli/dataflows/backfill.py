@@ -5,7 +5,7 @@ cbp backfill clicks by_site --keep report
 
 For a stage that was added to a running dataflow and began with the next increment. A backfill is a
 new version of the same document that builds the stage's state again. So it has all guarantees of a
-version change, and it is refused if some of the stage's input is gone.
+version change, and it is refused if some of the stage's input was removed.
 """
 
 from __future__ import annotations

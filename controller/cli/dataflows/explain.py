@@ -91,7 +91,7 @@ def _print_stage(stage: dict[str, Any], *, leads: bool) -> None:
     for state in stage["states"]:
         print_text(f"    keeps {state['state']}: {state['words']}")
     for output in stage["outputs"]:
-        readers = ", ".join(output["readers"]) or "no stage: a result"
+        readers = ", ".join(output["readers"]) or "no stage (a result of the dataflow)"
         print_text(f"    writes {output['flow']} ({output['compared']}), read by {readers}")
 
 

@@ -27,7 +27,7 @@ RETRY_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a stream, with the stream's last id; `data` is `None` if only that changed."""
+    """One message of a stream, with the stream's last id; `data`: `None` if only the id changed."""
 
     event: str
     id: str
@@ -126,7 +126,7 @@ def logs_command(
 def _follow(
     session: Session, of: str, run: str, answer: dict[str, Any]
 ) -> Generator[dict[str, Any], None, None]:
-    """Yield the lines of an answer and, forever, all that come later, of newer runs too.
+    """Yield the lines of an answer, then forever all later lines, also those of newer runs.
 
     Several runs of a dataflow can be under way. Each is read until it has ended and one more round
     brings no line, or until the service no longer knows it.
@@ -169,7 +169,7 @@ def _pages(service: RestClient, run: str, place: str | None) -> Iterator[dict[st
 
 
 def _runs(session: Session, of: str, limit: int | None = None) -> Iterator[str]:
-    """Yield the ids of the runs that an argument means, newest first; ids rise with time."""
+    """Yield the ids of the runs that an argument names, newest first; later ids are larger."""
     dataflow, _, stage = of.partition(".")
     for page in session.pages("runs", dataflow=dataflow, stage=stage or None, limit=limit):
         yield from (str(one["id"]) for one in page["items"])

@@ -3,8 +3,8 @@
 cbp rebuild clicks clicks.yaml        builds, shows what differs, and asks
 cbp rebuild clicks                    the same with the present version and the code that it was
                                       registered with, to replace damaged tables
-cbp rebuild clicks --seed urls=/old   reads these files in place of input that is gone
-cbp rebuild clicks --swap             swaps in what is ready
+cbp rebuild clicks --seed urls=/old   reads these files in place of removed input
+cbp rebuild clicks --swap             swaps in the new tables, once they are ready
 cbp rebuild clicks --cancel
 cbp rebuild clicks --back             shows the tables from before the swap again
 cbp rebuild clicks --list
@@ -162,7 +162,7 @@ def _print_differences(job: RebuildJob) -> None:
 
 
 def _differences(table: TableDifference) -> tuple[Any, Any, Any]:
-    """Return the records added, gone and changed, or why they were not compared."""
+    """Return how many records were added, removed and changed, or why none were compared."""
     if table.because:
         return table.because, "", ""
     return table.added, table.gone, table.changed

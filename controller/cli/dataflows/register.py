@@ -251,7 +251,7 @@ def print_change(answer: dict[str, Any], *, dry_run: str, retained: Collection[s
 
 
 def _skipped(answer: dict[str, Any]) -> Iterator[str]:
-    """Yield what each input that begins with the next increment skips, and how to read that."""
+    """Yield for each input the increments that it skips, and how to read them."""
     for queue in answer["queues"]:
         if not queue["skipped_increments"]:
             continue
@@ -265,7 +265,7 @@ def _skipped(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _without_effect(answer: dict[str, Any], retained: Collection[str]) -> Iterator[str]:
-    """Yield advice for each stage of --retained that is not new, and so continues where it is."""
+    """Yield advice for each stage of --retained that is not new: the option has no effect on it."""
     for node in answer.get("stages", ()):
         stage = node["name"]
         if stage in retained and node["kind"] != "added" and not node["rewired"]:

@@ -38,8 +38,8 @@ To = Annotated[
     str | None,
     typer.Option(
         help="Where to go back to: the number of a position, a stage with its last epoch to keep "
-        "(count:57), a time (without an offset: UTC), or the first increment that is applied again "
-        "(urls/3)."
+        "(count:57), a time (UTC if no offset is given), or the first increment that is applied "
+        "again (urls/3)."
     ),
 ]
 Reason = Annotated[str, typer.Option(help="Reason; required, except with --dry-run.")]

@@ -1,4 +1,4 @@
-"""The commands `cbp runs`, `cbp cancel` and `cbp stack`: runs, and where one of them is now."""
+"""The commands `cbp runs`, `cbp cancel` and `cbp stack`: runs, and the code they execute now."""
 
 from __future__ import annotations
 
@@ -146,11 +146,11 @@ def _print_stack(run: dict[str, Any], stack: dict[str, Any]) -> None:
         print_text(f"  process {process['pid']}:")
         if not calls:
             print_text(
-                "    did not answer in time: it is starting or stopped, it waits in the system "
-                "for a device, or its code handles SIGURG"
+                "    did not answer in time: it is starting or stopped, it waits in a system "
+                "call for a device, or its code handles SIGURG"
             )
         elif not calls[first]["authors"]:
-            print_text("    is in the service's own code, not in that of the stage:")
+            print_text("    is in the service's own code, not in the code of the stage:")
         for call in calls[first:]:
             style = "yellow" if call["authors"] else ""
             print_text(f"    {call['file']}:{call['line']} in {call['function']}", style)

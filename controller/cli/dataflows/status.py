@@ -92,7 +92,7 @@ def _print_leader(instance: dict[str, Any]) -> None:
 def _print_freshness(freshness: dict[str, Any], summaries: Iterable[dict[str, Any]]) -> None:
     """Print the verdict as the last line, after the remaining work.
 
-    A dataflow can be up to date and fail, as its summary says, since sinks are not judged.
+    A dataflow that is up to date can still fail, as its summary says: the verdict ignores sinks.
     """
     for trouble in freshness["service"]:
         print_text(trouble, "red")
@@ -151,7 +151,7 @@ def _troubles(summary: dict[str, Any]) -> list[str]:
 def _says_more(summary: dict[str, Any]) -> bool:
     """Return whether a dataflow's problem is more than its failing stages and troubles.
 
-    A service of an earlier release does not say what the problem is about: then it counts as more.
+    A service of an earlier release does not say what its problem is about: it counts as more.
     """
     is_known = summary["failing"] or summary.get("problem_code") == "outside"
     return bool(summary["problem"] and not is_known)
@@ -243,7 +243,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
                     f"{folder['name']}: {warning} (see: cbp sources {summary['name']})", "red"
                 )
     for trouble in _troubles(summary):
-        # Those of sources are printed with their folders, if these can be listed.
+        # Troubles of sources were printed above with their folders, if those could be listed.
         if not trouble.startswith("source ") or "folders" not in answer:
             print_text(trouble, "red")
     if _says_more(summary):
@@ -276,7 +276,7 @@ def _print_stage_table(stages: list[dict[str, Any]]) -> None:
 
 
 def _print_rebuild(dataflow: str, stage: dict[str, Any]) -> None:
-    """Print how much of its input a stage has to read again, and how to read what was before."""
+    """Print how much input a stage has to read again, and how to read its earlier state."""
     rebuild = stage["rebuilding"]
     if not rebuild:
         return
@@ -292,7 +292,7 @@ def _print_rebuild(dataflow: str, stage: dict[str, Any]) -> None:
 
 
 def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
-    """Print the rebuild beside that is under way, and the sources that none can read in full."""
+    """Print the rebuild that is under way, and the sources whose input is not kept completely."""
     rebuilds = answer.get("rebuilds", {"items": (), "back_until": None})
     for job in rebuilds["items"]:
         if job["status"] == "ready":

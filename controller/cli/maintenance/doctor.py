@@ -229,9 +229,9 @@ def _dropped_copies(settings: Settings) -> Check:
 _ROOM = {
     errno.ENOSPC: "free some space on its disk",
     errno.EDQUOT: "free some space, or raise this user's quota",
-    errno.EROFS: "mount its disk so that it can be written",
+    errno.EROFS: "mount its disk as writable",
 }
-"""Remedies if a check cannot write, whatever it checks."""
+"""Remedies for any check that cannot write, by the error number."""
 
 
 def _tried(name: str, check: Callable[[], str], remedy: str) -> Check:

@@ -36,7 +36,7 @@ def gc_command(
 ) -> None:
     """Remove files that are no longer needed, and show why the others stay.
 
-    The service does this by itself, in small steps. The settings keep_hours, keep_inputs_hours,
+    The service does this automatically, in small steps. The settings keep_hours, keep_inputs_hours,
     keep_finished_hours and others set how long files are kept.
     """
     client, answers = session.client, list[dict[str, Any]]()
@@ -65,7 +65,7 @@ def gc_command(
 
 
 def _of_each(answers: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """Return the items of a list of each answer, with the answer's dataflow."""
+    """Return the items of the list `name` in all answers, each with its answer's dataflow."""
     return [{**one, "dataflow": answer["dataflow"]} for answer in answers for one in answer[name]]
 
 

@@ -116,7 +116,7 @@ def check_folder(folder: str) -> str:
 
 
 def existing_part(path: Path) -> Path:
-    """Return a path, or the nearest folder on the way to it that exists."""
+    """Return a path if it exists, or else the nearest folder above it that exists."""
     while not path.exists():
         path = path.parent
     return path

@@ -39,9 +39,9 @@ def recover_command(
 ) -> None:
     """Show work that a crash left unfinished, and dataflows that the database lacks.
 
-    A service that starts finishes such work by itself. With --rebuild, the command finishes it, and
-    restores missing dataflows from their folders; stop the service first. Deleted dataflows whose
-    tables were kept are restored, too, unless you name the dataflows to restore.
+    A service that starts finishes such work automatically. With --rebuild, the command finishes it,
+    and restores missing dataflows from their folders; stop the service first. Deleted dataflows
+    whose tables were kept are restored, too, unless you name the dataflows to restore.
     """
     settings = session.settings
     if dry_run or not rebuild:

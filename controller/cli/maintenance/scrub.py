@@ -5,7 +5,8 @@
 
 If a service runs here, it reads its dataflows itself, and shows its findings from then on.
 Otherwise, and with `--rate`, this command reads the folders and changes nothing. A service also
-scrubs by itself, slowly (`scrub_days`). `cbp help damage` explains each damage and its repair.
+scrubs automatically, but slowly (`scrub_days`). `cbp help damage` explains each damage and its
+repair.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def scrub_command(session: Session, dataflows: Names = None, rate: Rate = 0.0) -
 
 
 def _read_by_service(session: Session, names: Sequence[str], totals: ScrubTotals) -> set[str]:
-    """Let a running service read those of its dataflows; return which ones it has read."""
+    """Let a running service read its own dataflows among these; return those that it read."""
     done: set[str] = set()
     try:
         if session.rest.get("settings")["tables"] != session.settings.tables:

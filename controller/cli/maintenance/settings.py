@@ -1,4 +1,4 @@
-"""The command `cbp settings`: what the running service has set."""
+"""The command `cbp settings`: the settings of the running service."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The command `cbp support-bundle`: one file that says how this service is, without secrets.
+"""The command `cbp support-bundle`: one file about the state of this service, without secrets.
 
-In it: versions, settings, what `cbp doctor` says, and what the service answers about dataflows,
-runs, waits, quarantine, events, alerts and metrics. A service that does not answer leaves its part
-out. Not in it: tokens, passwords, records of any table, contents of dropped files. The messages and
-details of errors of author's code can have values of records; they are left out unless asked for.
+In it: versions, settings, findings of `cbp doctor`, and the service's answers about dataflows,
+runs, waits, quarantine, events, alerts and metrics (none if it does not answer). Not in it: tokens,
+passwords, records of any table, contents of dropped files. The messages and details of errors of
+author's code can have values of records; they are left out unless asked for.
 
 Guaranteed: every text passes the masks before it is written (tests/controller/cli/maintenance/
 test_support_bundle.py plants secrets everywhere).
@@ -82,7 +82,9 @@ def support_bundle_command(
             status.update(f"collecting {name}")
             try:
                 contents[name] = collect()
-            except Exception as error:  # each part by itself: this is for broken services
+            except (
+                Exception
+            ) as error:  # one part must not stop the others: this is for broken services
                 errors[name] = error.message if isinstance(error, CbpError) else repr(error)
         # All are collected before any is written, since they repeat messages of each other.
         redaction = _Redaction(masker, _quotes(contents), with_messages=with_messages)

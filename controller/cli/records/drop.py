@@ -177,8 +177,8 @@ def _send(
 def _require_upload_scope(session: Session) -> None:
     """Raise `ScopeTooLowError` if the given token may not upload, as an upload would.
 
-    Only the permissions of the folder protect it from other programs. The token file is the
-    admin's, so it is not asked about.
+    Otherwise only the permissions of the folder would protect it. The service is asked only about
+    a token from the settings: the token file is the admin's.
     """
     if session.settings.token is None:
         return
@@ -205,7 +205,7 @@ def _copy(
 
 
 def _foreseen(session: Session, target: Target, name: str, sha256: str) -> dict[str, Any]:
-    """Return what the service says about a file, or that no service answers."""
+    """Return what the service says about a file, or why it could not be asked."""
     dataflow, source = target
     fields: dict[str, Any] = {"sha256": sha256, "compared": False, "same_as": None}
     if not _is_text(name):
@@ -220,12 +220,12 @@ def _foreseen(session: Session, target: Target, name: str, sha256: str) -> dict[
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a name can be sent; names on a disk are bytes, and may be any."""
+    """Return whether a name can be sent as text; on a disk, a name can be any bytes."""
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _patience(session: Session, answers: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a function that sleeps before the next try, as long as a service takes in files."""
+    """Return a function that waits for a service to take in files; `False`: wait no longer."""
     waits, clock = session.waits, session.clock
     until = clock.seconds() + waits.patience_seconds
 

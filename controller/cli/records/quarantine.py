@@ -140,9 +140,8 @@ def readmit_command(
 ) -> None:
     """Admit refused files: unchanged, or one file with corrected content.
 
-    A refused file that was to replace or retract another file still does so. If a stage cannot
-    apply that, the file is refused again, unless --then-rebuild is given. The original files are
-    kept.
+    A refused replacement or retraction is then carried out. If a stage cannot apply it, it is
+    refused again, unless --then-rebuild is given. The original files are kept.
     With --all, all files in quarantine are admitted, oldest first. If the service refuses some of
     several files, each refusal is reported, and the exit status is 1.
     The exit status is also 1 if, with --wait, a file is in quarantine again.
@@ -185,7 +184,7 @@ def readmit_many(
 def _follow(
     applied: Applied, readmitted: Sequence[Mapping[str, Any]], dataflow: str, *, stages: bool = True
 ) -> list[dict[str, Any]]:
-    """Return the claims of readmitted files once they are taken in, and by `stages` applied.
+    """Return the claims of readmitted files once they are taken in; with `stages`, applied.
 
     Raises `FilesRefusedError`, `StagesStoppedError`.
     """

@@ -113,5 +113,5 @@ def resume_command(
 
 
 def retry_command(session: Session, dataflow: DataflowName, sink: SinkName) -> None:
-    """Retry a failed sink now, without waiting for the end of its pause."""
+    """Retry a failed sink now, and not only when its next attempt is due."""
     session.report(session.client.retry_sink(dataflow, sink), f"{dataflow}.{sink} will be retried")

@@ -79,7 +79,7 @@ class HeadFilter:
 
 
 HAND_OVER = "cbp.hand_over"
-"""The key in a request's scope of the function that passes its connection back."""
+"""Key in a request's scope; the value is the function that passes its connection back."""
 
 PENDING_BYTES_MAX = 256 * 1024
 _AGAIN_SECONDS = 0.01

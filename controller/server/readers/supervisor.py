@@ -38,10 +38,10 @@ from controller.server.readers.channel import Channel, Message
 from controller.settings import Settings
 
 READERS_MAX = 4
-"""Most readers, unless an operator asks for more."""
+"""Maximum number of readers, unless an operator asks for more."""
 
 ASKED_MIN = 200
-"""Requests in one second, answered by the service itself, from which on readers are started."""
+"""Readers are started once the service itself answers this many requests in one second."""
 
 START_SECONDS = 120.0
 """Longest time until a reader is ready."""
@@ -84,7 +84,7 @@ def readers_count(settings: Settings, *, cores: int, linux: bool = True) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Reader:
-    """One reader: its process, our end of its channel, and when it was heard last."""
+    """One reader: its process, our end of its channel, and the time of its last message."""
 
     place: int
     process: subprocess.Popen[bytes]

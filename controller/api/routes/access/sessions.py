@@ -1,4 +1,4 @@
-"""Sessions of the page: sign in, who is signed in, sign out; codes; the list for an admin."""
+"""Sessions of the page: sign in and out, codes for that, the caller, the list for an admin."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CodeQuery(Model):
     """What the session may do."""
 
     scope: Scope | None = Field(
-        None, description="At most the scope of the token, which is the default."
+        None, description="Scope of the session. The token's scope is the default and the maximum."
     )
 
 

@@ -116,7 +116,7 @@ def rotate(token: TokenName, access: AccessDep, query: RotateQuery = Query()) ->
 @routes.delete("/tokens/{token}", responses=problems(404))
 @needs(Scope.ADMIN, any_instance=True)
 def revoke(token: TokenName, access: AccessDep) -> TokenOut:
-    """End a token, and the sessions made from it, at once; it stays in the list. Idempotent."""
+    """End a token and the sessions made from it at once; the list keeps the token. Idempotent."""
     return _shown(access.tokens.revoke(token), access.tokens.now())
 
 

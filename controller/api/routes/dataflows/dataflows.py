@@ -228,7 +228,7 @@ def _register(
     repeatable: bool,
 ) -> DataflowDetail:
     with body.parsed() as document:
-        # The path of the request does not name the dataflow, which the audit log needs.
+        # The audit log needs the name of the dataflow, which is not in the path of the request.
         exchange.dataflow = str(document.values.get("name", ""))
         try:
             record = controller.register(document.values, document.duplicates)
@@ -241,7 +241,7 @@ def _register(
         try:
             return overview.detail(record, overview.now())
         except Exception:
-            # The caller gets an error, so nothing may stay registered, except the folder.
+            # The caller gets an error, so nothing may stay registered; only the folder stays.
             with suppress(CbpError):
                 controller.delete(record.name)
             raise
@@ -271,7 +271,7 @@ def _change(
 def _build_beside(
     controller: Controller, document: Document, query: ChangeQuery, places: TextPositions, by: str
 ) -> ChangeOut:
-    """Begin a rebuild beside that swaps automatically, or return what it would do."""
+    """Begin a rebuild that swaps in its tables automatically, or return what it would do."""
     jobs = controller.rebuild_jobs
     dataflow = controller.validate(document.values, document.duplicates)
     planned = jobs.plan(document.values, dataflow, query.choice)

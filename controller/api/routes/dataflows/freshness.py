@@ -124,8 +124,8 @@ class FreshnessFigures:
 routes = router("freshness")
 
 _STATES = (
-    "`up_to_date`: every stage has applied every file that arrived; `catching_up`: the rest is "
-    "being processed; `stuck`: something needs an operator."
+    "`up_to_date`: every stage has applied every file that arrived; `catching_up`: some files are "
+    "still being processed; `stuck`: something needs an operator."
 )
 
 

@@ -1,4 +1,4 @@
-"""Rebuilds beside: rebuild all tables of a version, show the differences, swap them in, go back."""
+"""Rebuilds of all tables beside the present ones: build, show differences, swap in, go back."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class TableDifferenceOut(Model):
         description="Number of added records; `null` if the table was not compared."
     )
     gone: int | None
-    changed: int | None = Field(description="Records of the same key with other values.")
+    changed: int | None = Field(
+        description="Number of records whose key is in both tables, with other values."
+    )
     because: str = Field(description="Why the table was not compared; empty if it was.")
 
 
@@ -74,7 +76,7 @@ class RebuildJobOut(JobOut):
         "between its runs, and while a run of the dataflow is under way."
     )
     rested: float = Field(description="How long the rebuild has paused, in seconds.")
-    by: str = Field(description="Who asked for it.")
+    by: str = Field(description="Who asked for the rebuild.")
     ended_by: str = Field(description="Who asked for the swap, or cancelled the rebuild.")
     ended_at: datetime | None
     anew: str = Field(

@@ -34,7 +34,7 @@ routes = router("rollbacks", "/dataflows/{name}")
 
 _FILES_SHOWN = 20
 _FILES = "rollbacks_list_undone_files"
-"""The list whose first page is part of a plan."""
+"""The list of files; a plan contains its first page."""
 _TO = (
     "The number of a position, a stage with its last epoch to keep (count:57), a time (in UTC if "
     "it has no zone), or the first increment to read or make again (urls/3, count.totals/57)."
@@ -98,8 +98,8 @@ class RollbackOut(Model):
         description="Maps each source to the number of its increments that are not read again."
     )
     left_out: dict[str, list[int]] = Field(
-        description="Maps each source to the numbers of its increments that were named and are "
-        "not read again."
+        description="Maps each source to the numbers of its increments that the request left "
+        "out (`without`); they are not read again."
     )
     closes_dropped: int = Field(description="Number of later closes that are discarded.")
     at: datetime

@@ -170,7 +170,7 @@ def _retry(record: RunRecord, store: Store, controller: Controller) -> None:
 
 
 def _is_passing(run: RunRecord) -> bool:
-    """Return whether a run is under way: its phases are not in the store."""
+    """Return whether a run is under way; its phases then change, and are not in the store."""
     return run.status is RunStatus.INTENDED
 
 
@@ -229,13 +229,13 @@ class ProcessStackOut(Model):
     pid: int = Field(description="Id of the process on the service's machine.")
     calls: list[StackCallOut] = Field(
         description="The calls that the process is in, outermost first; empty if it did not "
-        "answer in time: it is starting or stopped, it waits in the system for a device, or its "
-        "code handles SIGURG."
+        "answer in time: it is starting or stopped, it waits in a system call for a device, or "
+        "its code handles SIGURG."
     )
 
 
 class RunStackOut(Model):
-    """Where a run is now."""
+    """The calls that a run executes now."""
 
     run: str
     status: RunStatus

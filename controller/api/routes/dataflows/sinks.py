@@ -141,7 +141,7 @@ def resume(
 @routes.post("/{sink}/retry", responses=problems(404))
 @needs(Scope.OPERATOR, any_instance=True)
 def retry(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
-    """Retry a failed sink now, without waiting for the end of its pause; idempotent."""
+    """Retry a failed sink now, and not only when its next attempt is due; idempotent."""
     store.want_sink(name, sink)
     return _one(name, sink, store, controller, now)
 

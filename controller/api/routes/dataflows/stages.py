@@ -1,4 +1,4 @@
-"""Stages: what one waits for, its queues and their limits, its code; the size of its state."""
+"""Stages: why each waits, its queues and their limits, its code, and the size of its state."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class InputLimitOut(Model):
 
 
 class LookupMomentOut(Model):
-    """The moment as of which a run looked up a table."""
+    """The version of a table in which a run looked up records."""
 
     epoch: int = Field(description="The newest epoch that was read; -1 if the table had none.")
     version: int = Field(description="The version of the table that was read.")
@@ -73,8 +73,8 @@ class StageDetail(Model):
         description="Limit of each input; an input without a limit never holds a stage back."
     )
     moments: dict[str, LookupMomentOut] = Field(
-        description="Maps each look-up to the moment as of which the last recorded run read its "
-        "table; empty if no run has used a look-up yet."
+        description="Maps each look-up to the version of its table that the last recorded run "
+        "read; empty if no run has used a look-up yet."
     )
     code: StageCodeOut | None = Field(
         description="The loaded code; `null` if its translator cannot be loaded."
@@ -106,7 +106,9 @@ class SpreadOut(Model):
     skew: float | None = Field(
         description="Records of the fullest bucket divided by the mean; 1.0 means evenly spread."
     )
-    histogram: list[int] = Field(description="Buckets per bin, from 0 to `rows_max` records.")
+    histogram: list[int] = Field(
+        description="Number of buckets in each bin; bins go from 0 to `rows_max`."
+    )
     bin_rows: float = Field(description="Width of a bin in records.")
 
 

@@ -62,8 +62,8 @@ class TableVerdictOut(Model):
     records: int = Field(description="Records compared, counted on both sides.")
     differing: list[DifferingOut] = Field(description="The first keys that differ.")
     differences: int = Field(
-        description="Number of differing keys that were stored, of about 1,000 at most; "
-        "`GET .../differences` lists them."
+        description="Number of differing keys that were stored; a verification stores about "
+        "1,000 at most. `GET .../differences` lists them."
     )
     because: str = Field(description="Why the table is not compared.")
     within: str = Field(
@@ -78,14 +78,14 @@ class TableVerdictOut(Model):
 class DifferencesQuery(PageQuery):
     """The part of a verification's differences that a client wants."""
 
-    table: str | None = Field(None, max_length=500, description="Only those of this table.")
+    table: str | None = Field(None, max_length=500, description="Only differences of this table.")
 
 
 class DifferenceOut(Model):
     """One key whose records differ, value by value, as text."""
 
     table: str
-    number: int = Field(description="Counts the differing keys of the table, from 0.")
+    number: int = Field(description="Number of the key among the table's differing keys, from 0.")
     columns: list[str] = Field(description="Columns of a record, in order.")
     key_columns: list[str]
     key: list[str]

@@ -44,7 +44,7 @@ class LastCollectionOut(Model):
 
 
 class CompactionOut(Model):
-    """What a run merged in one table: small files into larger ones."""
+    """How a run merged small files of one table into larger ones."""
 
     table: str
     stage: str
@@ -64,7 +64,7 @@ class GarbageOut(Model):
     items: list[HeapOut]
     last: LastCollectionOut | None
     compactions: list[CompactionOut] = Field(
-        description="The newest compaction of each table, read from the last records of its stage."
+        description="The newest compaction of each table that the last runs of its stage made."
     )
 
 

@@ -26,7 +26,7 @@ class GuideSummary(Model):
 class GuideOut(GuideSummary):
     """A guide in two forms: as Markdown, and as its blocks."""
 
-    text: str = Field(description="All of it, as Markdown.")
+    text: str = Field(description="The entire guide, as Markdown.")
     blocks: list[Annotated[Block, Field(discriminator="kind")]]
 
 

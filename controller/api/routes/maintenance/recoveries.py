@@ -26,7 +26,7 @@ routes = router("recovery")
 class IntentionsQuery(PageQuery):
     """The part of a dataflow's open intentions that a client wants."""
 
-    stage: str | None = Field(None, max_length=200, description="Only those of this stage.")
+    stage: str | None = Field(None, max_length=200, description="Only runs of this stage.")
 
 
 class IntentionOut(Model):
@@ -37,9 +37,12 @@ class IntentionOut(Model):
     run: str
     since: datetime = Field(description="When it was committed.")
     waits_for: Literal["publication", "finish"] = Field(
-        description="`finish`: publishing or recording the run failed, and is retried."
+        description="`finish`: publishing or recording the run failed, and is retried. "
+        "`publication`: nothing failed."
     )
-    because: str = Field(description="Why this failed, and when it is retried.")
+    because: str = Field(
+        description="Why it failed, and when it is retried; empty if nothing failed."
+    )
     tries: int
     records: int = Field(description="Records of its outputs.")
     tables: list[str] = Field(description="Tables that will change.")
@@ -84,9 +87,7 @@ class RecoveryOut(Model):
 class RecoveriesQuery(RangePageQuery):
     """Which recoveries a client wants."""
 
-    dataflow: str | None = Field(
-        None, max_length=200, description="Leave out actions on other dataflows."
-    )
+    dataflow: str | None = Field(None, max_length=200, description="Only actions on this dataflow.")
 
 
 @routes.get("/dataflows/{name}/intentions", responses=problems(404))

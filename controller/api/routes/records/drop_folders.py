@@ -30,7 +30,9 @@ class GoneOut(Model):
     name: str
     claim: str
     since: datetime = Field(description="When it was claimed.")
-    lost: bool = Field(description="Whether the file was acknowledged; if so, drop it again.")
+    lost: bool = Field(
+        description="Whether the service had acknowledged the file: then drop it again."
+    )
 
 
 class SourceTroubleOut(Model):
@@ -82,8 +84,8 @@ class SourceFolderOut(Model):
     unclaimed: int = Field(description="Names that will not be taken in.")
     oldest_unclaimed: list[UnclaimedOut] = Field(description="The first 100 of them.")
     gone: list[GoneOut] = Field(
-        description="Files that disappeared after they were claimed, newest first: at most 100, "
-        "of those that this instance noticed. Each is listed for a day, or until a file of that "
+        description="Files that disappeared after they were claimed, newest first: at most 100 "
+        "that this instance noticed. Each is listed for a day, or until a file of that "
         "name is taken in."
     )
     files: SourceFilesOut

@@ -54,7 +54,7 @@ class DownloadQuery(FlowPageQuery):
 
 
 class SeriesQuery(Model):
-    """Which increments to show, and of which column."""
+    """How many increments to show, and the column whose figures to show."""
 
     column: str | None = Field(None, max_length=200, description="A numeric column.")
     limit: int = Field(

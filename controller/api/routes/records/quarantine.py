@@ -187,10 +187,9 @@ async def readmit(
     """Admit a refused file unchanged, or with the body as its new content; durable.
 
     The original file is kept with its reason and this decision. A repeated request admits nothing
-    more: it gets the first answer, or 409 with the new claim. A refused file that was to replace or
-    retract another file still does so. That needs the scope `admin`, and is refused like a new
-    request (409, `replace_refused`), unless `rebuild` lets stages that cannot apply it wait for a
-    rebuild.
+    more: it gets the first answer, or 409 with the new claim. A refused replacement or retraction
+    is then carried out. That needs the scope `admin`, and is refused like a new request (409,
+    `replace_refused`), unless `rebuild` lets stages that cannot apply it wait for a rebuild.
     """
     author = Author(query.by or caller.actor, query.reason)
 
@@ -223,7 +222,8 @@ def discard(
 def restore(name: str, source: str, claim: ClaimId, at: DeliveriesDep) -> DecidedOut:
     """Undo a decision: the file is in quarantine again.
 
-    This is refused while the file that was admitted in its place is applied; roll back first.
+    This is refused as long as a file that was admitted in its place counts as applied: roll back
+    first.
     """
     return _decided(at.folder.quarantine.restore(at.place(name, source), claim))
 
@@ -237,7 +237,7 @@ def _decided(decided: Decided) -> DecidedOut:
 def _require_allowed(
     at: Deliveries, name: str, source: str, claim: str, caller: Identity, *, rebuild: bool
 ) -> None:
-    """Refuse to readmit a replacement or retraction that the caller could not ask for now."""
+    """Refuse to readmit a replacement or retraction that the caller may not request now."""
     refused = at.store.find_claims([claim]).get(claim)
     code = "" if refused is None else (refused.reason or {}).get("code")
     asks = rebuild and code == REPLACE_REFUSED

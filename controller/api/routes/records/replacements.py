@@ -35,7 +35,7 @@ routes = router("sources", "/dataflows/{name}/sources/{source}")
 
 
 _PATH_MAX = 4_096
-"""The longest path of a file system; keys of objects are shorter."""
+"""Maximum length of a path in a file system; keys of objects are shorter."""
 
 
 class CorrectionQuery(Model):
@@ -71,7 +71,7 @@ class ComparedOut(Model):
     records_came: int = Field(description="Number of records that are added.")
     records_gone: int = Field(description="Number of records that are taken back.")
     groups: dict[str, int] = Field(
-        description="Maps each stage to the number of groups that have such a record."
+        description="Maps each stage to the number of groups that get these records."
     )
 
 
@@ -159,10 +159,10 @@ def preview_retraction(
 
 
 def correctable(at: Deliveries, name: str, source: str, *, rebuild: bool) -> SourcePlace:
-    """Return the place of files that can be replaced or taken back.
+    """Return the place of a source whose files can be replaced or taken back.
 
-    Raises `ReplaceRefusedError` if a stage cannot apply corrections, unless stages may wait for a
-    rebuild; then `ChangeRefusedError` if that would be refused.
+    Raises `ReplaceRefusedError` if a stage cannot apply corrections. With `rebuild`, stages may
+    wait for a rebuild; then raises `ChangeRefusedError` if that rebuild would be refused.
     """
     record = at.controller.retained.check(name, source, rebuild=rebuild)
     if rebuild:

@@ -48,7 +48,8 @@ class SetAsideOut(Model):
     )
     record: dict[str, Any] | None = Field(description="`null` for a call that a timer caused.")
     code: str = Field(
-        description="Code of the error; `set_aside_behind` if earlier records of its group wait."
+        description="Code of the error; `set_aside_behind` if it waits behind earlier records of "
+        "its group."
     )
     message: str
     increment: int | None = Field(
