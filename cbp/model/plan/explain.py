@@ -41,7 +41,7 @@ class PhysicalLimits:
         bypass: Which jobs run without Spark; `None` if there is no Spark.
         loop_bytes: Bytes that a task of a loop, or the call of a whole run, may hold; 0: unknown.
         loop_tasks: Maximum number of tasks of a loop, which exchange messages.
-        rows_per_loop_task: Number of records that a loop can reach for each of its tasks.
+        rows_per_loop_task: The number of records within a loop's reach that justify another task.
     """
 
     slots: int

@@ -226,7 +226,7 @@ def test_a_connection_that_ends_is_not_passed_back_again_and_again() -> None:
 
 
 def test_a_request_whose_client_has_gone_is_not_answered_by_the_reader() -> None:
-    """Neither is it passed back: uvicorn would otherwise log that the application did not answer."""
+    """Nor is it passed back, or logged by uvicorn as an application that did not answer."""
     reader: Any = Reader.__new__(Reader)
     reader.transport, reader.cycle = Connection(), Cycle()
     reader.transport.closing = True
