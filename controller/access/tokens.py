@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -35,8 +34,6 @@ class Tokens:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._store, self.now, self._on_change = store, now, on_change
-        # A rotation must not write back a token that was revoked after the rotation read it.
-        self._changing = threading.Lock()
 
     def create(
         self,
@@ -80,7 +77,7 @@ class Tokens:
         For the time `overlap` the old secret is accepted, too, but no longer than it was before.
         Raises `NotFoundError`, `TokenEndedError`.
         """
-        with self._changing:
+        while True:
             old, now = self._store.token(name), self.now()
             if old.revoked_at is not None:
                 raise TokenEndedError(name)
@@ -98,17 +95,16 @@ class Tokens:
                 old_sha256=old.sha256 if overlap else "",
                 old_until=ends_old if overlap else None,
             )
-            self._store.replace_token(new)
-        self._on_change()
-        return new, made
+            # Otherwise it was rotated or revoked meanwhile, perhaps by another instance.
+            if self._store.replace_token(new, instead_of=old.sha256):
+                self._on_change()
+                return new, made
 
     def revoke(self, name: str) -> TokenRecord:
         """End a token, and the sessions made from it, at once (idempotent)."""
-        with self._changing:
-            old = self._store.token(name)
-            if old.revoked_at is not None:
-                return old
+        while (old := self._store.token(name)).revoked_at is None:
             new = replace(old, revoked_at=self.now())
-            self._store.replace_token(new)
-        self._on_change()
-        return new
+            if self._store.replace_token(new, instead_of=old.sha256):
+                self._on_change()
+                return new
+        return old

@@ -64,11 +64,14 @@ class FakeAccessStore:
                 return token
         return None
 
-    def replace_token(self, token: TokenRecord) -> None:
-        self.token(token.name)
+    def replace_token(self, token: TokenRecord, *, instead_of: str) -> bool:
+        old = self.token(token.name)
+        if old.revoked_at is not None or old.sha256 != instead_of:
+            return False
         self._tokens[token.name] = token
         self._sessions = {i: s for i, s in self._sessions.items() if s.token != token.name}
         self._codes = {i: c for i, c in self._codes.items() if c.token != token.name}
+        return True
 
     def use_token(self, name: str, at: datetime) -> None:
         self.uses.append((name, at))
