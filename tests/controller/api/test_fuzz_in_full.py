@@ -53,6 +53,7 @@ MEANT = {
     "dataflow_invalid": "a document names translators, columns and stages that there are",
     "definition_invalid": "a body or a query names columns, files and stages that there are",
     "epoch_missing": "a stage is named with its epoch",
+    "newest_of_snapshot": "a list as of an epoch or a time has one order",
     "key_column_missing": "a look-up names the columns of its key, which the dataflow has",
     "key_column_unknown": "and no others",
     "query_invalid": "a query is SQL over tables and columns that there are",
