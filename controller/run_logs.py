@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
@@ -63,11 +64,7 @@ class RunLogFiles:
         if path is None:
             return
         data = _encoded(line)
-        try:
-            file = os.open(path, _APPEND, 0o666)
-        except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(path, _APPEND, 0o666)
+        file = _opened(path)
         try:
             size = os.fstat(file).st_size
             if size and os.pread(file, 1, size - 1) != b"\n":  # a crash cut the last line off
@@ -110,7 +107,13 @@ class RunLogFiles:
                 with suppress(OSError):
                     os.unlink(path)
                     removed += 1
+                    os.rmdir(os.path.dirname(path))  # fails unless it was the last one
         return removed
+
+    def forget(self, dataflow: str) -> None:
+        """Remove the files of all runs of a dataflow; what cannot be removed is left to `prune`."""
+        if _NAME.fullmatch(dataflow):
+            shutil.rmtree(self._folder / dataflow, ignore_errors=True)
 
     def _files(self) -> list[tuple[float, int, str]]:
         logs = []
@@ -136,6 +139,15 @@ def run_logs_of(settings: Settings) -> RunLogFiles:
         seconds_max=settings.keep_log_hours * 3600,
     )
     return RunLogFiles(settings.root / FOLDER, limits)
+
+
+def _opened(path: Path) -> int:
+    """Open a file to append to it; makes its folder, which `prune` may remove at any time."""
+    for _ in range(2):
+        with suppress(FileNotFoundError):
+            return os.open(path, _APPEND, 0o666)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, _APPEND, 0o666)
 
 
 def _encoded(line: Mapping[str, Any]) -> bytes:

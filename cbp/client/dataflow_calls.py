@@ -112,7 +112,10 @@ class DataflowCalls(Calls):
         return answer
 
     def delete(self, name: str, *, purge: bool = False) -> None:
-        """Delete a dataflow; its tables are kept, unless `purge` removes them permanently."""
+        """Delete a dataflow; its tables are kept, unless `purge` removes them permanently.
+
+        A purge also removes the logs of its runs.
+        """
         self.rest.delete("dataflows", name, purge=purge)
 
     def pause(self, name: str, stage: str | None = None) -> Dataflow:

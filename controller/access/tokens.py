@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,7 +16,7 @@ from controller.store.base import Store
 from controller.store.records import Page
 
 TOKENS_MAX = 500
-"""Maximum number of named tokens, including recently revoked ones."""
+"""Most named tokens, including those that were revoked lately."""
 
 
 class Tokens:
@@ -35,8 +34,6 @@ class Tokens:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._store, self.now, self._on_change = store, now, on_change
-        # A rotation and a revocation take turns; those of other instances: `replace_token`.
-        self._changing = threading.Lock()
 
     def create(
         self,
@@ -77,10 +74,10 @@ class Tokens:
     def rotate(self, name: str, *, overlap: timedelta) -> tuple[TokenRecord, NewToken]:
         """Give a token a new secret and its full life again; sessions made from it end.
 
-        For the time `overlap` the old secret is accepted, too, but not beyond its own expiry.
+        For the time `overlap` the old secret is accepted, too, but no longer than it was before.
         Raises `NotFoundError`, `TokenEndedError`.
         """
-        with self._changing:
+        while True:
             old, now = self._store.token(name), self.now()
             if old.revoked_at is not None:
                 raise TokenEndedError(name)
@@ -98,18 +95,16 @@ class Tokens:
                 old_sha256=old.sha256 if overlap else "",
                 old_until=ends_old if overlap else None,
             )
-            if not self._store.replace_token(new):  # another instance has revoked it
-                raise TokenEndedError(name)
-        self._on_change()
-        return new, made
+            # Otherwise it was rotated or revoked meanwhile, perhaps by another instance.
+            if self._store.replace_token(new, instead_of=old.sha256):
+                self._on_change()
+                return new, made
 
     def revoke(self, name: str) -> TokenRecord:
         """End a token, and the sessions made from it, at once (idempotent)."""
-        with self._changing:
-            old = self._store.token(name)
-            if old.revoked_at is not None:
-                return old
+        while (old := self._store.token(name)).revoked_at is None:
             new = replace(old, revoked_at=self.now())
-            first = self._store.replace_token(new)
-        self._on_change()
-        return new if first else self._store.token(name)  # another instance has revoked it
+            if self._store.replace_token(new, instead_of=old.sha256):
+                self._on_change()
+                return new
+        return old

@@ -278,14 +278,10 @@ def alert_watch_for(
     clock: Callable[[], datetime],
 ) -> AlertWatch:
     """Return the part that raises alerts; without a configured channel it only lists them."""
-    drained = DrainedInputs(drop_folder.waits_since)
-
-    def waits_since() -> WaitsSince | None:
-        return drained.round() if settings.alert_lag_seconds else None
-
+    drained = DrainedInputs(drop_folder.waits_since) if settings.alert_lag_seconds else None
     known = dict[str, DataflowHealth]()
     return AlertWatch(
-        health=lambda: _healths(controller, store, drop_folder, waits_since(), clock(), known),
+        health=lambda: _healths(controller, store, drop_folder, drained, clock(), known),
         others=lambda: disk_alerts(disk_rooms(settings)),
         leads=leads,
         channels=_channels(settings),
@@ -313,21 +309,23 @@ def _healths(
     controller: Controller,
     store: Store,
     drop_folder: DropFolder,
-    waits_since: WaitsSince | None,
+    drained: DrainedInputs | None,
     now: datetime,
     known: dict[str, DataflowHealth],
 ) -> Iterator[DataflowHealth]:
     """Yield the health of every dataflow; the number of statements is fixed.
 
     Args:
-        waits_since: Returns since when a file waits for a drained dataflow; `None` if there are no
+        drained: Finds out since when files wait for drained dataflows; `None` if there are no
             alerts about that.
-        known: The results of the last round; updated. They replace what cannot be found out now, so
-            that a fault ends no alert.
+        known: The results of the last round; updated, perhaps by several threads. They replace what
+            cannot be found out now, so that a fault ends no alert.
     """
     records = store.dataflows()
-    for deleted in known.keys() - {record.name for record in records}:
-        del known[deleted]
+    names = {record.name for record in records}
+    for deleted in [name for name in tuple(known) if name not in names]:
+        known.pop(deleted, None)
+    waits_since = None if drained is None else drained.round(records)
     degraded = {one.dataflow: one for one in degraded_now(controller, store, drop_folder)}
     gauges, revisions = store.gauges(), store.revisions()
     oldest, paused = gauges.oldest_waiting(), _paused_stages(gauges)

@@ -9,7 +9,9 @@ once, and blocks one thread (tests/controller/app/test_drained_inputs.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import structlog
@@ -30,8 +32,18 @@ WaitsSince = Callable[[DataflowRecord, Dataflow], datetime | None]
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Drained:
+    """A drained dataflow; one that was deleted and registered again is another one."""
+
+    name: str
+    created_at: datetime
+    record: DataflowRecord = field(compare=False)
+    dataflow: Dataflow = field(compare=False)
+
+
 class DrainedInputs:
-    """Reads the drop folders of drained dataflows; used by one thread, which makes the rounds.
+    """Reads the drop folders of drained dataflows; safe to use from several threads.
 
     A round waits `seconds` at most, although `waits_since` may hang.
     """
@@ -43,39 +55,42 @@ class DrainedInputs:
         monotonic: Callable[[], float] = MACHINE.seconds,
     ) -> None:
         self._seconds, self._monotonic = seconds, monotonic
-        self._last: dict[str, datetime | None] = {}
-        self._drained: dict[str, tuple[DataflowRecord, Dataflow]] = {}
-        self._asked = set[str]()
-        self._inspections: TimedInspections[str, datetime | None] = TimedInspections(
-            lambda name: waits_since(*self._drained[name])
+        self._lock = threading.Lock()
+        self._last: dict[_Drained, datetime | None] = {}
+        self._inspections: TimedInspections[_Drained, datetime | None] = TimedInspections(
+            lambda one: waits_since(one.record, one.dataflow)
         )
 
-    def round(self) -> WaitsSince:
-        """Return a function for one round of alerts.
+    def round(self, records: Iterable[DataflowRecord]) -> WaitsSince:
+        """Return a function for one round of alerts; `records` are those of all dataflows.
 
         It returns since when a file waits; `None` if none does. If the folder does not answer in
-        time or cannot be read, the last answer counts, so that an outage ends no alert. An answer
-        is forgotten if the next round does not ask for it: the dataflow was resumed or deleted.
+        time or cannot be read, the last answer counts, so that an outage ends no alert. The answers
+        of dataflows that were resumed or deleted are forgotten.
         """
         left = self._seconds
-        for name in self._drained.keys() - self._asked:
-            del self._drained[name]
-            self._last.pop(name, None)
-        self._asked.clear()
+        drained = {(one.name, one.created_at) for one in records if not one.takes_in}
+        with self._lock:
+            self._last = {
+                one: since
+                for one, since in self._last.items()
+                if (one.name, one.created_at) in drained
+            }
 
         def waits_since(record: DataflowRecord, dataflow: Dataflow) -> datetime | None:
             nonlocal left
             begun = self._monotonic()
+            one = _Drained(record.name, record.created_at, record, dataflow)
             try:
-                self._asked.add(record.name)
-                self._drained[record.name] = record, dataflow
-                self._last[record.name] = self._inspections(record.name, max(left, _LEAST_SECONDS))
+                since = self._inspections(one, max(left, _LEAST_SECONDS))
+                with self._lock:
+                    self._last[one] = since
             except TimeoutError:
                 _log.warning("alerts.drop_folder_is_late", dataflow=record.name)
             except Exception:  # whatever it is: other alerts do not depend on this one
                 _log.exception("alerts.drop_folder_not_read", dataflow=record.name)
             finally:
                 left -= self._monotonic() - begun
-            return self._last.get(record.name)
+            return self._last.get(one)
 
         return waits_since

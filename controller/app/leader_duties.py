@@ -194,7 +194,11 @@ class LeaderDuties:
             _log.warning("logs.not_pruned", error=str(error))
 
     def _ask_scans(self) -> None:
-        self.scans.ask(self._listings.due(self._store.revisions(), self._controller.held))
+        revisions = self._store.revisions()
+        for name in tuple(self._complaints):
+            if name not in revisions:  # deleted; a later dataflow of its name is another one
+                self._complaints.pop(name, None)
+        self.scans.ask(self._listings.due(revisions, self._controller.held))
 
     def _ask_cleans(self) -> None:
         self.cleans.ask(record.name for record in self._store.dataflows())

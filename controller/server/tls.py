@@ -46,7 +46,8 @@ class TlsFiles:
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._certificate, self._key = certificate, key
-        self._state, self._complaint = self._look(), ""
+        self._state = self._look()
+        self._complaint: tuple[_State, str] | None = None
         self.context, self.ends = self._check()
         self._newest = self.context
         self.context.sni_callback = self._choose
@@ -58,21 +59,22 @@ class TlsFiles:
     def reload(self) -> bool:
         """Use replaced files for new connections; return whether there were any.
 
-        An invalid pair, or a missing file, is logged once; the previous pair stays in use.
+        An invalid pair, or a missing file, is logged once; the previous pair stays in use. The new
+        one is checked again each time, since time alone can make it valid.
         """
+        state: _State = ()
         try:
             state = self._look()
             if state == self._state:
-                self._complaint = ""
+                self._complaint = None
                 return False
-            self._state = state
             self._newest, self.ends = self._check()
         except DefinitionError as error:
-            if error.message != self._complaint:
-                self._complaint = error.message
+            if (state, error.message) != self._complaint:
+                self._complaint = state, error.message
                 _log.error("tls.not_reloaded", error=error.as_dict())
             return False
-        self._complaint = ""
+        self._state, self._complaint = state, None
         _log.info("tls.reloaded", certificate=str(self._certificate), ends=self.ends)
         return True
 

@@ -42,7 +42,7 @@ def kept(
 def access(kept: Store) -> Store:
     """Give an empty store."""
     for token in kept.tokens(limit=500).items:
-        kept.replace_token(replace(token, revoked_at=LONG_AGO))
+        kept.replace_token(replace(token, revoked_at=LONG_AGO), instead_of=token.sha256)
     kept.forget_access(FOREVER, before=FOREVER, seen_before=FOREVER)
     while kept.forget_audit(FOREVER, rows_max=0):
         pass
@@ -97,7 +97,7 @@ def test_an_unknown_token_is_not_made_up(access: Store) -> None:
     with pytest.raises(NotFoundError):
         access.token("nobody")
     with pytest.raises(NotFoundError):
-        access.replace_token(a_token("nobody"))
+        access.replace_token(a_token("nobody"), instead_of="")
 
 
 def test_replacing_a_token_ends_what_was_made_from_it(access: Store) -> None:
@@ -106,21 +106,23 @@ def test_replacing_a_token_ends_what_was_made_from_it(access: Store) -> None:
     for token in ("ci", ""):
         access.add_session(a_session(f"s{token}", token=token), most=10)
         access.add_code(a_code(f"c{token}", token=token))
-    assert access.replace_token(a_token("ci", sha256="new", revoked_at=at(1)))
+    old, new = access.token("ci"), a_token("ci", sha256="new", revoked_at=at(1))
+    assert access.replace_token(new, instead_of=old.sha256)
     assert access.token("ci").revoked_at == at(1)
     assert [one.id for one in access.sessions().items] == ["s"]
     assert access.take_code("cci") is None
     assert access.take_code("c") == a_code("c", token="")
 
 
-def test_a_revoked_token_is_never_replaced(access: Store) -> None:
-    """A rotation of another instance, which read the token before, does not revive it."""
-    read = a_token("ci")
-    access.add_token(read)
-    revoked = replace(read, revoked_at=at(1))
-    assert access.replace_token(revoked)
-    assert not access.replace_token(replace(read, sha256="new", rotated_at=at(2)))
-    assert access.token("ci") == revoked
+def test_a_token_that_has_changed_is_not_replaced(access: Store) -> None:
+    """A revoked one stays revoked, and a rotated one has its newest digest; sessions stay."""
+    access.add_token(a_token("ci", sha256="1"))
+    access.add_session(a_session("s", token="ci"), most=10)
+    assert not access.replace_token(a_token("ci", sha256="2"), instead_of="0")
+    assert (access.token("ci").sha256, len(access.sessions().items)) == ("1", 1)
+    assert access.replace_token(a_token("ci", sha256="1", revoked_at=at(1)), instead_of="1")
+    assert not access.replace_token(a_token("ci", sha256="2"), instead_of="1")
+    assert access.token("ci").revoked_at == at(1)
 
 
 def test_the_last_use_is_all_that_a_use_changes(access: Store) -> None:

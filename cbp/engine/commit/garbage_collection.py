@@ -30,7 +30,7 @@ from cbp.engine.delta.actions import AddFile, ChangeFile
 from cbp.engine.delta.deletion_vectors import vector_path
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.managed_table import ManagedTable
-from cbp.engine.interface.garbage_collector import Dead, Kept, Retention, TablePlan
+from cbp.engine.interface.garbage_collector import UNFINISHED, Dead, Kept, Retention, TablePlan
 from cbp.engine.storage.file_names import file_epoch
 from cbp.engine.storage.files import Files, StoredFile
 
@@ -93,7 +93,7 @@ def dead_files(
         if file.age_seconds < attempt_seconds or file.path in named:
             continue
         if file.temporary:
-            dead.append((-1, Dead(file.path, file.bytes, "an unfinished write")))
+            dead.append((-1, Dead(file.path, file.bytes, UNFINISHED)))
         elif epoch is not None and epoch < floor:
             because = f"written by epoch {epoch}, but not in the table at epoch {floor} or later"
             dead.append((epoch, Dead(file.path, file.bytes, because)))

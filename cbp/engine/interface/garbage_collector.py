@@ -28,6 +28,10 @@ class Retention:
     attempt_seconds: float = 3_600.0
 
 
+UNFINISHED = "an unfinished write"
+"""The reason of a file that a writer, perhaps a killed one, has not completed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dead:
     """A file to remove, relative to the table, and the reason in words."""

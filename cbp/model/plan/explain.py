@@ -41,7 +41,7 @@ class PhysicalLimits:
         bypass: Which jobs run without Spark; `None` if there is no Spark.
         loop_bytes: Bytes that a task of a loop, or the call of a whole run, may hold; 0: unknown.
         loop_tasks: Maximum number of tasks of a loop, which exchange messages.
-        rows_per_loop_task: A loop gets one task for every so many records that it can reach.
+        rows_per_loop_task: The number of records within a loop's reach that justify another task.
     """
 
     slots: int
@@ -59,8 +59,8 @@ class InputPlan:
     """The plan of one input.
 
     Attributes:
-        route: What gives the group's key: columns, a function or an expression; `""` if nothing
-            does.
+        route: What gives the group's key: columns, a function or an expression; `""` if there is
+            nothing.
         computed: Where the key or the order is computed; `""` if both are plain columns.
         frame_by: What gives the framing key: a column or a function; `""` means that each output
             increment of the flow is one increment of the input.
@@ -91,7 +91,7 @@ class LookupPlan:
     Attributes:
         table: The view or state that is read, as `stage.state`.
         by: Columns that hold the key of the called group; empty if every group has all records.
-        key: Columns by which a group reads single records; empty if it reads all at once.
+        key: Columns by which a group reads single records; empty if it reads all of its own.
         wakes: Whether groups are called because their records changed.
     """
 
@@ -134,8 +134,8 @@ class StagePlan:
         tasks_max: Maximum number of tasks of a run.
         runnable: The rule or function that decides when it runs. For a stage that does not
             lead, the rule of its leader applies instead.
-        ways: For a loop within a run, or the call of a whole run: how it proceeds and ends, and its
-            memory limit, as a text for people; empty for other stages.
+        ways: For a loop within a run, or the call of a whole run: how it proceeds and ends, and
+            its limit of memory, as a text for people; empty for other stages.
     """
 
     name: str
@@ -271,7 +271,7 @@ def _loop(node: StageNode, limits: PhysicalLimits) -> str:
 
 
 def _nesting(spec: TranslatorSpec) -> Iterator[str]:
-    """Yield how loops are nested, and the conditions that end only some of them, in words."""
+    """Yield how loops are inside each other, and what ends only some of them, in words."""
     for one in spec.loopbacks:
         if one.inside:
             chain = "` inside `".join([one.name, *spec.loops.around(one.name)])
@@ -422,7 +422,7 @@ def _lanes(limits: PhysicalLimits) -> str:
         f"without Spark) if starting a Spark job ({bypass.job_start_seconds:g} s) would take more "
         "than a tenth of its estimated time, start included. Jobs of up to about "
         f"{bypass.records_max('groupwise', tasks):,} small records "
-        f"({bypass.records_max('arrow', tasks):,} with Arrow) are `resident`; any other job is a "
+        f"({bypass.records_max('arrow', tasks):,} with Arrow) are such jobs; any other job is a "
         f"Spark job: {always}"
     )
 

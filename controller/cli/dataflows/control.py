@@ -15,7 +15,10 @@ from controller.terminal import Cell, clock, print_page
 
 OneStage = Annotated[str | None, typer.Argument(help="Only this stage.")]
 Purge = Annotated[
-    bool, typer.Option("--purge", help="Remove the tables too; this cannot be undone.")
+    bool,
+    typer.Option(
+        "--purge", help="Remove its tables and the logs of its runs, too; this cannot be undone."
+    ),
 ]
 
 

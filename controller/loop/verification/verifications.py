@@ -276,7 +276,7 @@ class Verifications(VerificationParts):
 
     def _end(self, job: _Job, why: Status) -> None:
         with job.lock:
-            if job.stop.is_set():
+            if job.stop.is_set() or job.shown.ended:
                 return
             job.why = why
             with suppress(RuntimeError):  # no thread can be started: then it is not given up
@@ -332,8 +332,9 @@ class Verifications(VerificationParts):
                 self._keep(result)
             finally:
                 job.show(status=status, suspect=suspect, error=error, seconds=result.seconds)
-        if job.patience is not None:
-            job.patience.cancel()
+        with job.lock:  # `_end` sets it only before the job is shown as ended
+            if job.patience is not None:
+                job.patience.cancel()
         job.tell_progress()
         _log.info(
             "verification.ended", dataflow=subject.record.name, status=status, suspect=suspect

@@ -169,10 +169,12 @@ class ReaderProtocol(QuickProtocol):
 
     def _hand_over(self) -> None:
         """Pass the connection back with the request that is not answered yet."""
-        if self._is_left or self.transport.is_closing():
+        if self._is_left:
             return
         if self._is_serving():
-            self.cycle.disconnected = True  # the service answers
+            self.cycle.disconnected = True  # the service answers, if the client is still there
+        if self.transport.is_closing():
+            return
         read = self._request + self._pending
         if type(self).pass_back(_descriptor(self.transport), read):
             self._is_left = True

@@ -31,7 +31,7 @@ from typing import Any
 import structlog
 
 import controller
-from cbp.errors import DefinitionError, Mistake
+from cbp.errors import CbpError, DefinitionError, Mistake
 from cbp.model.schedule.backoff import Backoff
 from controller.api.requests.request_counts import RequestCounts
 from controller.server.readers.channel import Channel, Message
@@ -265,11 +265,13 @@ def _answer(questions: Connection, describe: Callable[[bytes], bytes]) -> None:
     with questions, suppress(OSError, EOFError):
         while True:
             asked = questions.recv_bytes()
+            answer = b""  # with which the reader passes the request back
             try:
                 answer = describe(asked)
-            except Exception as error:  # whatever it is, the reader passes the request back
+            except CbpError as error:
+                _log.warning("reader.not_told", error=error.as_dict())
+            except Exception as error:  # whatever it is, the next question is answered
                 _log.warning("reader.not_told", exc_info=error)
-                answer = b""
             questions.send_bytes(answer)
 
 

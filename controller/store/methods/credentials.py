@@ -45,22 +45,24 @@ class Credentials:
         query = select(tokens).where(or_(tokens.c.sha256 == sha256, tokens.c.old_sha256 == sha256))
         return self._database.row(query, _token_of)
 
-    def replace_token(self, token: TokenRecord) -> bool:
+    def replace_token(self, token: TokenRecord, *, instead_of: str) -> bool:
         """Replace a token by name, and end the sessions and codes that were made from it.
 
-        Returns `False`, and changes nothing, if the token was revoked, perhaps by another
-        instance: a revoked token never becomes valid again. Raises `NotFoundError`.
+        Nothing changes, and the result is `False`, if the token was revoked, or if its digest is no
+        longer `instead_of`: other instances change tokens, too. Raises `NotFoundError`.
         """
-        named = tokens.c.name == token.name
-        valid = update_table(tokens).where(named, tokens.c.revoked_at.is_(None))
+        mine = tokens.c.name == token.name
+        same = (tokens.c.sha256 == instead_of, tokens.c.revoked_at.is_(None))
         with self._database.write(fenced=False) as connection:
-            if not connection.execute(valid.values(rows.row_of(token))).rowcount:
-                if connection.execute(select(tokens.c.name).where(named)).first() is None:
-                    raise NotFoundError(kind="token", name=token.name)
-                return False
-            for table in (sessions, sign_in_codes):
-                connection.execute(delete_from(table).where(table.c.token == token.name))
-        return True
+            changed = connection.execute(
+                update_table(tokens).where(mine, *same).values(rows.row_of(token))
+            )
+            if changed.rowcount:
+                for table in (sessions, sign_in_codes):
+                    connection.execute(delete_from(table).where(table.c.token == token.name))
+            elif connection.execute(select(tokens.c.name).where(mine)).first() is None:
+                raise NotFoundError(kind="token", name=token.name)
+            return bool(changed.rowcount)
 
     def use_token(self, name: str, at: datetime) -> None:
         """Set when a token was last used."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
 
 import pytest
@@ -11,7 +10,7 @@ from cbp.errors import AlreadyExistsError, NotFoundError
 from controller.access.errors import TokenEndedError, TokensTooManyError, UnauthenticatedError
 from controller.access.scopes import Scope
 from controller.access.secret_text import NewToken, mask_tokens
-from controller.access.tokens import TOKENS_MAX, Tokens
+from controller.access.tokens import TOKENS_MAX
 from controller.store.access import TokenRecord
 from tests.controller.access.service_access import NOON, AccessOfTest
 
@@ -149,42 +148,50 @@ def test_a_token_in_a_text_is_masked() -> None:
 def test_a_rotation_does_not_revive_a_token_that_is_revoked_meanwhile(
     access: AccessOfTest,
 ) -> None:
-    """A revocation that comes between the two steps of a rotation ends the new secret, too."""
-    make(access)
-    tokens, read = access.tokens, access.tokens._store.token
-    revocation = threading.Thread(target=tokens.revoke, args=("ci",))
+    """By whichever instance: both read and write one database, each by itself."""
+    _, old = make(access)
+    tokens, read, reads = access.tokens, access.tokens._store.token, list[str]()
 
-    def read_late(name: str) -> TokenRecord:
+    def read_early(name: str) -> TokenRecord:
         record = read(name)
-        if threading.current_thread() is not revocation and not revocation.ident:
-            revocation.start()
-            revocation.join(0.2)
+        reads.append(name)
+        if len(reads) == 1:
+            tokens.revoke(name)
         return record
 
-    tokens._store.token = read_late  # type: ignore[method-assign]
-    _, made = tokens.rotate("ci", overlap=timedelta())
-    revocation.join(60)
-    assert reason(access, made.text) == "revoked"
-
-
-def test_another_instance_that_revokes_a_token_comes_first(access: AccessOfTest) -> None:
-    """A rotation that read the token before is refused; a second revocation changes nothing."""
-    make(access)
-    other = Tokens(access.tokens._store, access.tokens.now)
-    store, read = access.tokens._store, access.tokens._store.token
-
-    def read_before(name: str) -> TokenRecord:
-        record = read(name)
-        store.token = read  # type: ignore[method-assign]
-        access.move(seconds=1)
-        other.revoke(name)
-        return record
-
-    store.token = read_before  # type: ignore[method-assign]
+    tokens._store.token = read_early  # type: ignore[method-assign]
     with pytest.raises(TokenEndedError):
-        access.tokens.rotate("ci", overlap=timedelta())
-    make(access, "again")
-    store.token = read_before  # type: ignore[method-assign]
-    revoked = access.tokens.revoke("again")
-    assert revoked == access.kept.token("again")
-    assert revoked.revoked_at is not None
+        tokens.rotate("ci", overlap=DAY)
+    assert reason(access, old.text) == "revoked"
+    assert read("ci").rotated_at is None
+
+
+def rotated_once_read(access: AccessOfTest) -> list[NewToken]:
+    """Rotate a token right after it is read for the next change; return the new secrets."""
+    tokens, read, made = access.tokens, access.tokens._store.token, list[NewToken]()
+
+    def read_early(name: str) -> TokenRecord:
+        record = read(name)
+        if not made:
+            tokens._store.token = read  # type: ignore[method-assign]
+            made.append(tokens.rotate(name, overlap=DAY)[1])
+        return record
+
+    tokens._store.token = read_early  # type: ignore[method-assign]
+    return made
+
+
+def test_two_rotations_at_a_time_are_one_after_the_other(access: AccessOfTest) -> None:
+    """The second one replaces the secret of the first, and both are accepted while they overlap."""
+    make(access)
+    made = rotated_once_read(access)
+    made.append(access.tokens.rotate("ci", overlap=DAY)[1])
+    assert [reason(access, one.text) for one in made] == ["", ""]
+
+
+def test_a_token_that_is_rotated_meanwhile_is_revoked(access: AccessOfTest) -> None:
+    """The revocation ends the new secret, too."""
+    make(access)
+    made = rotated_once_read(access)
+    access.tokens.revoke("ci")
+    assert reason(access, made[0].text) == "revoked"

@@ -64,8 +64,9 @@ class FakeAccessStore:
                 return token
         return None
 
-    def replace_token(self, token: TokenRecord) -> bool:
-        if self.token(token.name).revoked_at is not None:
+    def replace_token(self, token: TokenRecord, *, instead_of: str) -> bool:
+        old = self.token(token.name)
+        if old.revoked_at is not None or old.sha256 != instead_of:
             return False
         self._tokens[token.name] = token
         self._sessions = {i: s for i, s in self._sessions.items() if s.token != token.name}

@@ -71,6 +71,25 @@ def test_a_watch_that_fails_begins_again(tmp_path: Path) -> None:
     assert [log["event"] for log in logs].count("watch.failed") == 1
 
 
+def test_a_failure_is_logged_again_for_a_later_dataflow_of_the_name(tmp_path: Path) -> None:
+    """A failure is remembered until it is over, or its dataflow is deleted."""
+    service = Service(settings_of(tmp_path))
+
+    def fails(*_: Any, **__: Any) -> ScanReport:
+        raise OSError("stale handle")
+
+    service.drop_folder.scan = fails  # type: ignore[method-assign]
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(2):
+            service.controller.register(DOCUMENT)
+            service.scan()
+            service.scan()
+            service.controller.delete("urls", purge=True)
+            service._duties._ask_scans()
+    service.stop()
+    assert [log["event"] for log in logs].count("scan.failed") == 2
+
+
 @pytest.mark.timeout(120)
 def test_a_name_that_is_no_text_ends_no_watch(tmp_path: Path) -> None:
     """Files that come later are taken in by a hint, long before the next listing is due."""

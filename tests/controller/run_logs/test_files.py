@@ -67,6 +67,30 @@ def test_the_oldest_logs_go_first(tmp_path: Path) -> None:
         assert logs.prune(50.0) == 0
 
 
+def test_the_folder_goes_with_its_last_log(tmp_path: Path) -> None:
+    """It is made again by the next line of a run."""
+    logs = RunLogFiles(tmp_path, RunLogLimits(runs_max=1))
+    for number, dataflow in enumerate(("old", "d")):
+        logs.append(dataflow, "r", {"event": dataflow})
+        os.utime(tmp_path / dataflow / "r.jsonl", (number, number))
+    assert logs.prune(2.0) == 1
+    assert os.listdir(tmp_path) == ["d"]
+    assert events(logs) == ["d"]
+    logs.append("old", "r", {"event": "again"})
+    assert sorted(os.listdir(tmp_path)) == ["d", "old"]
+
+
+def test_the_logs_of_a_dataflow_can_be_removed(tmp_path: Path) -> None:
+    """Those of no other; a dataflow without logs has none to remove."""
+    logs = RunLogFiles(tmp_path / "logs")
+    for dataflow in ("d", "other"):
+        logs.append(dataflow, "r", {"event": dataflow})
+    for name in ("other", "none", "..", ""):
+        logs.forget(name)
+    assert os.listdir(tmp_path / "logs") == ["d"]
+    assert events(logs) == ["d"]
+
+
 def test_no_name_leads_out_of_the_folder(tmp_path: Path) -> None:
     """A field of an entry is not ours: it may hold anything."""
     logs = RunLogFiles(tmp_path / "logs")

@@ -314,7 +314,7 @@ class Vanishing(TlsFiles):
     def _load(self) -> ssl.SSLContext:
         context = super()._load()
         if self.vanishes:
-            self._certificate.unlink()
+            self._certificate.rename(self._certificate.with_suffix(".away"))
         return context
 
 
@@ -326,3 +326,15 @@ def test_a_file_that_vanishes_during_a_renewal_is_an_invalid_pair(pair: Pair) ->
     with capture_logs() as logs:
         assert not files.reload()
     assert logs[0]["error"]["details"]["rule"] == "tls_file_invalid"
+
+
+def test_an_invalid_pair_is_taken_once_it_is_valid(pair: Pair) -> None:
+    """Also if no file changes any more, as for a certificate that becomes valid in a minute."""
+    files = Vanishing(*pair)
+    files.vanishes = True
+    os.utime(pair[0])
+    assert not files.reload()
+    files.vanishes = False
+    pair[0].with_suffix(".away").rename(pair[0])
+    assert files.reload()
+    assert not files.reload()

@@ -35,6 +35,7 @@ from controller.api.routing.dependencies import (
     ExplainingDep,
     IdempotencyKey,
     IdempotencyKeysDep,
+    RunLogsDep,
     StoreDep,
 )
 from controller.api.routing.router_factory import (
@@ -80,7 +81,9 @@ _BODY_PROBLEMS = problems(413, 415)
 class DeleteQuery(Model):
     """What happens to the tables of a deleted dataflow."""
 
-    purge: bool = Field(False, description="Whether its tables are deleted as well.")
+    purge: bool = Field(
+        False, description="Whether its tables, and the logs of its runs, are deleted as well."
+    )
 
 
 @routes.post(
@@ -212,11 +215,17 @@ def waiting(name: str, controller: ControllerDep, store: StoreDep) -> Waits:
 @routes.delete("/dataflows/{name}", status_code=204, responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def delete(
-    name: str, controller: ControllerDep, store: StoreDep, query: DeleteQuery = Query()
+    name: str,
+    controller: ControllerDep,
+    store: StoreDep,
+    run_logs: RunLogsDep,
+    query: DeleteQuery = Query(),
 ) -> None:
     """Delete a dataflow; its tables are kept, unless `purge` is true."""
     store.dataflow(name)
     controller.delete(name, purge=query.purge)
+    if query.purge:
+        run_logs.forget(name)
 
 
 def _register(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from cbp.engine.interface.garbage_collector import UNFINISHED
 from cbp.model.flow.retention import Expiry
 from cbp.model.instants import instant_of
 from controller.api.answers.schemas import Model
@@ -20,6 +21,8 @@ from controller.api.routing.dependencies import (
 from controller.api.routing.router_factory import Scope, needs, problems, router
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Collector, Garbage
+
+_UNNAMED = "not in any readable version, queue or record"
 
 routes = router("garbage")
 
@@ -140,8 +143,7 @@ def _heaps(garbage: Garbage, finished: dict[str, Expiry]) -> Iterator[HeapOut]:
             yield HeapOut(place=table, goes=True, because=because, files=plan.entries, bytes=None)
         reasons: dict[str, list[int]] = {}
         for file in plan.dead:
-            unfinished = file.because.startswith("an unfinished")
-            why = file.because if unfinished else "not in any readable version, queue or record"
+            why = UNFINISHED if file.because == UNFINISHED else _UNNAMED
             reasons.setdefault(why, []).append(file.bytes)
         for why, sizes in reasons.items():
             yield HeapOut(place=table, goes=True, because=why, files=len(sizes), bytes=sum(sizes))

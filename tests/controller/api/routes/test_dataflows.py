@@ -11,6 +11,7 @@ import pytest
 
 from controller.api.answers.request_errors import IdempotencyKeyBusyError, IdempotencyKeyReusedError
 from controller.api.requests.idempotency import IdempotencyKeys
+from controller.run_logs import run_logs_of
 from tests.controller.api.clicks import DOCUMENT, NOON
 from tests.controller.api.fake_service import Service
 
@@ -221,13 +222,18 @@ def test_a_priority_is_one_of_three_words(filled: Service) -> None:
 
 @pytest.mark.parametrize(("query", "purge"), [("", False), ("?purge=true", True)])
 def test_tables_are_removed_only_on_request(filled: Service, query: str, purge: bool) -> None:
-    """Deletion keeps the tables, unless `purge` is true."""
+    """Deletion keeps the tables and the logs of runs, unless `purge` is true."""
+    logs = run_logs_of(filled.settings)
+    for name in ("clicks", "other"):
+        logs.append(name, "r", {"event": "x"})
     with filled.client() as client:
         answer = client.delete(f"{PATH}/clicks{query}")
         assert (answer.status_code, answer.content) == (204, b"")
         assert client.get(f"{PATH}/clicks").status_code == 404
         assert client.delete(f"{PATH}/clicks").status_code == 404
     assert filled.controller.asked == [("delete", "clicks", purge)]
+    assert len(logs.read("clicks", "r", None, limit=1).lines) == (not purge)
+    assert len(logs.read("other", "r", None, limit=1).lines) == 1
 
 
 def test_a_misspelt_purge_deletes_nothing(filled: Service) -> None:

@@ -71,7 +71,8 @@ def outsiders(service: Service) -> dict[str, dict[str, Any]]:
     with service.client(token=None) as client:
         assert client.delete("/api/v1/session", headers={**ended, **MARKED}).status_code == 204
     record = service.store.token("expired")
-    service.store.replace_token(replace(record, expires_at=record.created_at))
+    expiring = replace(record, expires_at=record.created_at)
+    assert service.store.replace_token(expiring, instead_of=record.sha256)
     return {
         **UNKNOWN,
         "expired": bearer(expired),

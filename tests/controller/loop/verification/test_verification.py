@@ -271,6 +271,14 @@ def test_one_at_a_time_and_it_can_be_cancelled(tmp_path: Path):
     world.close()
 
 
+def test_the_cancellation_of_an_ended_verification_does_nothing(world: World):
+    """Nor does it leave a thread that waits for the end."""
+    fed(world, ONE)
+    ended, before = verified(world, "one"), set(threading.enumerate())
+    assert world.controller.verifications.cancel(ended.id) == ended
+    assert set(threading.enumerate()) <= before
+
+
 def test_input_that_is_gone_is_named(world: World):
     """Source and increment, instead of a comparison with less."""
     fed(world, ONE)

@@ -188,6 +188,12 @@ class Later:
         self.calls.append(act)
 
 
+class Cycle:
+    """A request that is being served."""
+
+    response_complete = disconnected = False
+
+
 class Connection:
     """A transport, and its flow control."""
 
@@ -199,7 +205,8 @@ class Connection:
 
     def get_extra_info(self, _name: str) -> Any:
         """Return a socket that is closed."""
-        return socket.socket()
+        with socket.socket() as closed:
+            return closed
 
     def pause_reading(self) -> None:
         """Do nothing."""
@@ -216,3 +223,12 @@ def test_a_connection_that_ends_is_not_passed_back_again_and_again() -> None:
     reader.transport.closing = True
     reader.loop.calls.pop()()
     assert reader.loop.calls == []
+
+
+def test_a_request_whose_client_has_gone_is_not_answered_by_the_reader() -> None:
+    """Nor is it passed back, or logged by uvicorn as an application that did not answer."""
+    reader: Any = Reader.__new__(Reader)
+    reader.transport, reader.cycle = Connection(), Cycle()
+    reader.transport.closing = True
+    reader._hand_over()
+    assert reader.cycle.disconnected
