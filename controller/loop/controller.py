@@ -171,7 +171,7 @@ class Controller:
         return self._parts.catalog.with_older_code(but)
 
     def pause(self, name: str) -> None:
-        """Start no more runs of a dataflow; publish it when the runs under way have ended.
+        """Start no more runs of a dataflow; publish its results when the runs under way have ended.
 
         The pause is persistent. Idempotent.
         """

@@ -16,7 +16,8 @@ Guaranteed, whatever the input (tests/controller/registry/test_registry.py, test
   YAML's parser compares each directive with all others, and checks all open collections for each
   token: both are limited.
 - The result has at most `DEPTH_MAX` levels and `VALUES_MAX` values.
-- Its strings have at most `TEXT_BYTES_MAX` characters together, and each name has `NAME_MAX`.
+- Its strings have at most `TEXT_BYTES_MAX` characters together, and each name has at most
+  `NAME_MAX`.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class TextPositions:
     """Finds the line and column of the values of one text."""
 
     def __init__(self, text: str, content_type: str) -> None:
-        # A tab between tokens is JSON's, and not YAML's; both count as one column.
+        # JSON allows tabs between tokens, YAML does not. A space counts as one column, too.
         plain = text.replace("\t", " ") if "json" in content_type else text
         self._root = _read(plain)
 

@@ -328,7 +328,7 @@ def changed_files(origin: Travelling, modules: Collection[str]) -> list[str]:
 
 
 def _check_names(folders: Iterable[_Folder]) -> None:
-    """Refuse a module with the name of another module, which would be imported instead."""
+    """Refuse a module if Python would import another module of the same name instead."""
     seen: dict[str, Path] = {}
     for folder in folders:
         targets = [target for given in folder.given for target in given.targets().values()]

@@ -45,7 +45,7 @@ BUSY_TICKS = 32
 
 _COLLECTED = "is garbage-collected"
 _MARGIN_SECONDS = 60.0
-"""The engine reads the clock at most this many seconds after the decision."""
+"""Added to a retention time: the engine reads the clock again up to this many seconds later."""
 
 _log = structlog.get_logger(__name__)
 
@@ -143,7 +143,7 @@ class Collector(DataflowPart):
         )
 
     def collect(self, name: str) -> Garbage:
-        """Collect a dataflow now; return what `look` returned just before.
+        """Collect a dataflow now; return the result of `look` from just before.
 
         Raises `NotFoundError`, or the error because of which garbage is left.
         """
@@ -245,7 +245,7 @@ class Collector(DataflowPart):
         return files_of(stage.connectors for one in positions for stage in one.stages.values())
 
     def _keep_position(self, record: DataflowRecord) -> Position:
-        """Put and return the dataflow's position, if it frames or has records to spare."""
+        """Return a dataflow's position; first put it, if it has framed inputs or spare records."""
         log = self.open_log(record.folder)
         position = self.store.position(record.name)
         frames = any(

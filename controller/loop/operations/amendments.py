@@ -232,7 +232,7 @@ class Amendments(DataflowPart):
     def _with_set_aside(
         self, name: str, stage: str, reason: str, tell: Tell
     ) -> Iterator[DataflowRecord]:
-        """Hold a dataflow without runs, after everything set aside was published."""
+        """Hold a dataflow whose runs have ended and are published; yield its record."""
         self.correction.check_give_back(name, stage)
         tell("waits for runs to end", 0, 0, "")
         with self._quiet(name, reason, cancel=False) as record:
@@ -260,7 +260,7 @@ class Amendments(DataflowPart):
     def hold_unfinished(self) -> None:
         """Hold the dataflows with roll-backs that recovery could not finish."""
         for record in self.store.dataflows():
-            # A damaged record of a roll-back concerns its dataflow, which was not recovered then.
+            # If a roll-back's record is damaged, only its dataflow fails; it is not recovered then.
             if self.isolation.attempt(record.name, HELD, partial(self._open, record)):
                 self.holds.held.setdefault(record.name, UNFINISHED)
 

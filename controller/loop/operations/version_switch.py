@@ -271,11 +271,11 @@ class VersionSwitch(DataflowPart):
         return newest is not None and dict(newest.document) == dict(record.document)
 
     def finish(self, record: DataflowRecord) -> DataflowRecord:
-        """Bring the tables and the store to the newest version; does nothing if they are.
+        """Bring the tables and the store to the newest version; does nothing if both show it.
 
         Raises:
-            CodeDriftedError: If the installed code declares other tables than in the plan of
-                the version.
+            CodeDriftedError: If the installed code declares other tables than the plan of the
+                version.
             CbpError: Any other obstacle; retry.
         """
         newest = self._ahead(record)
@@ -292,7 +292,7 @@ class VersionSwitch(DataflowPart):
             self.open_log(record.folder).forget_positions(newest.version)
             self.bring_store(now, dataflow, newest)
         finally:
-            # Even after an error: if only the store's answer was lost, nothing finishes it again.
+            # Also after an error: if only the store's answer was lost, a retry does nothing.
             self.catalog.forget(record.name)
             self.tables.forget(record.folder)
             self.run_commit.forget(record.name, since_ms=newest.begin.at_ms)
@@ -384,7 +384,7 @@ class VersionSwitch(DataflowPart):
     def _past(
         self, record: DataflowRecord, now: DataflowShape, then: DataflowShape
     ) -> dict[str, Schema]:
-        """Return, for new flows that earlier versions had, the columns that they had last."""
+        """Return the last columns of those new flows that earlier versions had, too."""
         new = flow_schemas(then).keys() - flow_schemas(now).keys()
         past: dict[str, Schema] = {}
         for description in self.descriptions.before(record) if new else ():

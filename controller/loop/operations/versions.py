@@ -59,7 +59,7 @@ from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord
 
 ARRIVALS = "updated with the input that arrived"
-"""The step, in the words of `Isolation`, that finishes and restores a dataflow's arrivals."""
+"""Name for `Isolation` of the step that finishes and restores a dataflow's arrivals."""
 
 UNFINISHED = "the change to a new version is not complete; the log shows why"
 
@@ -131,8 +131,8 @@ class Versions(DataflowPart):
             require_planned(record, dataflow, description)
             self.changes.bring_tables(record, dataflow, description)
             self.arrivals.prepare(record, dataflow)
-            # One version behind until the store shows the version's beginning: recovery after a
-            # crash then finishes the registration.
+            # `early` is one version behind until the store shows the version's beginning, so that
+            # recovery after a crash finishes the registration.
             early = replace(record, version=description.version - (description.begin is not None))
             with self.holds.lock:
                 self._record(early, dataflow, description)
@@ -269,7 +269,7 @@ class Versions(DataflowPart):
         """Finish a change that a crash interrupted; return whether the dataflow may run."""
         try:
             if self.changes.cut_short(record):
-                # The version's start position names these arrivals: later they would queue twice.
+                # First: the version's start position names these arrivals; later they would queue twice.
                 self._bring_arrivals(record)
             self.changes.finish(record)
         except LogConflictError as error:

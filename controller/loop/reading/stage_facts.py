@@ -1,7 +1,7 @@
 """Facts of one stage for people: the size of its state, its code, its limits, its last error.
 
-The size comes from the log of the table, so that it costs as much as the table has files; no
-record is read. Reads only.
+The size comes from the log of the table: its cost grows with the number of files, and no record
+is read. Reads only.
 
 `SetAsideCounts` counts the records that each stage has set aside now, from the logs of the tables.
 So the count is the same after a restart, with a rebuilt store, and in an instance that only reads.

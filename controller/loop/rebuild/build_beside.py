@@ -19,7 +19,7 @@ other without a pause. Its views have fewer changes than before, one set for eac
 Elsewhere each increment is a run, since an output that is no view would have other records.
 
 Guaranteed (tests/controller/loop/rebuild/test_build_beside.py): readers see the old tables or
-the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
+the new ones, always complete; no increment is lost or applied twice, wherever a crash happens.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from controller.store.base import DataflowRecord, IncrementRecord
 Tables = Mapping[str, tuple[TableChange, ...]]
 
 UNIT_BYTES, UNIT_INCREMENTS = 4 << 20, 1_000
-"""The most bytes of Parquet, and increments, that a run of a build reads: about one second."""
+"""Most bytes of Parquet, and most increments, that a build's run reads: about one second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ class Build:
             ):
                 self._run(done, total)
                 waiting, size = 0, 0
-            # Before it is offered: the checkpoint has both the number and the increment, or none.
+            # Before it is offered: a checkpoint has both the number and the increment, or neither.
             self._fed[source] = index + 1
             done += 1
             if increment is not None:
@@ -278,7 +278,7 @@ class Build:
         self.watched.began("")
 
     def _run(self, done: int, total: int) -> None:
-        """Run on what was offered, and pause."""
+        """Run the stages on the offered increments, and pause."""
         self._replay.run_until_idle()
         self.watched.tell("builds", done, total, "increments")
 

@@ -47,7 +47,7 @@ GIVES_WAY_MAX = 4
 """The longest time for which a build gives way, as a multiple of its rest."""
 
 QUIET_SECONDS = 0.1
-"""A build gives way during shorter pauses between runs, too."""
+"""A build gives way in pauses between runs, too, if they are shorter than this."""
 
 UNIT_SECONDS_MIN = 0.02
 """A shorter unit is counted with the next one, since such short rests would not be exact."""
@@ -116,7 +116,7 @@ Ended = Literal["swapped", "cancelled", "failed"]
 STEPS: Mapping[Ended, str] = MappingProxyType(
     {"swapped": "is swapped in", "cancelled": "was cancelled", "failed": "failed"}
 )
-"""What a job that has ended did, in words."""
+"""How a job ended, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

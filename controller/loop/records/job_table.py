@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from cbp.clock import MACHINE
 
 KEPT_MAX = 20
-"""Jobs of a kind that a process remembers."""
+"""Number of jobs of one kind that a process remembers."""
 
 
 class Shown(Protocol):

@@ -209,7 +209,7 @@ class Recomputation:
             for leader, stage in position.stages.items():
                 if snapshot.epochs[leader] + 1 != stage.epoch:
                     busy.setdefault(leader, "has unpublished results")
-            # Input that arrived in between would be in only one of position and snapshot.
+            # Compare again: input that came in between is in only one of position and snapshot.
             if not busy and self.parts.store.position(name) == position:
                 not_run = self._not_run(position, snapshot)
                 return Cut(snapshot, never, ends, punctuations, not_run)

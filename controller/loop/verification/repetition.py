@@ -11,7 +11,7 @@ their epochs follows from the state before it and the increments that its record
     reads such a stage           nothing           -> all epochs, with what it did read
 
 So every stage is compared for its own input, and a wrong stage is found even if stages before it
-are wrong. The repetition begins at the earliest epoch from which on the records are of one code,
+are wrong. The repetition begins at the earliest epoch since which one code made all records,
 and for which these records, their increments and the state before them are kept.
 
 Guaranteed: for stages that are not repeated the reason is shown, and older records of a table are
@@ -184,7 +184,7 @@ class Repetition:
                     "another stage"
                 )
                 raise _NotRepeatedError(why)
-            # A swap shows other tables in place of those that it empties.
+            # Not after a swap: it shows other tables in place of those that it empties.
             emptied = begin.swapped is None and set(unit.names) <= set(begin.emptied)
             return begin.position.stages[leader].epoch, begin.at_ms, emptied
         return 0, None, True
