@@ -269,7 +269,7 @@ class Versions(DataflowPart):
         """Finish a change that a crash interrupted; return whether the dataflow may run."""
         try:
             if self.changes.cut_short(record):
-                # First: the version's start position names these arrivals; later they would queue twice.
+                # First: the start position of the version names them; later they would queue twice.
                 self._bring_arrivals(record)
             self.changes.finish(record)
         except LogConflictError as error:
