@@ -97,8 +97,8 @@ class LoopLimits:
     them.
 
     Attributes:
-        records_kept: Number of records of a stage that are kept for people, although a position
-            replaces them.
+        records_kept: Number of records of a stage that are kept for people to read, although a
+            position replaces them.
         positions_kept: Maximum number of kept positions; a dataflow can be rolled back to
             epochs after a position.
         cancel_seconds: How long a deletion or an amendment waits for runs that it cancelled.
@@ -124,7 +124,7 @@ class LoopLimits:
 
 
 DEFAULT_LOOP_LIMITS = LoopLimits()
-"""The limits of a loop that is assembled without any."""
+"""The limits of a loop that is assembled without explicit limits."""
 
 
 T = TypeVar("T")

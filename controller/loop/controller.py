@@ -154,7 +154,7 @@ class Controller:
         on_dataflow: Callable[[str], None] = lambda name: None,
         on_record: Callable[[Intention], object] = ignore,
     ) -> list[str]:
-        """Register described dataflows that the store lacks; see `Versions.rebuild_missing`."""
+        """Register dataflows that only their folders describe; see `Versions.rebuild_missing`."""
         register = partial(self._bring_back, on_redo=on_record)
         return self._parts.versions.rebuild_missing(register, only=only, on_dataflow=on_dataflow)
 

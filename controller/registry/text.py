@@ -41,7 +41,7 @@ DEPTH_MAX = 32
 DIRECTIVES_MAX = 8
 """Limit of lines that begin with `%`, such as `%TAG`."""
 
-# The line breaks of YAML 1.1, which are those of the parser.
+# The line breaks of YAML 1.1, which the parser uses.
 _DIRECTIVE = re.compile("(?:\\A\ufeff?|[\n\r\x85\u2028\u2029]\ufeff?)%")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -237,13 +237,13 @@ class _Folder:
         return _import_problem(self.root, self.given[0].shown, error)
 
     def is_changed(self) -> bool:
-        """Return whether a file has changed since the last call, or if this is the first one."""
+        """Return whether a file has changed since the last call, or this is the first call."""
         before = self._tried
         self._tried = {path: file_signature(path) for path in self.paths()}
         return self._tried != before
 
     def _load(self, targets: dict[str, str]) -> DefinitionError | None:
-        """Load the modules again; return the mistake of a name without an object, if any."""
+        """Load the modules again; return the mistake if a name has no object."""
         roots = sorted({target.partition(":")[0] for target in targets.values()})
         self.sources = load_sources(str(self.root), partial(read_module, self.root), roots)
         self.loads += 1

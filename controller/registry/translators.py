@@ -252,7 +252,7 @@ class Registry:
                 if it cannot be compiled, changed files are loaded: an instance that takes over
                 may have loaded them before another one registered them.
 
-        Raises `DataflowInvalidError` as `compile`, but for mistakes of `LATER_RULES`.
+        Raises `DataflowInvalidError` as `compile`, except for mistakes of `LATER_RULES`.
         """
         try:
             dataflow = self._compile_loaded(document)

@@ -186,7 +186,7 @@ class Collector(DataflowPart):
         past = self._past(record)
         parked = self.parked.all()
         for leader, unit in self.catalog.units(record).items():
-            # The files of a publication that stopped half-way are in no table yet.
+            # Not while parked: the files of an interrupted publication are in no table yet.
             if (record.name, leader) not in parked:
                 for node in unit.members:
                     removed = self._collect(record, node, past)

@@ -150,7 +150,7 @@ class Inputs(DataflowPart):
         unpublished: int | None,
     ) -> Expiry:
         source, retention = node.name, node.keep.over(self.keep.inputs)
-        # The newest increment always stays: its number is the last one.
+        # The newest increment always stays: the store derives the next number from it.
         oldest = self.store.oldest_increments(record.name, source, limit=INCREMENTS_MAX)
         newest = self.store.next_index(record.name, source) - 1
         held = [_held(one) for one in oldest if one.increment.index < newest]

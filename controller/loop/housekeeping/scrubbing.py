@@ -367,7 +367,7 @@ class Scrubs:
             or progress.ended_at is None
             or asked.ended_at == progress.ended_at
         ):
-            # A read may have found damage since.
+            # A read may have found damage since that scrub.
             judged: Status = "damaged" if damages and asked.status == "whole" else asked.status
             ended_at = asked.ended_at or progress.ended_at
             return replace(asked, status=judged, damages=damages, ended_at=ended_at)

@@ -10,8 +10,8 @@ A crash before (4) leaves the old version, and files that no record names. All s
 repeated. If (5) fails, the dataflow starts nothing until it has succeeded, by a tick or by
 recovery: it never runs an outdated version.
 
-Invariants (tests/controller/loop/operations/test_change_crashes.py): killed at any point, a restart
-leads to the old version or to the new one; kept stages lose and repeat no increment.
+Invariants (tests/controller/loop/operations/test_change_crashes.py): after a kill at any point, a
+restart leads to the old version or to the new one; kept stages lose and repeat no increment.
 """
 
 from __future__ import annotations

@@ -299,7 +299,7 @@ class Versions(DataflowPart):
         only: Collection[str],
         on_dataflow: Callable[[str], None],
     ) -> list[str]:
-        """Register described dataflows that the store lacks; raises `RebuildIncompleteError`."""
+        """Register dataflows that only folders describe; raises `RebuildIncompleteError`."""
         known = {record.name for record in self.store.dataflows()}
         documents = described(self.files, self.tables_root)
         for name in sorted(set(only) - documents.keys()):

@@ -183,7 +183,7 @@ def _lacking(records: Mapping[str, tuple[Intention, ...]], tables: _Tables) -> l
             one.prepared_ms
             for one in many
             if any(
-                # Readers see no difference from compactions alone.
+                # A record of compactions alone does not count: readers see no difference.
                 change.data_change and tables[change.table].epoch < one.epoch
                 for change in one.changes
                 if change.table in tables

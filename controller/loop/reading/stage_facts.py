@@ -156,10 +156,10 @@ class StageFacts(DataflowPart):
 
 
 RECORDS_MOST = 256
-"""Records of a dataflow that are read, shared by its stages."""
+"""Number of records of a dataflow that are read, divided among its stages."""
 
 RECORDS_LEAST = 16
-"""Records of a stage that are read, however many stages there are."""
+"""Number of records of a stage that are read, however many stages there are."""
 
 
 def _newest(log: IntentionLog, stage: StageRecord, most: int) -> Iterator[Intention]:
@@ -173,7 +173,7 @@ def _newest(log: IntentionLog, stage: StageRecord, most: int) -> Iterator[Intent
 
 
 KEPT_MAX = 10_000
-"""Dataflows whose counts are kept."""
+"""Number of dataflows whose counts are kept."""
 
 _log = structlog.get_logger(__name__)
 

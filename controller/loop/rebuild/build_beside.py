@@ -391,7 +391,7 @@ class Build:
         )
 
     def _applied(self, source: str) -> Iterator[Increment]:
-        """Yield the increments of a source that it was offered."""
+        """Yield the increments of a source that the build has been offered so far."""
         yield from (one for one in self._seeds if one.flow == source)
         gone = self._dropped().get(source, ())
         for index in range(self.firsts.get(source, 0), self._fed[source]):

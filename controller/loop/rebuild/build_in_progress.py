@@ -197,7 +197,7 @@ class RebuildJob:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A version that can be built: compiled, with the choice that begins it."""
+    """A version that can be built: compiled, with the choice of how its stages begin."""
 
     dataflow: Dataflow
     choice: Choice

@@ -114,7 +114,7 @@ class Catalog:
         return sum(begins.values())
 
     def never_run(self, record: DataflowRecord) -> Mapping[str, Mistake]:
-        """Return the stages that wait for themselves; only earlier releases registered them."""
+        """Return the stages that wait for themselves; only earlier releases registered any."""
         self.compiled(record)
         with self._lock:
             return self._never_run.get(record.name, {})

@@ -106,7 +106,7 @@ def _named(names: set[str]) -> str:
 
 
 def _files(origin: Mapping[str, Any], records: int) -> tuple[Dropped, ...]:
-    """Return the files of an increment whose number of records is known, in order."""
+    """Return, in order, the files of an increment whose record counts are known."""
     names, lines = [str(name) for name in origin.get("files", ())], origin.get("lines", ())
     if len(names) == 1 and origin.get("file_count", 1) == 1:
         return (Dropped(names[0], records, _pairs(lines)),)

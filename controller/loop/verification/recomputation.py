@@ -55,7 +55,7 @@ from controller.loop.verification.valid_inputs import (
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 AT_ONCE_MAX = 500
-"""How many increments of a source become one if all input comes at once."""
+"""Maximum number of increments of a source that become one, with `--split at-once`."""
 
 Side = Callable[[Comparison], Contents]
 """The tables of one side of a comparison."""
@@ -333,7 +333,7 @@ class Recomputation:
         return side
 
     def _set_aside(self, reference: ReferenceEngine, stage: str) -> list[tuple[Any, ...]]:
-        """Return records set aside by the reference; the table is empty, or not recomputed."""
+        """Return what the reference set aside; the table to compare is empty, or not recomputed."""
         spec = self.subject.dataflow.stages[stage].translator
 
         def text(values: Mapping[str, Any] | None, schema: Schema | None) -> str | None:

@@ -111,7 +111,7 @@ class _Job(Watched):
 
     @property
     def differences(self) -> int:
-        """How many differing keys are kept."""
+        """Number of differing keys that are kept."""
         return sum(len(verdict.differing) for verdict in self.verdicts.values())
 
     def show_tables(self) -> None:
