@@ -133,7 +133,7 @@ class Controller:
         """Replace a registered dataflow by a new version; durable once this returns.
 
         Waits for the dataflow's runs under way, and publishes recorded runs. Other dataflows
-        continue. Raises `DataflowInvalidError` with every mistake, and as `Versions.change`.
+        continue. Raises `DataflowInvalidError` with every mistake, or as `Versions.change`.
         """
         dataflow = self.validate(document, duplicates)
         try:

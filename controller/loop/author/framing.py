@@ -5,9 +5,9 @@ that end in it; a punctuation is between two increments. Frames are a function o
 punctuations alone. So after a loss of the store the same frames come again, with the same
 numbers, before records that name them are redone.
 
-One piece of work is everything that waits at one stage. The stage whose last turn was longest ago
-comes first. Reading may take long. The result is recorded in one short step, if the work is still
-wanted then.
+One piece of work frames everything that waits at one stage. The stage whose last turn was longest
+ago comes first. Reading may take long. The result is recorded in one short step, if the work is
+still wanted then.
 
 Guaranteed (tests/controller/loop/runs/test_time_limit.py): an author's function that fails or hangs
 stops only its stage, and the error names its line; nothing of a deleted dataflow is recorded.

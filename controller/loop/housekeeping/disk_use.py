@@ -32,8 +32,8 @@ class DiskUse:
 
     Attributes:
         at: When it was made; aware, in UTC.
-        places: `state/count.counts`, `flows/count.totals`, `sources/urls`, or a folder of records
-            such as `_intentions`.
+        places: Place -> its use. A place is `state/count.counts`, `flows/count.totals`,
+            `sources/urls`, or a folder of records such as `_intentions`.
     """
 
     at: datetime

@@ -4,9 +4,8 @@
 
 The increment's entry in the source's log stays. It holds the fingerprint that identifies the same
 file when it comes again, and the number that the next increment follows. Rows of old runs and of
-old increments of stages are removed, too: the tables contain what those rows said about them. So
-are rows of increments that their own retention has removed from a table
-(`cbp.engine.outputs.retention`).
+old increments of stages are removed, too: the tables contain the same facts. So are rows of
+increments that their own retention has removed from a table (`cbp.engine.outputs.retention`).
 
 Invariants (tests/controller/loop/housekeeping/test_retention.py): whatever a queue or a roll-back
 needs stays, wherever a crash happens; a flow is read from the oldest increment that exists.

@@ -8,7 +8,7 @@ No other dataflow delays it.
 `rebuild_missing` registers dataflows again that folders describe and a lost store does not know;
 those that were deleted without `purge` come back too.
 
-Invariant: every dataflow in `held` is finished later, or shown as the reason why its stages wait
+Invariant: every dataflow in `held` is finished later, or its stages show that they wait for that
 (tests/controller/loop/operations/test_change.py, test_change_crashes.py).
 """
 

@@ -171,12 +171,12 @@ class Snapshots(DataflowPart):
 
 
 def _open(log: IntentionLog, leader: str) -> tuple[Intention, ...]:
-    """Return the records of a stage that its tables may not show; always includes the newest."""
+    """Return records that a stage's tables may not show; always includes the newest record."""
     return log.unpublished(leader, log.next_epochs().get(leader, 0))
 
 
 def _lacking(records: Mapping[str, tuple[Intention, ...]], tables: _Tables) -> list[int]:
-    """Return when the first unpublished record of each stage that has one was put."""
+    """Return, for each stage with unpublished records, when the first of them was put."""
     lacking_epochs = []
     for many in records.values():
         lacking = (

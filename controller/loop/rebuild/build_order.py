@@ -2,8 +2,8 @@
 
     _description/rebuild/order.json     which version to build, whether to swap it in; how it ended
 
-So a build outlives the process. The swap is not part of the order, but a version like any
-other: once the version is put, its order is done, wherever a crash happened.
+With its order, a build outlives the process. The swap is not part of the order, but a version like
+any other: once the version is put, its order is done, wherever a crash happened.
 
 The file is replaced by each order, and not put from the folder of the term. A former leader may
 write an order late; since an order names its version and generation, it is refused if another

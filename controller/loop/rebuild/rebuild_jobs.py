@@ -171,7 +171,7 @@ class RebuildJobs(DataflowPart):
 
         Raises:
             CodeDriftedError: If that code is not loaded; register the code on disk first.
-                Otherwise as `start`.
+                Other errors are those of `start`.
         """
         record = self.store.dataflow(name)
         self.catalog.require_same(record)

@@ -212,7 +212,7 @@ class Recovery(DataflowPart):
         return finished
 
     def _keep(self, record: DataflowRecord, stage: StageRecord) -> None:
-        """Load the records of a stage that may be unpublished."""
+        """Load a stage's records that may be unpublished."""
         try:
             self.publisher.before(record, stage.stage, stage.epoch)
         except InvariantError as error:

@@ -63,7 +63,7 @@ class Publisher(DataflowPart):
         return self._of(dataflow).lock
 
     def before(self, record: DataflowRecord, stage: str, epoch: int) -> tuple[Intention, ...]:
-        """Return a stage's records before an epoch that its tables may not show yet.
+        """Return the records from before an epoch that the tables of a stage may not show yet.
 
         Raises `InvariantError` if such a record is damaged or missing.
         """
