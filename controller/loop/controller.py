@@ -189,7 +189,7 @@ class Controller:
         self.wake()
 
     def resume(self, name: str) -> None:
-        """Run a dataflow again and clear the failures of its stages; idempotent.
+        """Let a dataflow run again and clear the failures of its stages; idempotent.
 
         An unfinished roll-back is finished first.
         """
@@ -473,7 +473,8 @@ class Controller:
         Finally publishes finished runs.
 
         Returns:
-            Whether every run ended by itself. Cancelled runs are run again after a restart.
+            Whether every run ended without a cancellation. Cancelled runs run again after a
+            restart.
         """
         self.stop_starting()
         self._parts.framer.stop()

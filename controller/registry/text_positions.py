@@ -54,7 +54,7 @@ class TextPositions:
         self._root = _read(plain)
 
     def of_mistake(self, mistake: Mistake) -> Place:
-        """Return the place of a mistake; for one of the whole document, the start of the text."""
+        """Return the place of a mistake; the start of the text if it has no other place."""
         if given := _IN_TEXT.search(mistake.where):
             return int(given[1]), int(given[2])
         return self.of(mistake.where, key=mistake.code in _ABOUT_NAMES)

@@ -118,7 +118,7 @@ class Collector(DataflowPart):
             return
         patience = self.every if calm else 2 * self.every
         for name, epochs in self.epochs().items():
-            # A change may remove stages and thus epochs: then the dataflow is due at once.
+            # If a change removed stages, there are fewer epochs than before: it is due now.
             since = epochs - self._kept_at.get(name, -patience)
             if name in self.held() or not epochs or 0 <= since < patience:
                 continue
@@ -164,7 +164,7 @@ class Collector(DataflowPart):
         return reach_of(self.store.dataflow(name), self)
 
     def needed(self, record: DataflowRecord) -> set[str]:
-        """Return the files of a dataflow that must exist, besides those of its tables."""
+        """Return the files that a dataflow needs, besides the files of its tables."""
         return self._needed(record.name, self._past(record))
 
     def last(self, name: str) -> LastCollection | None:
@@ -226,7 +226,7 @@ class Collector(DataflowPart):
             oldest_ms = int((self.clock().timestamp() - self.retention.seconds) * 1000)
             if swapped_ms is None or swapped_ms < oldest_ms:
                 return self.retention
-            # The tables before a swap stay as long as versions do, however many came since.
+            # The tables before a swap stay as long as versions do, however many followed.
             return replace(self.retention, versions_max=sys.maxsize)
         seconds = self.clock().timestamp() - since_ms / 1000 + _MARGIN_SECONDS
         return replace(self.retention, seconds=max(self.retention.seconds, seconds))

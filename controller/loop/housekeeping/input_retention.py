@@ -33,7 +33,7 @@ INCREMENTS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How long inputs and runs are kept; for tables see `garbage_collection.Retention`.
+    """How long inputs and runs are kept; for tables see `garbage_collector.Retention`.
 
     Attributes:
         inputs: For increments of sources that all readers have read; a declaration of the

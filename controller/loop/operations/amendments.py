@@ -199,7 +199,7 @@ class Amendments(DataflowPart):
         return next(made, None)
 
     def check_give_back(self, name: str, stage: str) -> None:
-        """Raise the error that `give_back` would raise at once; changes nothing."""
+        """Raise the error with which `give_back` would refuse to begin; changes nothing."""
         self.correction.check_give_back(name, stage, published=True)
 
     def give_back(
@@ -243,7 +243,7 @@ class Amendments(DataflowPart):
     def check_corrections(
         self, name: str, stage: str, state: str, corrections: Sequence[Correction]
     ) -> None:
-        """Raise the error that `correct` would raise at once; changes nothing."""
+        """Raise the error with which `correct` would refuse to begin; changes nothing."""
         self.correction.check(name, stage, state, corrections)
 
     def corrections(self, name: str) -> Sequence[Corrected]:

@@ -352,7 +352,7 @@ class VersionSwitch(DataflowPart):
         dropped = self.dropped(record).get(flow, ())
 
         def is_back(increment: Increment) -> bool:
-            # Nothing reads again what a roll-back dropped, so its files need not exist.
+            # Increments that a roll-back dropped are not read again: their files may be gone.
             gone = any(increment.index in part for part in dropped)
             return gone or self.has_files(record, increment)
 

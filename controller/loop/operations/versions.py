@@ -169,7 +169,7 @@ class Versions(DataflowPart):
         dry_run: bool,
         swap: Swap | None = None,
     ) -> Changed:
-        """Change to a checked new version, or return the effects of that.
+        """Change to a checked new version, or return the effects of the change.
 
         Raises:
             NotFoundError: If no dataflow of this name is registered.

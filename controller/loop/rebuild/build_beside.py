@@ -537,7 +537,7 @@ def _shifted(connector: Connector, depth: str, *, framed: bool) -> Connector:
 def _gone_on(
     connector: Connector, later: Sequence[Increment], dropped: Sequence[range]
 ) -> Connector:
-    """Return a connector of a source with what came later; a framed one frames it again."""
+    """Return a source's connector with later increments added; a framed one will frame them."""
 
     def stays(one: Increment) -> bool:
         return not any(one.index in part for part in dropped)

@@ -133,7 +133,7 @@ class Catalog:
         return units
 
     def require_same(self, record: DataflowRecord) -> None:
-        """Raise `CodeDriftedError` if the loaded code differs from that of the version."""
+        """Raise `CodeDriftedError` if the loaded code differs from the code of the version."""
         if (error := self._compare(record).drifted) is not None:
             raise error
 

@@ -328,7 +328,7 @@ class Descriptions:
 
 
 def adopted_path(folder: str, version: int) -> str:
-    """Return the path of the adopted codes of a version of an earlier release."""
+    """Return the path of the codes that were adopted for a version of an earlier release."""
     return f"{folder}/{ADOPTED}/{version:020d}.json"
 
 

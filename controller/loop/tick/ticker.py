@@ -262,7 +262,7 @@ class Ticker:
             self.decisions.answers.keep_time()
             self.unfinished.finish_parked()
             self.recovery.settle()
-            # Taken before loading: a run that ends in between then counts as running for one more
+            # Read before loading: a run that ends in between then counts as running for one more
             # tick. In the other order its stage could look free, with a queue from before its end.
             busy = self.starving.mark(
                 self.in_flight.active_runs(), asked_to_end=self.in_flight.asked_to_end

@@ -405,9 +405,9 @@ class Recomputation:
     def _arrivals(
         self, parts: _Parts, valid: Mapping[str, Read]
     ) -> Iterator[tuple[int, Increment]]:
-        """Yield the sources' increments in order of arrival, and how many original ones are done.
+        """Yield increments of sources in order of arrival, each with the count of originals so far.
 
-        A merged increment comes when the first of its parts came.
+        A merged increment takes the place of its first original.
         """
         flows = (
             self._source(source, some, valid.get(source, {})) for source, some in parts.items()
