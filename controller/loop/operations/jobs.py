@@ -108,7 +108,7 @@ class Jobs(ABC, Generic[R]):
         """Begin the job of a request, or return the job that the request has begun before.
 
         Args:
-            request: The request; `""` if it has no name.
+            request: Name of the request; `""` if it has none.
             carry_out: Does the work; gets `tell` and `request` by name.
         """
         request = request or f"b{self._random_hex(6)}"

@@ -273,7 +273,7 @@ class Job(Watched):
 
 
 def error_of(cause: Exception) -> CbpError:
-    """Return the error of a job, given what was raised."""
+    """Return the error to show for an exception that a job raised."""
     known = operating(cause)
     if isinstance(known, CbpError):
         return known

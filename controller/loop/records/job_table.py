@@ -41,7 +41,7 @@ class JobTable(Generic[J]):
     """The newest jobs of one kind; safe to use from several threads.
 
     Args:
-        most: Number of jobs up to which ended ones are remembered; `None` means all.
+        most: Number of jobs above which ended ones are forgotten; `None` means never.
     """
 
     def __init__(
