@@ -8,7 +8,7 @@ function.
 
 Guaranteed: constructing a part reads and writes nothing; a part gets what its constructor declares
 (tests/controller/loop/test_assembly.py).
-Absent on purpose: what the parts do, and threads, which the environment supplies.
+Absent on purpose: the work of the parts; threads, which the environment supplies.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ from controller.store.base import Store
 class LoopLimits:
     """Limits of waiting, keeping and warning; each part gets those that it needs.
 
-    They are not settings, since no user has to choose them. Tests make them small, to reach
+    They are not settings, since no user has to choose them. Tests set small limits, to reach
     them.
 
     Attributes:
-        records_kept: Number of records of a stage that are kept for people, although a position
-            replaces them.
+        records_kept: Number of records of a stage that are kept for people to read, although a
+            position replaces them.
         positions_kept: Maximum number of kept positions; a dataflow can be rolled back to
             epochs after a position.
         cancel_seconds: How long a deletion or an amendment waits for runs that it cancelled.
@@ -108,7 +108,7 @@ class LoopLimits:
         settle_seconds: How long a verification, or a build beside, waits before it checks again
             whether the dataflow is idle.
         checkpoint_seconds: Longest time between two checkpoints of a build beside.
-        unit_bytes: The most bytes that a run of a build beside reads of several increments.
+        unit_bytes: Up to this many bytes, a run of a build beside reads several increments.
         turns_max: Epochs without new input after which a cycle is reported as not draining.
     """
 
@@ -124,7 +124,7 @@ class LoopLimits:
 
 
 DEFAULT_LOOP_LIMITS = LoopLimits()
-"""The limits of a loop that is assembled without any."""
+"""The limits of a loop that is assembled without explicit limits."""
 
 
 T = TypeVar("T")
@@ -191,8 +191,8 @@ class Part(cached_property[T]):
     """A part of a controller, made on first use.
 
     Args:
-        given: Functions that return constructor arguments, for those that `Parts.make` would not
-            find by their names.
+        given: Maps constructor arguments that `Parts.make` would not find by their names to
+            functions that return them.
     """
 
     def __init__(self, kind: type[T], **given: Callable[[Parts], Any]) -> None:
@@ -217,7 +217,7 @@ class Parts:
         self.run_counts, self.wake = RunCounts(), self.woken.set
 
     def make(self, kind: type[T], more: dict[str, Any]) -> T:
-        """Construct a part from `more` and the values named by its parameters."""
+        """Construct a part; arguments that `more` lacks are found by the parameters' names."""
         places = (self.given, self.given.limits, self.given.engine)
         for name in signature(kind).parameters.keys() - more.keys():
             if hasattr(type(self), name) or name in vars(self):
@@ -227,7 +227,7 @@ class Parts:
         return kind(**more)
 
     def complete(self) -> Parts:
-        """Make all parts; before that only one thread may use them."""
+        """Make all parts; until this has returned, only one thread may use them."""
         for name, one in vars(type(self)).items():
             if isinstance(one, Part):
                 getattr(self, name)

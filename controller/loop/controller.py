@@ -133,7 +133,7 @@ class Controller:
         """Replace a registered dataflow by a new version; durable once this returns.
 
         Waits for the dataflow's runs under way, and publishes recorded runs. Other dataflows
-        continue. Raises `DataflowInvalidError` with every mistake, and as `Versions.change`.
+        continue. Raises `DataflowInvalidError` with every mistake, or as `Versions.change`.
         """
         dataflow = self.validate(document, duplicates)
         try:
@@ -154,7 +154,7 @@ class Controller:
         on_dataflow: Callable[[str], None] = lambda name: None,
         on_record: Callable[[Intention], object] = ignore,
     ) -> list[str]:
-        """Register described dataflows that the store lacks; see `Versions.rebuild_missing`."""
+        """Register dataflows that only their folders describe; see `Versions.rebuild_missing`."""
         register = partial(self._bring_back, on_redo=on_record)
         return self._parts.versions.rebuild_missing(register, only=only, on_dataflow=on_dataflow)
 
@@ -171,7 +171,7 @@ class Controller:
         return self._parts.catalog.with_older_code(but)
 
     def pause(self, name: str) -> None:
-        """Start no more runs of a dataflow; publish it when the runs under way have ended.
+        """Start no more runs of a dataflow; publish its results when the runs under way have ended.
 
         The pause is persistent. Idempotent.
         """
@@ -189,7 +189,7 @@ class Controller:
         self.wake()
 
     def resume(self, name: str) -> None:
-        """Run a dataflow again and clear the failures of its stages; idempotent.
+        """Let a dataflow run again and clear the failures of its stages; idempotent.
 
         An unfinished roll-back is finished first.
         """
@@ -467,7 +467,8 @@ class Controller:
         Finally publishes finished runs.
 
         Returns:
-            Whether every run ended by itself. Cancelled runs are run again after a restart.
+            Whether every run ended without a cancellation. Cancelled runs run again after a
+            restart.
         """
         self.stop_starting()
         self._parts.framer.stop()

@@ -57,7 +57,7 @@ class LoadedFiles:
                     self._seen[name] = _Seen(known.path, known.signature, content)
 
     def _scan(self, packages: set[str]) -> None:
-        """Note the files of the loaded modules of packages that are not noted yet."""
+        """Note the files of the packages' loaded modules, unless they are noted already."""
         modules = sys.modules.copy()  # other threads import meanwhile
         loaded = (len(modules), next(reversed(modules), ""))
         if loaded != self._loaded:

@@ -16,7 +16,8 @@ Guaranteed, whatever the input (tests/controller/registry/test_registry.py, test
   YAML's parser compares each directive with all others, and checks all open collections for each
   token: both are limited.
 - The result has at most `DEPTH_MAX` levels and `VALUES_MAX` values.
-- Its strings have at most `TEXT_BYTES_MAX` characters together, and each name has `NAME_MAX`.
+- Its strings have at most `TEXT_BYTES_MAX` characters together, and each name has at most
+  `NAME_MAX`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ DEPTH_MAX = 32
 DIRECTIVES_MAX = 8
 """Limit of lines that begin with `%`, such as `%TAG`."""
 
-# The line breaks of YAML 1.1, which are those of the parser.
+# The line breaks of YAML 1.1, which the parser uses.
 _DIRECTIVE = re.compile("(?:\\A\ufeff?|[\n\r\x85\u2028\u2029]\ufeff?)%")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -49,12 +49,12 @@ class TextPositions:
     """Finds the line and column of the values of one text."""
 
     def __init__(self, text: str, content_type: str) -> None:
-        # A tab between tokens is JSON's, and not YAML's; both count as one column.
+        # JSON allows tabs between tokens, YAML does not. A space counts as one column, too.
         plain = text.replace("\t", " ") if "json" in content_type else text
         self._root = _read(plain)
 
     def of_mistake(self, mistake: Mistake) -> Place:
-        """Return the place of a mistake; for one of the whole document, the start of the text."""
+        """Return the place of a mistake; the start of the text if it has no other place."""
         if given := _IN_TEXT.search(mistake.where):
             return int(given[1]), int(given[2])
         return self.of(mistake.where, key=mistake.code in _ABOUT_NAMES)

@@ -237,13 +237,13 @@ class _Folder:
         return _import_problem(self.root, self.given[0].shown, error)
 
     def is_changed(self) -> bool:
-        """Return whether a file has changed since the last call, or if this is the first one."""
+        """Return whether a file has changed since the last call, or this is the first call."""
         before = self._tried
         self._tried = {path: file_signature(path) for path in self.paths()}
         return self._tried != before
 
     def _load(self, targets: dict[str, str]) -> DefinitionError | None:
-        """Load the modules again; return the mistake of a name without an object, if any."""
+        """Load the modules again; return the mistake if a name has no object."""
         roots = sorted({target.partition(":")[0] for target in targets.values()})
         self.sources = load_sources(str(self.root), partial(read_module, self.root), roots)
         self.loads += 1
@@ -328,7 +328,7 @@ def changed_files(origin: Travelling, modules: Collection[str]) -> list[str]:
 
 
 def _check_names(folders: Iterable[_Folder]) -> None:
-    """Refuse a module with the name of another module, which would be imported instead."""
+    """Refuse a module if Python would import another module of the same name instead."""
     seen: dict[str, Path] = {}
     for folder in folders:
         targets = [target for given in folder.given for target in given.targets().values()]

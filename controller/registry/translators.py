@@ -94,7 +94,7 @@ class Registry:
         allowed: dict[str, list[importlib.metadata.EntryPoint]] = {}
         others: dict[str, set[str]] = {}
         points = list(self._look())
-        # A distribution parses its metadata to return its name: once for all of its points.
+        # Ask each distribution once for its name, since it parses its metadata for that.
         names = {
             id(point.dist): _package(point) for point in {id(p.dist): p for p in points}.values()
         }
@@ -253,7 +253,7 @@ class Registry:
                 if it cannot be compiled, changed files are loaded: an instance that takes over
                 may have loaded them before another one registered them.
 
-        Raises `DataflowInvalidError` as `compile`, but for mistakes of `LATER_RULES`.
+        Raises `DataflowInvalidError` as `compile`, except for mistakes of `LATER_RULES`.
         """
         try:
             dataflow = self._compile_loaded(document)

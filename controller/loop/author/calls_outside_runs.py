@@ -38,7 +38,7 @@ class TimedCall:
     """One call of the author's code of a stage.
 
     Attributes:
-        function, place: The author's function, and its `file.py:12`.
+        function, place: Name of the author's function, and its place, such as `file.py:12`.
         since: When the present part of the call began; set by `TimedCalls`.
         begun: When the call began; set by `TimedCalls`.
     """
@@ -85,7 +85,7 @@ class TimedCalls:
             question.since, question.function, question.place = self._clock(), function, place
 
     def busy(self) -> dict[StageId, datetime | None]:
-        """Return the stages with an open call, and when it began."""
+        """Return each stage with an open call, and when the call began."""
         with self._lock:
             return {key: question.begun for key, question in self._open.items()}
 

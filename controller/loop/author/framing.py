@@ -1,13 +1,13 @@
 """Framing: cuts arrivals at framed inputs into frames, in threads beside the tick.
 
-Each output increment is read once per framed input, in order, and replaced by the frames that
-end in it; a punctuation is between two increments. Frames are a function of the flow and its
+Each increment that arrives is read once per framed input, in order, and replaced by the frames
+that end in it; a punctuation is between two increments. Frames are a function of the flow and its
 punctuations alone. So after a loss of the store the same frames come again, with the same
 numbers, before records that name them are redone.
 
-One piece of work is everything that waits at one stage. The stage whose last turn was longest ago
-comes first. Reading may take long. The result is recorded in one short step, if the work is still
-wanted then.
+One piece of work frames everything that waits at one stage. The stage whose last turn was longest
+ago comes first. Reading may take long. The result is recorded in one short step, if the work is
+still wanted then.
 
 Guaranteed (tests/controller/loop/runs/test_time_limit.py): an author's function that fails or hangs
 stops only its stage, and the error names its line; nothing of a deleted dataflow is recorded.
@@ -128,7 +128,7 @@ class Framer:
                 pass  # no thread records any more; one that records later finds its work unwanted
 
     def _question(self, record: DataflowRecord, node: StageNode) -> TimedCall:
-        """Return a stage's question; `_frame` fills in the input."""
+        """Return a new call for a stage; `_frame` sets the function of each input in it."""
         own = node.run_seconds_max
         limit = self.run_seconds_max if own is None else own
         return TimedCall((record.name, node.name), "frame_by", "", limit, SETTING)
@@ -197,7 +197,7 @@ class Framer:
     def _step(
         self, record: DataflowRecord, node: StageNode, spec: InputSpec, wanted: Callable[[], bool]
     ) -> bool:
-        """Apply one punctuation or frame one output increment; return whether there was one."""
+        """Apply one punctuation or frame one arrived increment; return whether there was one."""
         if self._close_what_is_due(record, node, spec, wanted):
             return True
         connector = self._connector(record, node, spec)
@@ -226,7 +226,7 @@ class Framer:
     def _close_what_is_due(
         self, record: DataflowRecord, node: StageNode, spec: InputSpec, wanted: Callable[[], bool]
     ) -> bool:
-        """Apply the punctuations before everything that waits; return whether there were any."""
+        """Apply the punctuations that precede all waiting increments; return whether any did."""
         moved = False
         with self.punctuations.lock(record.name):
             if not wanted():
@@ -250,7 +250,7 @@ class Framer:
     # idle time
 
     def close_idle(self, record: DataflowRecord, node: StageNode, connectors: Connectors) -> bool:
-        """Close the inputs of a stage that were idle too long; return whether there were any."""
+        """Close the frames of inputs that were idle too long; return whether there were any."""
         closed = False
         for spec in node.translator.framed:
             connector, flow = connectors[spec.name], node.wiring[spec.name]

@@ -103,7 +103,7 @@ class RunnableAnswers:
         self._questions.stop()
 
     def _ask(self, view: StageView, life: Life) -> tuple[_Asked, bool]:
-        """Return the stage's open question if still valid, otherwise a new one; and whether new."""
+        """Return a stage's open question if it is valid, else a new one; and whether it is new."""
         of = life, view.epoch
         known = self._asked.get(view.id)
         if known is not None and _counts(known, of, view):

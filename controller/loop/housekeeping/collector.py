@@ -45,7 +45,7 @@ BUSY_TICKS = 32
 
 _COLLECTED = "is garbage-collected"
 _MARGIN_SECONDS = 60.0
-"""The engine reads the clock at most this many seconds after the decision."""
+"""Added to a retention time: the engine reads the clock again up to this many seconds later."""
 
 _log = structlog.get_logger(__name__)
 
@@ -118,7 +118,7 @@ class Collector(DataflowPart):
             return
         patience = self.every if calm else 2 * self.every
         for name, epochs in self.epochs().items():
-            # A change may remove stages and thus epochs: then the dataflow is due at once.
+            # If a change removed stages, there are fewer epochs than before: it is due now.
             since = epochs - self._kept_at.get(name, -patience)
             if name in self.held() or not epochs or 0 <= since < patience:
                 continue
@@ -143,7 +143,7 @@ class Collector(DataflowPart):
         )
 
     def collect(self, name: str) -> Garbage:
-        """Collect a dataflow now; return what `look` returned just before.
+        """Collect a dataflow now; return the result of `look` from just before.
 
         Raises `NotFoundError`, or the error because of which garbage is left.
         """
@@ -164,7 +164,7 @@ class Collector(DataflowPart):
         return reach_of(self.store.dataflow(name), self)
 
     def needed(self, record: DataflowRecord) -> set[str]:
-        """Return the files of a dataflow that must exist, besides those of its tables."""
+        """Return the files that a dataflow needs, besides the files of its tables."""
         return self._needed(record.name, self._past(record))
 
     def last(self, name: str) -> LastCollection | None:
@@ -186,7 +186,7 @@ class Collector(DataflowPart):
         past = self._past(record)
         parked = self.parked.all()
         for leader, unit in self.catalog.units(record).items():
-            # The files of a publication that stopped half-way are in no table yet.
+            # Not while parked: the files of an interrupted publication are in no table yet.
             if (record.name, leader) not in parked:
                 for node in unit.members:
                     removed = self._collect(record, node, past)
@@ -226,7 +226,7 @@ class Collector(DataflowPart):
             oldest_ms = int((self.clock().timestamp() - self.retention.seconds) * 1000)
             if swapped_ms is None or swapped_ms < oldest_ms:
                 return self.retention
-            # The tables before a swap stay as long as versions do, however many came since.
+            # The tables before a swap stay as long as versions do, however many followed.
             return replace(self.retention, versions_max=sys.maxsize)
         seconds = self.clock().timestamp() - since_ms / 1000 + _MARGIN_SECONDS
         return replace(self.retention, seconds=max(self.retention.seconds, seconds))
@@ -245,7 +245,7 @@ class Collector(DataflowPart):
         return files_of(stage.connectors for one in positions for stage in one.stages.values())
 
     def _keep_position(self, record: DataflowRecord) -> Position:
-        """Put and return the dataflow's position, if it frames or has records to spare."""
+        """Return a dataflow's position; first put it, if it has framed inputs or spare records."""
         log = self.open_log(record.folder)
         position = self.store.position(record.name)
         frames = any(

@@ -32,8 +32,8 @@ class DiskUse:
 
     Attributes:
         at: When it was made; aware, in UTC.
-        places: `state/count.counts`, `flows/count.totals`, `sources/urls`, or a folder of records
-            such as `_intentions`.
+        places: Place -> its use. A place is `state/count.counts`, `flows/count.totals`,
+            `sources/urls`, or a folder of records such as `_intentions`.
     """
 
     at: datetime
@@ -51,7 +51,7 @@ class DiskUses:
     def of(self, record: DataflowRecord) -> DiskUse:
         """Return the disk use of a dataflow, at most `FRESH_SECONDS` old; raises `CbpError`."""
         with self._lock:  # one walk at a time
-            # A new version has other tables, and a plan of it shows their sizes.
+            # Measure again after a new version: it has other tables, and a plan shows their sizes.
             key, now = (record.version, record.created_at), self._clock()
             known_key, use = self._measured.get(record.folder, (None, None))
             fresh = use is not None and 0 <= (now - use.at).total_seconds() < FRESH_SECONDS

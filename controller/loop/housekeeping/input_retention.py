@@ -4,9 +4,8 @@
 
 The increment's entry in the source's log stays. It holds the fingerprint that identifies the same
 file when it comes again, and the number that the next increment follows. Rows of old runs and of
-old increments of stages are removed, too: the tables contain what those rows said about them. So
-are rows of increments that their own retention has removed from a table
-(`cbp.engine.outputs.retention`).
+old increments of stages are removed, too: the tables contain the same facts. So are rows of
+increments that their own retention has removed from a table (`cbp.engine.outputs.retention`).
 
 Invariants (tests/controller/loop/housekeeping/test_retention.py): whatever a queue or a roll-back
 needs stays, wherever a crash happens; a flow is read from the oldest increment that exists.
@@ -34,7 +33,7 @@ INCREMENTS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """How long inputs and runs are kept; for tables see `garbage_collection.Retention`.
+    """How long inputs and runs are kept; for tables see `garbage_collector.Retention`.
 
     Attributes:
         inputs: For increments of sources that all readers have read; a declaration of the
@@ -150,7 +149,7 @@ class Inputs(DataflowPart):
         unpublished: int | None,
     ) -> Expiry:
         source, retention = node.name, node.keep.over(self.keep.inputs)
-        # The newest increment always stays: its number is the last one.
+        # The newest increment always stays: the store derives the next number from it.
         oldest = self.store.oldest_increments(record.name, source, limit=INCREMENTS_MAX)
         newest = self.store.next_index(record.name, source) - 1
         held = [_held(one) for one in oldest if one.increment.index < newest]

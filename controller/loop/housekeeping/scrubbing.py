@@ -38,7 +38,7 @@ from controller.loop.runs.isolation import Trouble
 from controller.store.base import DataflowRecord, Store
 
 DAMAGES_MAX = 1_000
-"""Damages of one dataflow that reads may note; a round finds the others."""
+"""Number of damages of one dataflow that reads may note; a round finds the others."""
 RATE_BYTES = 2 << 20
 STEP_BYTES = 8 << 20
 _BETWEEN = timedelta(hours=1)
@@ -311,7 +311,7 @@ class Scrub:
 
     Attributes:
         status: `never`: no complete reading was ever noted for this dataflow.
-        began_at, ended_at: Aware, in UTC; `ended_at` is that of the last complete reading.
+        began_at, ended_at: Aware, in UTC; `ended_at` is the end of the last complete reading.
         files_total, bytes_total: Files and bytes when it began; 0 if unknown.
     """
 
@@ -387,7 +387,7 @@ class Scrubs:
             or progress.ended_at is None
             or asked.ended_at == progress.ended_at
         ):
-            # A read may have found damage since.
+            # A read may have found damage since that scrub.
             judged: Status = "damaged" if damages and asked.status == "whole" else asked.status
             ended_at = asked.ended_at or progress.ended_at
             return replace(asked, status=judged, damages=damages, ended_at=ended_at)

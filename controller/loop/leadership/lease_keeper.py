@@ -153,7 +153,7 @@ class LeaseKeeper:
         """Become a follower; no work of the term is still under way."""
         with self._lock:
             term, self._term, self._retiring = self._term, None, ""
-            # Other instances come first, since this one may be broken.
+            # Let other instances try first, since this one may be broken.
             self._not_before = self._clock() + self._seconds
         self._store.fence(None)
         if term is not None:

@@ -4,9 +4,9 @@ A file with further columns waits, claimed, while a new version of its dataflow 
 it is read again. The columns are nullable, so older records have null in them, and no stage
 changes. A document that is registered later need not name the columns: they are kept.
 
-The version is refused, and the file goes to quarantine with the reason, if the version would change
-a stage (for example because the stage's code on disk is no longer the registered one), or if the
-document is invalid with these columns.
+The version is refused if it would change a stage (for example because the stage's code on disk is
+no longer the registered code), or if the document is invalid with these columns. Then the file goes
+to quarantine with the reason.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ class Amendments(DataflowPart):
         return next(made, None)
 
     def check_give_back(self, name: str, stage: str) -> None:
-        """Raise the error that `give_back` would raise at once; changes nothing."""
+        """Raise the error with which `give_back` would refuse to begin; changes nothing."""
         self.correction.check_give_back(name, stage, published=True)
 
     def give_back(
@@ -232,7 +232,7 @@ class Amendments(DataflowPart):
     def _with_set_aside(
         self, name: str, stage: str, reason: str, tell: Tell
     ) -> Iterator[DataflowRecord]:
-        """Hold a dataflow without runs, after everything set aside was published."""
+        """Hold a dataflow whose runs have ended and are published; yield its record."""
         self.correction.check_give_back(name, stage)
         tell("waits for runs to end", 0, 0, "")
         with self._quiet(name, reason, cancel=False) as record:
@@ -243,7 +243,7 @@ class Amendments(DataflowPart):
     def check_corrections(
         self, name: str, stage: str, state: str, corrections: Sequence[Correction]
     ) -> None:
-        """Raise the error that `correct` would raise at once; changes nothing."""
+        """Raise the error with which `correct` would refuse to begin; changes nothing."""
         self.correction.check(name, stage, state, corrections)
 
     def corrections(self, name: str) -> Sequence[Corrected]:
@@ -260,7 +260,7 @@ class Amendments(DataflowPart):
     def hold_unfinished(self) -> None:
         """Hold the dataflows with roll-backs that recovery could not finish."""
         for record in self.store.dataflows():
-            # A damaged record of a roll-back concerns its dataflow, which was not recovered then.
+            # If a roll-back's record is damaged, only its dataflow fails; it is not recovered then.
             if self.isolation.attempt(record.name, HELD, partial(self._open, record)):
                 self.holds.held.setdefault(record.name, UNFINISHED)
 

@@ -75,9 +75,9 @@ class Jobs(ABC, Generic[R]):
     """Starts jobs of one kind and reports their progress; safe to use from several threads."""
 
     kind: str
-    """What a job is, as in "there is no roll-back X"."""
+    """Name of this kind of job, as in "there is no roll-back X"."""
     busy: str
-    """What its dataflow is meanwhile, as in "is being rolled back"."""
+    """State of its dataflow during the job, as in "is being rolled back"."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Jobs(ABC, Generic[R]):
         """Begin the job of a request, or return the job that the request has begun before.
 
         Args:
-            request: The request; `""` if it has no name.
+            request: Name of the request; `""` if it has none.
             carry_out: Does the work; gets `tell` and `request` by name.
         """
         request = request or f"b{self._random_hex(6)}"

@@ -2,7 +2,7 @@
 
 The file beside the tables is the truth, and is written first; the store is an index over it.
 
-    _description/priorities/stages.json     stage -> priority, of stages that are not normal
+    _description/priorities/stages.json     stage -> priority, unless it is normal
 
 The file names each stage, not only the leader of stages that run together. So a stage keeps its
 priority if it leads itself in a later version. The names of removed stages stay, too. No result
@@ -57,7 +57,7 @@ def write_priorities(files: Files, folder: str, priorities: Mapping[str, Priorit
 
 
 def _priorities_of(value: Mapping[str, Any]) -> dict[str, Priority]:
-    # A priority that only a later version knows is normal here.
+    # A priority that only a later release knows counts as normal here.
     return {stage: one for stage, one in value["stages"].items() if one in PRIORITIES}
 
 

@@ -10,8 +10,8 @@ A crash before (4) leaves the old version, and files that no record names. All s
 repeated. If (5) fails, the dataflow starts nothing until it has succeeded, by a tick or by
 recovery: it never runs an outdated version.
 
-Invariants (tests/controller/loop/operations/test_change_crashes.py): killed at any point, a restart
-leads to the old version or to the new one; kept stages lose and repeat no increment.
+Invariants (tests/controller/loop/operations/test_change_crashes.py): after a kill at any point, a
+restart leads to the old version or to the new one; kept stages lose and repeat no increment.
 """
 
 from __future__ import annotations
@@ -271,11 +271,11 @@ class VersionSwitch(DataflowPart):
         return newest is not None and dict(newest.document) == dict(record.document)
 
     def finish(self, record: DataflowRecord) -> DataflowRecord:
-        """Bring the tables and the store to the newest version; does nothing if they are.
+        """Bring the tables and the store to the newest version; does nothing if both show it.
 
         Raises:
-            CodeDriftedError: If the installed code declares other tables than in the plan of
-                the version.
+            CodeDriftedError: If the installed code declares other tables than the plan of the
+                version.
             CbpError: Any other obstacle; retry.
         """
         newest = self._ahead(record)
@@ -292,7 +292,7 @@ class VersionSwitch(DataflowPart):
             self.open_log(record.folder).forget_positions(newest.version)
             self.bring_store(now, dataflow, newest)
         finally:
-            # Even after an error: if only the store's answer was lost, nothing finishes it again.
+            # Also after an error: if only the store's answer was lost, a retry does nothing.
             self.catalog.forget(record.name)
             self.tables.forget(record.folder)
             self.run_commit.forget(record.name, since_ms=newest.begin.at_ms)
@@ -352,7 +352,7 @@ class VersionSwitch(DataflowPart):
         dropped = self.dropped(record).get(flow, ())
 
         def is_back(increment: Increment) -> bool:
-            # Nothing reads again what a roll-back dropped, so its files need not exist.
+            # Increments that a roll-back dropped are not read again: their files may be gone.
             gone = any(increment.index in part for part in dropped)
             return gone or self.has_files(record, increment)
 
@@ -384,7 +384,7 @@ class VersionSwitch(DataflowPart):
     def _past(
         self, record: DataflowRecord, now: DataflowShape, then: DataflowShape
     ) -> dict[str, Schema]:
-        """Return, for new flows that earlier versions had, the columns that they had last."""
+        """Return the last columns of those new flows that earlier versions had, too."""
         new = flow_schemas(then).keys() - flow_schemas(now).keys()
         past: dict[str, Schema] = {}
         for description in self.descriptions.before(record) if new else ():

@@ -8,7 +8,7 @@ No other dataflow delays it.
 `rebuild_missing` registers dataflows again that folders describe and a lost store does not know;
 those that were deleted without `purge` come back too.
 
-Invariant: every dataflow in `held` is finished later, or shown as the reason why its stages wait
+Invariant: every dataflow in `held` is finished later, or its stages show that they wait for that
 (tests/controller/loop/operations/test_change.py, test_change_crashes.py).
 """
 
@@ -59,7 +59,7 @@ from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord
 
 ARRIVALS = "updated with the input that arrived"
-"""The step, in the words of `Isolation`, that finishes and restores a dataflow's arrivals."""
+"""Name for `Isolation` of the step that finishes and restores a dataflow's arrivals."""
 
 UNFINISHED = "the change to a new version is not complete; the log shows why"
 
@@ -131,8 +131,8 @@ class Versions(DataflowPart):
             require_planned(record, dataflow, description)
             self.changes.bring_tables(record, dataflow, description)
             self.arrivals.prepare(record, dataflow)
-            # One version behind until the store shows the version's beginning: recovery after a
-            # crash then finishes the registration.
+            # `early` is one version behind until the store shows the version's beginning, so that
+            # recovery after a crash finishes the registration.
             early = replace(record, version=description.version - (description.begin is not None))
             with self.holds.lock:
                 self._record(early, dataflow, description)
@@ -169,7 +169,7 @@ class Versions(DataflowPart):
         dry_run: bool,
         swap: Swap | None = None,
     ) -> Changed:
-        """Change to a checked new version, or return the effects of that.
+        """Change to a checked new version, or return the effects of the change.
 
         Raises:
             NotFoundError: If no dataflow of this name is registered.
@@ -270,7 +270,7 @@ class Versions(DataflowPart):
         """Finish a change that a crash interrupted; return whether the dataflow may run."""
         try:
             if self.changes.cut_short(record):
-                # The version's start position names these arrivals: later they would queue twice.
+                # First: the start position of the version names them; later they would queue twice.
                 self._bring_arrivals(record)
             self.changes.finish(record)
         except LogConflictError as error:
@@ -300,7 +300,7 @@ class Versions(DataflowPart):
         only: Collection[str],
         on_dataflow: Callable[[str], None],
     ) -> list[str]:
-        """Register described dataflows that the store lacks; raises `RebuildIncompleteError`."""
+        """Register dataflows that only folders describe; raises `RebuildIncompleteError`."""
         known = {record.name for record in self.store.dataflows()}
         documents = described(self.files, self.tables_root)
         for name in sorted(set(only) - documents.keys()):

@@ -86,11 +86,11 @@ class Explaining(DataflowPart):
     def left(self, name: str, waits: Mapping[str, Wait] | None = None) -> dict[str, str]:
         """Return the work that each stage still has if nothing more arrives; only stages with work.
 
-        Given the `waits` of the last tick, no function of an author is called.
+        With the `waits` of the last tick, no function of an author is called.
         """
         units = self.catalog.units(self.store.dataflow(name))
         running = {stage for dataflow, stage in self.in_flight.busy() if dataflow == name and stage}
-        # Stages that another instance runs.
+        # Also the stages that another instance runs.
         running |= {run.stage for run in self.store.intended_runs() if run.dataflow == name}
         rules = {leader: unit.leader.runnable for leader, unit in units.items()}
         return left_to_do(rules, self.store.position(name), running, waits)

@@ -24,7 +24,7 @@ CAUSES_MAX = 200
 """Maximum number of increments whose origin is looked up; a run can read thousands."""
 
 RUNS_SEARCHED = 100
-"""Number of a reader's runs, from this run on, that are searched for one that read its output."""
+"""Number of a reader's later runs that are searched for the one that read a run's output."""
 
 
 @dataclass(frozen=True, slots=True)

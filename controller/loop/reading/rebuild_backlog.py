@@ -106,7 +106,7 @@ class Rebuilding(DataflowPart):
     def _add_behind(
         self, record: DataflowRecord, begun: Mapping[str, _Begun], rebuilds: dict[str, Rebuild]
     ) -> None:
-        """Add downstream stages of rebuilt ones that were emptied by the same versions."""
+        """Add stages that read a rebuilt stage, if the same version emptied both."""
         nodes = self.catalog.compiled(record).stages
         found = True
         while found:

@@ -45,7 +45,7 @@ class OpenIntention:
 
     @property
     def records(self) -> int:
-        """Records of all outputs of the run."""
+        """Number of records in all outputs of the run."""
         return sum(increment.records for increment in self.intention.outputs.values())
 
     @property

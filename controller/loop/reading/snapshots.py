@@ -171,19 +171,19 @@ class Snapshots(DataflowPart):
 
 
 def _open(log: IntentionLog, leader: str) -> tuple[Intention, ...]:
-    """Return the records of a stage that its tables may not show; always includes the newest."""
+    """Return records that a stage's tables may not show; always includes the newest record."""
     return log.unpublished(leader, log.next_epochs().get(leader, 0))
 
 
 def _lacking(records: Mapping[str, tuple[Intention, ...]], tables: _Tables) -> list[int]:
-    """Return when the first unpublished record of each stage that has one was put."""
+    """Return, for each stage with unpublished records, when the first of them was put."""
     lacking_epochs = []
     for many in records.values():
         lacking = (
             one.prepared_ms
             for one in many
             if any(
-                # Readers see no difference from compactions alone.
+                # A record of compactions alone does not count: readers see no difference.
                 change.data_change and tables[change.table].epoch < one.epoch
                 for change in one.changes
                 if change.table in tables

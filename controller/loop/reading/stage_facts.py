@@ -1,7 +1,7 @@
 """Facts of one stage for people: the size of its state, its code, its limits, its last error.
 
-The size comes from the log of the table, so that it costs as much as the table has files; no
-record is read. Reads only.
+The size comes from the log of the table: its cost grows with the number of files, and no record
+is read. Reads only.
 
 `SetAsideCounts` counts the records that each stage has set aside now, from the logs of the tables.
 So the count is the same after a restart, with a rebuilt store, and in an instance that only reads.
@@ -156,10 +156,10 @@ class StageFacts(DataflowPart):
 
 
 RECORDS_MOST = 256
-"""Records of a dataflow that are read, shared by its stages."""
+"""Number of records of a dataflow that are read, divided among its stages."""
 
 RECORDS_LEAST = 16
-"""Records of a stage that are read, however many stages there are."""
+"""Number of records of a stage that are read, however many stages there are."""
 
 
 def _newest(log: IntentionLog, stage: StageRecord, most: int) -> Iterator[Intention]:
@@ -173,7 +173,7 @@ def _newest(log: IntentionLog, stage: StageRecord, most: int) -> Iterator[Intent
 
 
 KEPT_MAX = 10_000
-"""Dataflows whose counts are kept."""
+"""Number of dataflows whose counts are kept."""
 
 _log = structlog.get_logger(__name__)
 

@@ -19,7 +19,7 @@ other without a pause. Its views have fewer changes than before, one set for eac
 Elsewhere each increment is a run, since an output that is no view would have other records.
 
 Guaranteed (tests/controller/loop/rebuild/test_build_beside.py): readers see the old tables or
-the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
+the new ones, always complete; no increment is lost or applied twice, wherever a crash happens.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from controller.store.base import DataflowRecord, IncrementRecord
 Tables = Mapping[str, tuple[TableChange, ...]]
 
 UNIT_BYTES, UNIT_INCREMENTS = 4 << 20, 1_000
-"""The most bytes of Parquet, and increments, that a run of a build reads: about one second."""
+"""Most bytes of Parquet, and most increments, that a build's run reads: about one second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ class Build:
             ):
                 self._run(done, total)
                 waiting, size = 0, 0
-            # Before it is offered: the checkpoint has both the number and the increment, or none.
+            # Before it is offered: a checkpoint has both the number and the increment, or neither.
             self._fed[source] = index + 1
             done += 1
             if increment is not None:
@@ -278,7 +278,7 @@ class Build:
         self.watched.began("")
 
     def _run(self, done: int, total: int) -> None:
-        """Run on what was offered, and pause."""
+        """Run the stages on the offered increments, and pause."""
         self._replay.run_until_idle()
         self.watched.tell("builds", done, total, "increments")
 
@@ -391,7 +391,7 @@ class Build:
         )
 
     def _applied(self, source: str) -> Iterator[Increment]:
-        """Yield the increments of a source that it was offered."""
+        """Yield the increments of a source that the build has been offered so far."""
         yield from (one for one in self._seeds if one.flow == source)
         gone = self._dropped().get(source, ())
         for index in range(self.firsts.get(source, 0), self._fed[source]):
@@ -537,7 +537,7 @@ def _shifted(connector: Connector, depth: str, *, framed: bool) -> Connector:
 def _gone_on(
     connector: Connector, later: Sequence[Increment], dropped: Sequence[range]
 ) -> Connector:
-    """Return a connector of a source with what came later; a framed one frames it again."""
+    """Return a source's connector with later increments added; a framed one will frame them."""
 
     def stays(one: Increment) -> bool:
         return not any(one.index in part for part in dropped)

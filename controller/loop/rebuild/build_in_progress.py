@@ -47,7 +47,7 @@ GIVES_WAY_MAX = 4
 """The longest time for which a build gives way, as a multiple of its rest."""
 
 QUIET_SECONDS = 0.1
-"""A build gives way during shorter pauses between runs, too."""
+"""A build gives way in pauses between runs, too, if they are shorter than this."""
 
 UNIT_SECONDS_MIN = 0.02
 """A shorter unit is counted with the next one, since such short rests would not be exact."""
@@ -116,7 +116,7 @@ Ended = Literal["swapped", "cancelled", "failed"]
 STEPS: Mapping[Ended, str] = MappingProxyType(
     {"swapped": "is swapped in", "cancelled": "was cancelled", "failed": "failed"}
 )
-"""What a job that has ended did, in words."""
+"""How a job ended, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,7 @@ class RebuildJob:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A version that can be built: compiled, with the choice that begins it."""
+    """A version that can be built: compiled, with the choice of how its stages begin."""
 
     dataflow: Dataflow
     choice: Choice
@@ -273,7 +273,7 @@ class Job(Watched):
 
 
 def error_of(cause: Exception) -> CbpError:
-    """Return the error of a job, given what was raised."""
+    """Return the error to show for an exception that a job raised."""
     known = operating(cause)
     if isinstance(known, CbpError):
         return known

@@ -2,8 +2,8 @@
 
     _description/rebuild/order.json     which version to build, whether to swap it in; how it ended
 
-Through it a build outlives the process. The swap is not part of the order, but a version like any
-other: once the version is put, its order is done, wherever a crash happened.
+With its order, a build outlives the process. The swap is not part of the order, but a version like
+any other: once the version is put, its order is done, wherever a crash happened.
 
 The file is replaced by each order, and not put from the folder of the term. A former leader may
 write an order late; since an order names its version and generation, it is refused if another
@@ -152,7 +152,7 @@ def open_order(files: Files, folder: str) -> BuildOrder | None:
 def write_order(files: Files, folder: str, order: BuildOrder) -> None:
     """Replace the order of a dataflow; durable once this returns."""
     path = _path_of(folder)
-    # An error may have details of any kind.
+    # `default`: the details of an error may be of any kind.
     text = json.dumps(order.to_json(), allow_nan=False, sort_keys=True, default=str)
     files.write_durable(path, digested(text.encode(), path), what=_EFFECT)
 

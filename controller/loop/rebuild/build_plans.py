@@ -29,7 +29,7 @@ from controller.registry import Registry
 from controller.store.base import DataflowRecord
 
 _ABOUT_CHOICE = frozenset({"choice_unknown", "choice_twice", "state_undecided"})
-"""Codes of mistakes in the choice itself, in place or beside."""
+"""Codes of mistakes in the choice itself, for a rebuild in place or beside."""
 
 
 @dataclass(kw_only=True, eq=False)

@@ -3,7 +3,7 @@
     tables of an earlier process          -> continues with them
     tables from before a fault            -> continues with them
     damaged tables, or corrected input    -> starts over, and says why
-    as far as the dataflow                -> compared with what readers see: ready
+    caught up with the dataflow           -> compared with the tables that readers see: ready
 
 Guaranteed: a build continues only with tables that the same code built from the same input
 (tests/controller/loop/rebuild/test_build_after_restart.py).

@@ -127,7 +127,7 @@ class RebuildJobs(DataflowPart):
         Raises:
             NotFoundError: If there is no such dataflow.
             ChangeRefusedError: With every reason why it cannot be built.
-            DataflowBusyError: If a build is under way, of any dataflow, or the version differs.
+            DataflowBusyError: If a build of any dataflow is under way, or the version differs.
         """
         name = dataflow.name
         record = self.versions.expected(name, expected_version)
@@ -171,7 +171,7 @@ class RebuildJobs(DataflowPart):
 
         Raises:
             CodeDriftedError: If that code is not loaded; register the code on disk first.
-                Otherwise as `start`.
+                Other errors are those of `start`.
         """
         record = self.store.dataflow(name)
         self.catalog.require_same(record)
@@ -502,9 +502,9 @@ class RebuildJobs(DataflowPart):
 class FailedRebuilds:
     """The newest rebuild of each dataflow, if it failed; safe to use from several threads.
 
-    A failure is kept with the order, so it is known after a restart, too. It is over once there is
-    another rebuild, a new version or a roll-back, or once the dataflow is deleted or the failed
-    rebuild is cancelled.
+    A failure is kept with the order, so it is known after a restart, too. The failure
+    is over once there is another rebuild, a new version or a roll-back, or once the dataflow is
+    deleted or the failed rebuild is cancelled.
 
     Attributes:
         writing: Held while an order is written, since all orders of a dataflow share a file.

@@ -52,7 +52,7 @@ class Swaps(DataflowPart):
     registry: Registry
 
     def ask(self, job: Job, *, swaps: bool, by: str = "") -> None:
-        """Record whether a job is to be swapped in; durable once this returns."""
+        """Record whether a job will be swapped in; durable once this returns."""
         job.order = replace(job.order, swaps=swaps, swap_by=by)
         write_order(self.files, job.folder, job.order)
 

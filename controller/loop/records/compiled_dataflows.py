@@ -114,7 +114,7 @@ class Catalog:
         return sum(begins.values())
 
     def never_run(self, record: DataflowRecord) -> Mapping[str, Mistake]:
-        """Return the stages that wait for themselves; only earlier releases registered them."""
+        """Return the stages that wait for themselves; only earlier releases registered any."""
         self.compiled(record)
         with self._lock:
             return self._never_run.get(record.name, {})
@@ -133,7 +133,7 @@ class Catalog:
         return units
 
     def require_same(self, record: DataflowRecord) -> None:
-        """Raise `CodeDriftedError` if the loaded code differs from that of the version."""
+        """Raise `CodeDriftedError` if the loaded code differs from the code of the version."""
         if (error := self._compare(record).drifted) is not None:
             raise error
 
@@ -179,7 +179,7 @@ class Catalog:
             return ()
 
     def with_older_code(self, but: str) -> tuple[str, ...]:
-        """Return the names of all other dataflows that run older code than that on disk."""
+        """Return the names of all other dataflows that run older code than the code on disk."""
         with self._lock:
             compiled = [(n, dataflow) for n, (_, dataflow) in self._compiled.items() if n != but]
         return tuple(
@@ -238,7 +238,7 @@ class Catalog:
         return _Compared.of(record, dataflow, self._descriptions.of(record).shape, loads)
 
     def _fits(self, record: DataflowRecord) -> Callable[[Dataflow], bool]:
-        """Return a check of whether the loaded code is that of a version, if known."""
+        """Return a test for the code of a version; it accepts any code if that is unknown."""
         with suppress(CbpError):
             return partial(is_code_of, self._descriptions.of(record).shape)
         return lambda _: True

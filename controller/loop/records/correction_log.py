@@ -46,7 +46,7 @@ def read_notes(files: Files, folder: str) -> Iterator[Corrected]:
 def is_undone(
     one: Corrected, generations: Sequence[Generation], taken_back: Mapping[str, Sequence[TakenBack]]
 ) -> bool:
-    """Return whether a correction was undone: by a roll-back, or with a swap before it."""
+    """Return whether a correction was undone: by a roll-back, or with the swap before it."""
     swaps = taken_back.get(one.leader, ())
     home = home_of(generations, one.leader, one.epoch)
     return home != one.generation or any(one.epoch in swap.epochs for swap in swaps)

@@ -42,7 +42,7 @@ _SCRATCH = ".scratch-"
 def claim_folder(files: Files, folder: str, first: Description) -> tuple[Description, bool]:
     """Claim a folder for a dataflow; succeeds again for the same document.
 
-    Returns its description, and whether it had one already, so that it may hold earlier tables.
+    Returns its description, and whether it had that before: then it may hold earlier tables.
 
     Args:
         first: Description for a folder without one. An existing description is kept, since

@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from cbp.clock import MACHINE
 
 KEPT_MAX = 20
-"""Jobs of a kind that a process remembers."""
+"""Number of jobs of one kind that a process remembers."""
 
 
 class Shown(Protocol):
@@ -41,7 +41,7 @@ class JobTable(Generic[J]):
     """The newest jobs of one kind; safe to use from several threads.
 
     Args:
-        most: Number of jobs up to which ended ones are remembered; `None` means all.
+        most: Number of jobs above which ended ones are forgotten; `None` means never.
     """
 
     def __init__(

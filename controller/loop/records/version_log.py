@@ -79,7 +79,7 @@ class Begin:
         tables = {
             n: tuple(map(TableChange.from_json, changes)) for n, changes in value["tables"].items()
         }
-        # Old descriptions do not say it; the tables of a rebuilt stage lose all their records.
+        # Old descriptions lack `emptied`; the tables of a rebuilt stage lose all their records.
         emptied = (
             n for n, changes in tables.items() if any(c.drops and not c.adds for c in changes)
         )
@@ -88,7 +88,7 @@ class Begin:
             position,
             tables,
             tuple(value["fresh"]),
-            # Old descriptions do not say it: any stage may have started over.
+            # Old descriptions lack `anew`: any stage may have started over.
             tuple(value.get("anew", position.stages)),
             tuple(value.get("emptied", emptied)),
             Position.from_json(value["swapped"]) if "swapped" in value else None,
@@ -191,7 +191,7 @@ class Descriptions:
         self._cache.pop(folder, None)
 
     def reread(self, record: DataflowRecord) -> Description:
-        """Return `of`, read from its file again, since the next version is made from it.
+        """Return the same as `of`, but read the file again: the next version is made from it.
 
         Damage is thus noticed before a version is written, however long ago the file was first
         read. The cached description stays: runs continue with it.
@@ -315,7 +315,7 @@ class Descriptions:
         text = json.dumps(description.to_json(), allow_nan=False, sort_keys=True, indent=1)
         data = digested(text.encode(), path)
         result = self.files.put_if_absent(path, data, what="description", staged=staged)
-        # An earlier release wrote the same description without a digest, or without a name in it.
+        # No conflict: an earlier release wrote it without a digest, or without a name in it.
         same = data, text.encode(), digested(text.encode(), "")
         if isinstance(result, Exists) and result.data not in same:
             raise LogConflictError(path)
@@ -328,7 +328,7 @@ class Descriptions:
 
 
 def adopted_path(folder: str, version: int) -> str:
-    """Return the path of the adopted codes of a version of an earlier release."""
+    """Return the path of the codes that were adopted for a version of an earlier release."""
     return f"{folder}/{ADOPTED}/{version:020d}.json"
 
 

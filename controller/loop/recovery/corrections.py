@@ -114,7 +114,7 @@ class Corrections(DataflowPart):
     def give_back(
         self, record: DataflowRecord, note: CorrectionNote, tell: Tell = untold
     ) -> GivenBack:
-        """Give back what a stage set aside, as its next epoch, published at once; see `make`."""
+        """Give back a stage's set-aside records, and publish that epoch at once; see `make`."""
         plan, stage = self._next_epoch(record, note.stage)
         prepared = self._given_back(plan, record, note.stage, tell)
         given = GivenBack.of(prepared)

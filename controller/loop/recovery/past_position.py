@@ -130,7 +130,7 @@ class Past(DataflowPart):
         redo.sort(key=lambda intention: intention.prepared_ms)
         until, last_read = None if everything else point, _last_read(redo, units)
         arrivals = self._arrivals(record, base, until, last_read)
-        # Frames are made from increments in order; how many the records needed is unknown.
+        # Framed sources: all arrivals, since it is unknown how many the records' frames needed.
         in_turn = {wiring[stage][input_] for stage, input_ in framed}
         ends = {
             s: sum(s in in_turn or one.increment.index <= last_read.get(s, -1) for one in a)
@@ -157,7 +157,7 @@ class Past(DataflowPart):
             position = scratch.position(record.name)
         unread = {source: arrived[ends[source] :] for source, arrived in arrivals.items()}
         position = _with_arrivals(position, unread, wiring)
-        # Closes made since then come after this position, so the earlier `number` is used.
+        # `kept.number`: closes made since `kept` was read come after this position.
         again, dropped = (later, ()) if everything else ((), later)
         return PastPosition(replace(position, punctuations=kept.number), again, dropped)
 

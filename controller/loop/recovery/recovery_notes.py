@@ -144,7 +144,7 @@ class RecoveryNotes:
             )
 
     def notes(self) -> list[RecoveryNote]:
-        """Return the last recoveries, newest first; that of this term even if it did nothing."""
+        """Return the last recoveries, newest first; this term's recovery even if it did nothing."""
         with self._lock:
             written, current = self._written(), self._current
         if current is not None:

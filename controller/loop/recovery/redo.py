@@ -134,7 +134,7 @@ class Recovery(DataflowPart):
                 continue
             end = self.store.next_index(record.name, source)
             path = f"{record.folder}/{source_folder(source)}/_log/{end:020d}.json"
-            # If the entry exists, its source's error says why it could not be read.
+            # If the entry exists, this is no loss: its source's error says why it cannot be read.
             if max(indexes, default=-1) >= end and not self.files.exists(path):
                 why = (
                     f"epoch {stage.epoch} of stage {stage.stage!r} read the increment that this "
@@ -144,7 +144,7 @@ class Recovery(DataflowPart):
 
     def settle(self) -> None:
         """Mark as interrupted every run that has no record and that nothing executes."""
-        # Taken before the runs: a run that ends in between is then no longer INTENDED.
+        # Read before the runs: a run that ends in between is then no longer INTENDED.
         owned = self.in_flight.busy().keys() | self.parked.all().keys()
         for run in self.store.intended_runs():
             if (run.dataflow, run.stage) not in owned:
@@ -212,7 +212,7 @@ class Recovery(DataflowPart):
         return finished
 
     def _keep(self, record: DataflowRecord, stage: StageRecord) -> None:
-        """Load the records of a stage that may be unpublished."""
+        """Load a stage's records that may be unpublished."""
         try:
             self.publisher.before(record, stage.stage, stage.epoch)
         except InvariantError as error:

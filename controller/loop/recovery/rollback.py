@@ -185,7 +185,7 @@ class Rollbacks(DataflowPart):
 
         Args:
             limit: Maximum number of moments to return; one record of the log is read for each,
-                and for each that is not before `until`, or not below `below`.
+                and for each moment that `until` or `below` leaves out.
             since, until: Range of time; `until` is exclusive. The moment before the first run
                 has no time, so a range leaves it out.
             drop_later: Return only points to which a roll-back with `drop_later` can go.
@@ -245,7 +245,7 @@ class Rollbacks(DataflowPart):
             dropped = increments_dropped(log.generations)
             self.store.rewind(generation, at=self.clock(), dropped=dropped)
         finally:
-            # Even after an error: if only the store's answer was lost, nothing finishes it again.
+            # Also after an error: if only the store's answer was lost, a retry does nothing.
             self.run_commit.forget(record.name, since_ms=generation.prepared_ms)
         epochs = {name: stage.epoch for name, stage in generation.position.stages.items()}
         _log.info(

@@ -87,7 +87,7 @@ def superseded_in(position: Position, generations: Sequence[Generation], store: 
 
 
 def require_chains(position: Position, gone: Mapping[str, Sequence[range]], store: Store) -> None:
-    """Refuse a position at which replacements do not fit the rest of the replaced files.
+    """Refuse a position if a replacement does not fit the increments that stay.
 
     Args:
         gone: Source -> increments that this roll-back or an earlier one removed.

@@ -69,7 +69,7 @@ def undone_inputs(
 
 
 def _waiting(connector: Connector) -> Iterator[tuple[str, int]]:
-    """Yield queued increments of an input that came from sources, whose names have no dot."""
+    """Yield an input's queued increments of sources, whose names have no dot."""
     for increment in _unread(connector):
         if "." not in increment.flow:
             yield increment.flow, increment.index

@@ -82,7 +82,7 @@ class DataflowLocks:
             turn.warned = turn.warned and bool(turn.holders)
 
     def _warn(self, name: str, turn: _Turn, purpose: str) -> None:
-        # Name the outermost holder, not what it calls. It may have let go by now.
+        # Name the outermost holder, not what it calls. It may have released the lock by now.
         because, since = next(iter(turn.holders), ("", self._monotonic()))
         seconds = self._monotonic() - since
         if seconds >= LONG_SECONDS and not turn.warned:

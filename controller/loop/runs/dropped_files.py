@@ -1,6 +1,6 @@
 """Dropped files: finds the file and the line from which a record of a run comes.
 
-The store keeps the names of an increment's files, and on which lines their records begin. Of an
+The store keeps the names of an increment's files, and on which lines their records begin. For an
 increment of very many files, it keeps only the first names.
 """
 
@@ -74,9 +74,9 @@ class DroppedFiles:
         return f"the record is from {' and '.join(places)}" if places else ""
 
     def _read(self, run: RunRecord) -> Iterator[tuple[str, int]]:
-        """Yield the increments of sources that a run read, without frames.
+        """Yield the source increments that a run read, except at framed inputs.
 
-        The number of a frame is not that of an increment.
+        These are left out since the number of a frame is not that of an increment.
         """
         _, node = self.catalog.stage(run.dataflow, run.stage)
         for input_ in node.translator.inputs:
@@ -106,7 +106,7 @@ def _named(names: set[str]) -> str:
 
 
 def _files(origin: Mapping[str, Any], records: int) -> tuple[Dropped, ...]:
-    """Return the files of an increment whose number of records is known, in order."""
+    """Return, in order, the files of an increment whose record counts are known."""
     names, lines = [str(name) for name in origin.get("files", ())], origin.get("lines", ())
     if len(names) == 1 and origin.get("file_count", 1) == 1:
         return (Dropped(names[0], records, _pairs(lines)),)

@@ -212,7 +212,7 @@ class InFlight:
 
 
 _RUNS_MAX = 1000
-"""Far more than can be under way at a time."""
+"""Number of remembered runs: far more than can be under way at a time."""
 
 
 class RunPhases:

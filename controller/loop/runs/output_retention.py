@@ -1,11 +1,11 @@
 """Output retention: which part of a dataflow's outputs, messages included, must be kept.
 
-Four things keep an output: what its stage declares, readers that have not read it yet, sinks that
-have not published it yet, and possible roll-backs. Asked before a run that trims its outputs
-(`cbp.engine.outputs.retention`), and by code that shows what would be removed. The answer is
-computed from the oldest position that is kept; before the first position is written, everything is
-kept. An answer stays valid until the run is recorded: the oldest position only moves forward, and
-queues and sinks only lose what was read.
+Four things keep an output: the retention that its stage declares, readers that have not read it
+yet, sinks that have not published it yet, and possible roll-backs. The answer is needed by a run
+that trims its outputs (`cbp.engine.outputs.retention`), and by code that shows what would be
+removed. It is computed from the oldest position that is kept; before the first position is written,
+everything is kept. An answer stays valid until the run is recorded: the oldest position only moves
+forward, and queues and sinks only lose what was read.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class SinkReads:
 
 @dataclass(kw_only=True, eq=False)
 class OutputRetention(DataflowPart):
-    """Computes the part of outputs that must be kept; reads only."""
+    """Computes which part of each output must be kept; reads only."""
 
     sinks: SinkReads
 
     def of(self, record: DataflowRecord, nodes: Iterable[StageNode]) -> dict[str, KeptFlow]:
-        """Return the part that must be kept of each output with limited retention.
+        """Return, for each output with limited retention, the part that must be kept.
 
         Messages that only their own stage reads are not results. They are removed after they
         are read, unless their stage declares a retention.

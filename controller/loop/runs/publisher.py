@@ -63,7 +63,7 @@ class Publisher(DataflowPart):
         return self._of(dataflow).lock
 
     def before(self, record: DataflowRecord, stage: str, epoch: int) -> tuple[Intention, ...]:
-        """Return a stage's records before an epoch that its tables may not show yet.
+        """Return the records from before an epoch that the tables of a stage may not show yet.
 
         Raises `InvariantError` if such a record is damaged or missing.
         """
@@ -80,7 +80,7 @@ class Publisher(DataflowPart):
 
         A compaction is a second table entry, one millisecond later, and a retention a third one.
         With records three milliseconds apart, all tables of a publication have equal timestamps,
-        and a reader AS OF one of them sees the publication whole.
+        and a reader AS OF one of them sees the complete publication.
 
         Args:
             now_ms: The present time, if the caller has read the clock.
@@ -200,7 +200,7 @@ class Publisher(DataflowPart):
         self, unpublished: _Unpublished, record: DataflowRecord, stage: str, epoch: int
     ) -> None:
         if stage not in unpublished.waiting:
-            # Everything is published before a new version takes over.
+            # Of this version only: before it took over, everything was published.
             begins, at_ms = self.descriptions.begins(record)
             new = epoch > begins.get(stage, 0)
             log = self.open_log(record.folder)
@@ -210,7 +210,7 @@ class Publisher(DataflowPart):
                 log.require_shown(stage, published - 1)
             begun = (one.prepared_ms for one in log.generations[-1:])
             ended = (one.prepared_ms for one in records[-1:])
-            # Its tables were made at that time, or earlier if the dataflow was brought back.
+            # The tables were made at `created_at`, or earlier if the dataflow was brought back.
             created_ms = int(record.created_at.timestamp() * 1000)
             unpublished.last_ms = max(
                 [unpublished.last_ms, created_ms, at_ms, applied, *begun, *ended]

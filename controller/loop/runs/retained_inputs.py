@@ -111,7 +111,7 @@ class RetainedInputs(DataflowPart):
 def _unable(
     dataflow: Dataflow, source: str, altered: frozenset[str], only: str = ""
 ) -> dict[str, str]:
-    """Return the readers of a source that cannot apply corrections -> why.
+    """Return reader -> why it cannot apply corrections, for the readers of a source.
 
     With `only`, check that stage alone: its run is about to read what was taken back.
     """

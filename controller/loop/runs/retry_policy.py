@@ -296,7 +296,7 @@ class Failures(DataflowPart):
     def _pause_reason(self, run: RunRecord, error: Exception, message: str, tries: int) -> str:
         if isinstance(error, RunCancelledError):
             return f"run {run.id} was cancelled; `cbp resume` runs epoch {run.epoch} again"
-        # A run that hangs would hang again; a broken invariant would be broken again.
+        # Not retried: a run that hangs would hang again, a broken invariant would stay broken.
         hopeless = (
             InvariantError
             | ForeignWriterError

@@ -102,7 +102,7 @@ class RunCommit(DataflowPart):
         try:
             failed = run.id in self.parked.all()
             if failed and self.publisher.before(record, stage, intention.epoch):
-                # A failed attempt may have begun a publication, which no later record may join.
+                # Finish a publication that a failed attempt began: no later record may join it.
                 self._publish(record, stage=stage, at_once=True)
             self.open_log(record.folder).put(intention)
             put_note(self.files, record.folder, intention)

@@ -27,7 +27,7 @@ from controller.loop.runs.retry_policy import Failures
 from controller.loop.runs.run_commit import RunCommit
 
 _ENDS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
-"""What author's code may raise in a thread of this process; none of these ends the process."""
+"""Exceptions of author's code in a thread of this process; none of these ends the process."""
 
 _log = structlog.get_logger(__name__)
 
@@ -105,7 +105,7 @@ class Runner(DataflowPart):
 
 
 def _ordinary(error: BaseException) -> Exception:
-    """Convert the exception that ended a thread to an ordinary one: it ends the run only."""
+    """Convert an exception that ends a thread to an ordinary one, which ends only the run."""
     if isinstance(error, Exception):
         return error
     ended = RuntimeError(f"the author's code ended its thread: {error!r}")

@@ -1,4 +1,4 @@
-"""The time limit of a run: what takes longer is cancelled, and given up if it does not end.
+"""The time limit of a run: a longer run is cancelled, and given up if it does not end.
 
     under way --limit--> cancelled: asked to stop --patience--> given up
 

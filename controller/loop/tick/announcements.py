@@ -1,8 +1,8 @@
-"""Announcements of a tick: events of stages whose wait changes its kind, and of troubles.
+"""Announcements of a tick: events of waits that change, and of troubles that begin or end.
 
-A trouble of a dataflow begins or ends. These changes are in memory only, so they get events of
-their own. Waits that change with every run, such as a wait for input, have none: the events of
-runs show them.
+A stage's wait is announced when its kind changes. These changes are in memory only, so they get
+events of their own. Waits that change with every run, such as a wait for input, have none: the
+events of runs show them.
 """
 
 from __future__ import annotations

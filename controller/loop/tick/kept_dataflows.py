@@ -6,7 +6,7 @@
 
 So a dataflow in which nothing happens costs a tick one row of one statement
 (tests/controller/loop/tick/test_idle.py). The revision is the store's: another instance that writes
-changes it as well. It is read before the data, so data is newer than its revision at most.
+changes it as well. It is read before the data, so data is never older than its revision.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class RunStarts(DataflowPart):
         self.runner.start(PlannedRun(record, stage, view, start, run, plan))
 
     def _unpublished(self, record: DataflowRecord, writer: str) -> tuple[Intention, ...]:
-        """Return the records of a stage that its tables may not show yet."""
+        """Return the records that the tables of a stage may not show yet."""
         units = self.catalog.units(record)
         leader = next(name for name, unit in units.items() if writer in unit.names)
         epoch = next(s.epoch for s in self.store.stages(record.name) if s.stage == leader)

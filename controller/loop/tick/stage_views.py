@@ -62,7 +62,7 @@ class StageViews:
     def of(
         self, loaded: LoadedDataflow, busy: Mapping[StageId, ActiveRun], broken: dict[StageId, Wait]
     ) -> dict[StageId, ViewedStage]:
-        """Return the views of a dataflow's stages; add stages that have none to `broken`."""
+        """Return the views of a dataflow's stages; add stages without a view to `broken`."""
         record = loaded.record
         try:
             drifted = self.catalog.drifted(record)

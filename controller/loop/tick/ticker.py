@@ -104,7 +104,7 @@ class InputFraming:
     holds: Holds
 
     def start(self, loaded: Sequence[LoadedDataflow]) -> set[str]:
-        """Frame arrivals, except at stopped stages; return the dataflows that changed."""
+        """Begin framing, except at stopped stages; return the dataflows with input to frame."""
         waiting: list[tuple[DataflowRecord, StageNode]] = []
         for one in loaded:
             look = partial(self._to_frame, one)
@@ -157,7 +157,7 @@ class Drains(DataflowPart):
 
     def end(self, record: DataflowRecord) -> None:
         """Note that a draining dataflow is drained, if no work is left; never waits."""
-        # A listing of its folders holds this lock, and reads the record while it does.
+        # Not during a listing of its folders, which reads the record under this lock.
         with self.exclusion.attempt(record.name, "is drained") as free:
             if not free or self._is_left(record):
                 return
@@ -262,7 +262,7 @@ class Ticker:
             self.decisions.answers.keep_time()
             self.unfinished.finish_parked()
             self.recovery.settle()
-            # Taken before loading: a run that ends in between then counts as running for one more
+            # Read before loading: a run that ends in between then counts as running for one more
             # tick. In the other order its stage could look free, with a queue from before its end.
             busy = self.starving.mark(
                 self.in_flight.active_runs(), asked_to_end=self.in_flight.asked_to_end

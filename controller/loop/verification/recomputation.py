@@ -55,7 +55,7 @@ from controller.loop.verification.valid_inputs import (
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 AT_ONCE_MAX = 500
-"""How many increments of a source become one if all input comes at once."""
+"""Maximum number of increments of a source that become one, with `--split at-once`."""
 
 Side = Callable[[Comparison], Contents]
 """The tables of one side of a comparison."""
@@ -209,7 +209,7 @@ class Recomputation:
             for leader, stage in position.stages.items():
                 if snapshot.epochs[leader] + 1 != stage.epoch:
                     busy.setdefault(leader, "has unpublished results")
-            # Input that arrived in between would be in only one of position and snapshot.
+            # Compare again: input that came in between is in only one of position and snapshot.
             if not busy and self.parts.store.position(name) == position:
                 not_run = self._not_run(position, snapshot)
                 return Cut(snapshot, never, ends, punctuations, not_run)
@@ -333,7 +333,7 @@ class Recomputation:
         return side
 
     def _set_aside(self, reference: ReferenceEngine, stage: str) -> list[tuple[Any, ...]]:
-        """Return records set aside by the reference; the table is empty, or not recomputed."""
+        """Return what the reference set aside; the table to compare is empty, or not recomputed."""
         spec = self.subject.dataflow.stages[stage].translator
 
         def text(values: Mapping[str, Any] | None, schema: Schema | None) -> str | None:
@@ -405,9 +405,9 @@ class Recomputation:
     def _arrivals(
         self, parts: _Parts, valid: Mapping[str, Read]
     ) -> Iterator[tuple[int, Increment]]:
-        """Yield the sources' increments in order of arrival, and how many original ones are done.
+        """Yield increments of sources in order of arrival, each with the count of originals so far.
 
-        A merged increment comes when the first of its parts came.
+        A merged increment takes the place of its first original.
         """
         flows = (
             self._source(source, some, valid.get(source, {})) for source, some in parts.items()

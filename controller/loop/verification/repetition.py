@@ -4,14 +4,15 @@ Some stages have no counterpart in a recomputation from scratch: a stage that to
 an earlier version, a stage with a corrected state, and all readers of their outputs. But each of
 their epochs follows from the state before it and the increments that its record names:
 
-    version 2 took over          the state then    -> epochs 7, 8, 9 again -> compared
+    what happened to the stage   begins with       -> repeats, to compare
+    version 2 took over          the state then    -> epochs 7, 8, 9 again
     a correction at epoch 4      the state after   -> epochs 5, 6 ... again
-    records were given back      as of its code    -> that epoch again, with what was set aside
+    records were given back      as without that   -> that epoch, too, with the records set aside
     made anew (rebuild)          nothing           -> all epochs of the new version again
-    reads such a stage           nothing           -> all epochs, with what it did read
+    reads such a stage           nothing           -> all epochs, with the input that it did read
 
 So every stage is compared for its own input, and a wrong stage is found even if stages before it
-are wrong. The repetition begins at the earliest epoch from which on the records are of one code,
+are wrong. The repetition begins at the earliest epoch since which one code made all records,
 and for which these records, their increments and the state before them are kept.
 
 Guaranteed: for stages that are not repeated the reason is shown, and older records of a table are
@@ -105,7 +106,7 @@ class Repetition:
                 self._origins[leader] = origin
                 since, begins = origin.first, origin.first
                 if not one.carried:
-                    # Readers still see records of an earlier life of the stage, until removed.
+                    # Readers see records of an earlier life of the stage until these are removed.
                     begins = collected.get(f"{one.stage}.{one.name}", 0)
                     since = max(since, begins)
                 whole = origin.from_nothing and begins >= since
@@ -184,7 +185,7 @@ class Repetition:
                     "another stage"
                 )
                 raise _NotRepeatedError(why)
-            # A swap shows other tables in place of those that it empties.
+            # Not after a swap: it shows other tables in place of those that it empties.
             emptied = begin.swapped is None and set(unit.names) <= set(begin.emptied)
             return begin.position.stages[leader].epoch, begin.at_ms, emptied
         return 0, None, True

@@ -43,7 +43,7 @@ from controller.loop.verification.errors import InputNotRetainedError
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 FOLDER = "inputs"
-"""The place of the files, in the folder of their reader."""
+"""Name of the folder of the files, in the folder of their reader."""
 
 _BY = ("replaced", "retracted")
 """The values of `same_as.by` of an increment that replaces or retracts an earlier file."""
@@ -54,8 +54,8 @@ class ValidInputs:
     """Finds replaced files in the store, and writes their valid records.
 
     Attributes:
-        prefix: Its path, relative to the folder to which paths of increments are relative; ends
-            with a slash unless it is empty.
+        prefix: Path of `folder`, relative to the folder to which paths of increments are
+            relative; ends with a slash unless it is empty.
         run: Part of the file names; unique for each time that files are written.
     """
 

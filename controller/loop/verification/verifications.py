@@ -68,7 +68,7 @@ from controller.loop.verification.repetition import Repetition
 from controller.store.base import DataflowRecord, Event, VerificationRecord
 
 DIFFERENCES_MAX = 1_000
-"""Differing keys that a verification keeps; of tables beyond that, the first `FEW` each."""
+"""Number of differing keys that a verification keeps; each table may keep `FEW` in any case."""
 
 FEW = 5
 
@@ -81,7 +81,7 @@ class _Job(Watched):
 
     Attributes:
         why: Why `stop` was set.
-        patience: Gives the job up if it does not end when it is asked to; then it is set.
+        patience: Timer that gives the job up; started when the job is asked to end.
     """
 
     begun: Verification
@@ -112,7 +112,7 @@ class _Job(Watched):
 
     @property
     def differences(self) -> int:
-        """How many differing keys are kept."""
+        """Number of differing keys that are kept."""
         return sum(len(verdict.differing) for verdict in self.verdicts.values())
 
     def show_tables(self) -> None:
@@ -161,7 +161,7 @@ class Verifications(VerificationParts):
         self._table.begin(id_, begun, refuse)
         job = self._job = _Job(begun, self._table, settle_seconds=self.settle_seconds)
         job.tell_progress = partial(self._announce, name, id_)
-        # What is recorded if this process dies before the verification ends.
+        # This result counts if the process dies before the verification ends.
         cut_off = VerificationInterruptedError(id_, name)
         self._keep(replace(job.shown, status="failed", error=describe_error(cut_off)))
         try:
@@ -349,7 +349,7 @@ class Verifications(VerificationParts):
     def _verify(self, job: _Job, subject: Subject, scratch: str) -> Status:
         recomputation, repetition = Recomputation(subject, self), Repetition(subject, self)
         cut = recomputation.cut(job)
-        # More increments may have been removed since the request, by a garbage collection.
+        # Ask again: since the request, garbage collection may have removed more increments.
         collected = first_kept(subject, self.engine, cut)
         dataflow, request = subject.dataflow, subject.request
         every = _comparisons(subject, collected)
