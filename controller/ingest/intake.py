@@ -61,7 +61,7 @@ class Pending:
 
     Attributes:
         files: Claims with their digests and the increment's index, in the order of the records.
-        came, gone: Parts with records that it adds, and that it takes back.
+        came, gone: Parts with the records that it adds, and with those that it takes back.
     """
 
     files: Sequence[tuple[ClaimRecord, SoundFile]]
@@ -368,10 +368,10 @@ class Intake:
         return came, gone, replace(sound, notes={**sound.notes, **counts})
 
     def _require_readers(self, place: SourcePlace, *, asked: bool) -> None:
-        """Refuse a file that takes records back if a reader of its source cannot apply that.
+        """Refuse a file that takes back records, if a reader of its source cannot apply that.
 
-        A request was checked when it came, but input may have been removed since. If the file was
-        `asked` for, a stage that cannot apply it may wait for a rebuild.
+        A request was checked when it arrived, but input may have been removed since then. If a
+        request `asked` for it, a stage that cannot apply it may wait for a rebuild.
         """
         try:
             self._require_followed(place.dataflow, place.name, rebuild=asked)

@@ -1,12 +1,14 @@
-"""The rejected records of a source, as a Delta table beside those of its dataflow.
+"""The rejected records of a source, as a Delta table beside the other tables of its dataflow.
 
     <root>/tables/<dataflow>/rejects/<source>/     a Parquet file per increment that has some
 
 The source's log is the truth: the entry of an increment holds the rejected records. The table is
-redone from the log: each publication has the number of its increment as a transaction, and so
-appears once. The table is behind the log until the end of a pass, or, after a crash, of the next.
+made from the log: the rejected records of an increment are published in a transaction with the
+number of the increment, and so only once. The table is behind the log until the end of a pass, or,
+after a crash, until the end of the next pass.
 
-Any reader of Delta tables reads it. As in the dataflow's other tables, foreign writers are refused.
+Any reader of Delta tables can read it. As in the dataflow's other tables, foreign writers are
+refused.
 """
 
 from __future__ import annotations
@@ -110,7 +112,7 @@ class RejectsTables:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Selects rejected records, of files that were taken in from `since` on and before `until`.
+    """Selects rejected records of files that were taken in at or after `since` and before `until`.
 
     `None` selects all.
     """

@@ -3,9 +3,9 @@
 No decision depends on the report of a folder. Each report lists the folder again, and opens no
 file.
 
-Files that went away after they were claimed (`GoneFiles`):
+Files that disappeared after they were claimed (`GoneFiles`):
 
-    in `incoming`, claim recorded   its producer took it away before it was moved: never ours
+    in `incoming`, claim recorded   its producer removed it before it was moved: never acknowledged
     in `claimed`, or an upload      acknowledged, then removed by somebody: its content is lost
                                     unless it is dropped again
 
@@ -16,8 +16,8 @@ newest claims.
 
 Failures of sources (`SourceTroubles`): what stopped the pass of one source, while others continue.
 After each of the first two failures the next try follows at once. Every further failure is followed
-by a pause, which doubles up to `MOST_SECONDS`. A device that is full or away is treated like an
-unexpected error of ours. The source's files stay where they are meanwhile.
+by a pause, which doubles up to `MOST_SECONDS`. A device that is full or missing is treated like an
+unexpected error of the service. The source's files stay where they are meanwhile.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class GoneFiles:
         return [file for file in reversed(files) if file.missed_at >= since]
 
     def lost_below(self, folder: Path, now: datetime) -> list[str]:
-        """Return, in words, the acknowledged files that are lost, of all sources below a folder."""
+        """Return the lost acknowledged files of all sources below a folder, in words."""
         with self._lock:
             roots = sorted(root for root in self._files if root.parent == folder)
         warnings = []
@@ -190,7 +190,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SourceTrouble:
-    """Why a source takes in nothing at present, `since` its first failure in a row."""
+    """Why a source takes in nothing; `since` is the time of the first failure in a row."""
 
     error: OperatingError
     since: datetime
@@ -248,7 +248,7 @@ class SourceTroubles:
         return wrapped
 
     def keep(self, folder: Path, sources: Collection[str]) -> None:
-        """Forget the troubles of all sources of a dataflow but these, by the dataflow's folder."""
+        """Forget the troubles of a dataflow's sources, except these, by the dataflow's folder."""
         with self._lock:
             self._troubles = {
                 root: trouble
@@ -362,10 +362,10 @@ def count_arriving(place: SourcePlace) -> int:
 
 
 def oldest_arrival(place: SourcePlace) -> datetime | None:
-    """Return since when a file of a source waits in `incoming`; `None` if none does.
+    """Return when the oldest file in a source's `incoming` began to wait; `None` if none waits.
 
     A wait begins with the last change that the file system recorded, which producers cannot set. At
-    most `_LOOKED_AT_MAX` files are looked at, but all names of a source with nested folders are
+    most `_LOOKED_AT_MAX` files are examined, although all names of a source with nested folders are
     listed. Never returns if the file system hangs.
     """
     changed = list[float]()

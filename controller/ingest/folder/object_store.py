@@ -25,7 +25,7 @@ from controller.ingest.errors import (
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object, as a listing shows it, by its whole name in the bucket (`key`).
+    """One object, as a listing shows it, by its full name in the bucket (`key`).
 
     The `etag` usually changes when the object is rewritten, but only the content decides;
     `modified` is by the clock of the store, and only compared for equality.
@@ -140,7 +140,8 @@ class S3Store:
             part["IfMatch"] = one.etag
         answer = self._call("get_object", bucket, one.key, **part)
         body = answer["Body"]
-        # Some services ignore If-Match, and some quote an ETag in one answer only.
+        # Compared here, since some services ignore If-Match; without the quotes, since some
+        # services quote an ETag in one answer only.
         if one.etag and answer.get("ETag", "").strip('"') != one.etag.strip('"'):
             body.close()
             raise ObjectChangedError(what)

@@ -49,7 +49,7 @@ def evidence(name: str) -> str:
     """
     if name.isascii() and "\\" not in name and "\0" not in name:  # nearly every name
         return name
-    # A name that never was a file's, as in a manifest, may hold any surrogate.
+    # A name that no file can have, such as one in a manifest, may hold any surrogate.
     data = name.encode("utf-8", "surrogateescape" if _is_encodable(name) else "backslashreplace")
     text = data.decode("utf-8", "surrogateescape")
     if _LOOKS_ESCAPED.search(text) or ("\\" in text and _NO_TEXT.search(text)):
@@ -188,8 +188,8 @@ class SourcePlace:
     def claimed_name(self, claim: str, path: str) -> str:
         """Return the name of a claimed copy.
 
-        It holds the original name, unless that is too long: without it, a retry of the file could
-        not be recognised if the store is lost before the file is accepted.
+        It holds the original name, unless that is too long. Without the original name, a retry of
+        the file is not recognised if the store is lost before the file is accepted.
         """
         name = f"{claim}-{quote(path, safe='')}"
         return name if len(name) <= _NAME_BYTES_MAX else claim

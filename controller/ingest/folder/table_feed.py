@@ -232,7 +232,7 @@ class _Log:
         return FeedPosition(made, digest, claimed=not changes)
 
     def _require_next(self, position: FeedPosition) -> bool:
-        """Return whether the version after a position is there, of the same table.
+        """Return whether the same table has the version after a position.
 
         Raises `TableGoneError`, `TableReplacedError` or `TableVersionGoneError`.
         """

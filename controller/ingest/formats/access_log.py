@@ -140,7 +140,7 @@ class _Column:
 
 
 def _moment(text: str) -> datetime | None:
-    """Return a moment in UTC, or `None` if there is none."""
+    """Return a moment in UTC; `None` if the text names no existing one."""
     try:
         sign = -1 if text[21] == "-" else 1
         if int(text[24:26]) > 59:

@@ -51,7 +51,7 @@ def limited(message: str) -> NoReturn:
 Decode = Callable[[bytes, int], tuple[Any, int]]
 """Decodes the value at a place; returns it, and where it ends.
 
-Raises `IndexError` where the data ends too early, and `ValueError` where it is no such value.
+Raises `IndexError` if the data ends too early, and `ValueError` if it is not such a value.
 """
 _INT = 1 << 31
 _PRECISION_MAX = 38

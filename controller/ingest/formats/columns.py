@@ -48,7 +48,7 @@ from controller.value_conversion import (
 _NONE = type(None)
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,62}")
 _COLUMNS_LENGTH_MAX = 150
-"""Characters of the list of a schema's columns; `BadLines` cuts long messages, at their advice."""
+"""Longest list of columns in a message: `BadLines` cuts off the end, which is the advice."""
 _EXACT_TYPES: dict[str, set[type]] = {
     **{kind: {int, _NONE} for kind in INTEGER_BITS},
     "STRING": {str, _NONE},
@@ -163,7 +163,7 @@ def _bytes(text: pa.Array) -> bytes:
 
 
 def _all(tests: pa.Array) -> bool:
-    """Return whether no value is false; nulls are not."""
+    """Return whether no value is false; a null does not count as false."""
     return bool(pc.all(tests, min_count=0).as_py())
 
 
@@ -369,7 +369,7 @@ class ArrowColumns:
 
 
 def _is_all_text(values: pa.Array) -> bool:
-    """Return whether all texts are UTF-8, however deep: most formats of columns do not check it.
+    """Return whether all texts are UTF-8, however deep: most columnar formats do not check it.
 
     Raises `ArrowInvalid` if the column is damaged otherwise.
     """

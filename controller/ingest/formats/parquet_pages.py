@@ -179,11 +179,11 @@ def encrypted_columns(handle: int, size: int) -> frozenset[int]:
 
 
 def _may_be_signed(footer: bytes) -> bool:
-    """Return whether a footer can end with the signature that it has where columns are encrypted.
+    """Return whether a footer may end with the signature of a file with encrypted columns.
 
-    This spares most files the reading of their whole footers. In front of the signature a struct
-    ends, with a zero. The signature is random, so it has no more than a few zeros, while most
-    footers end with a list of structs without fields.
+    If not, its footer need not be read completely. The signature follows the end of a struct, which
+    is a zero. It is random, so it has few zeros, while most footers end with a list of structs
+    without fields, so with many.
     """
     signature = footer[-_SIGNATURE_BYTES:]
     return footer[-_SIGNATURE_BYTES - 1 :][:1] == b"\0" and signature.count(0) < _ZEROS

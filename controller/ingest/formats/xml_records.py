@@ -102,7 +102,7 @@ class _Records:
             raise FileRejectedError("xml_no_record", message)
 
     def check_shared(self) -> None:
-        """Refuse the file if a record is put aside that begins on the line of another one."""
+        """Refuse the file if a wrong record begins on the same line as another record."""
         shared, self._shared = self._shared, {self._last_line} & self._shared
         if line := next((line for line in sorted(shared) if self._bad.has(line)), None):
             message = (

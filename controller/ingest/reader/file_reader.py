@@ -1,15 +1,15 @@
 """Reads claimed files: checks every record, and writes the parts of one increment.
 
-    whole        a single file, or those of a manifest: an outcome for every file, of whatever size,
-                 and parts only if every file is sound; so records are written as they come
+    whole        a single file, or all files of a manifest: every file, of any size, has an outcome,
+                 and there are parts only if all are sound. Records are written as they are read
     otherwise    many small files: a file's records are gathered in memory, and join the increment
                  only once the whole file was checked. A refused file is in no part, and the batch
                  continues. Another failure (too large for memory, a failed device, an unexpected
-                 error) ends the batch before its file, which the caller then reads by itself
+                 error) ends the batch before that file, which the caller then reads alone
 
 Guaranteed: the outcomes are those of the first files, in order; none if the first file has to be
-read by itself. A reader that returns has written every part completely, under a temporary name. If
-it raises, `PartNames.discard` removes what it left. No part is visible or durable before the intake
+read alone. A reader that returns has written every part completely, under a temporary name. If it
+raises, `PartNames.discard` removes what it left. No part is visible or durable before the intake
 syncs it and gives it its name.
 """
 

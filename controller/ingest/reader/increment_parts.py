@@ -38,8 +38,8 @@ from cbp.model.flow.schema import Schema
 from controller.ingest.limits import IngestLimits
 
 _SAMPLE, _SAMPLED_FROM = 2_000, 8_000
-"""How many values of a column are sampled to find out whether they repeat, and from how many rows
-on they are."""
+"""Number of values of a column that are sampled to find out whether values repeat, and the number
+of rows from which on they are sampled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ class _Process:
         return int.from_bytes(os.pread(self._place.fileno(), PLACE_BYTES, 0), "little")
 
     def hurry(self) -> None:
-        """Let it begin no other file of its batch, and answer."""
+        """Make the process answer without beginning another file of its batch."""
         os.pwrite(self._place.fileno(), HURRY, PLACE_BYTES)
 
     def kill(self) -> None:
@@ -195,7 +195,8 @@ class ReaderPool:
         """Read the first files; arguments and errors are those of `FileReader`.
 
         A file that ends the process, or takes too long, ends the batch before it. If the files are
-        read `whole`, it is read once more; then it is refused, and the others with it.
+        read `whole`, a file that ends the process is read once more; then it is refused, and all
+        others with it.
         """
         ends = 0
         while request.files:
@@ -209,10 +210,10 @@ class ReaderPool:
                 position = process.position()
                 if not request.whole:
                     if isinstance(failed, FileRejectedError) and failed.rule != "file_too_slow":
-                        # The file is not known, so fewer files are tried.
+                        # Which file it was is not known, so fewer files are tried.
                         position = min(position, len(request.files) // 2)
                     path = request.files[position].path
-                    _log.warning("a batch ended before %s, which is then read by itself", path)
+                    _log.warning("a batch of files ended before %s, which is then read alone", path)
                     request = replace(request, files=request.files[:position])
                     continue
                 if isinstance(failed, FileRejectedError):
@@ -230,7 +231,7 @@ class ReaderPool:
         """Start a process if fewer than `FREE_MAX` are there, and wait until it can read.
 
         A service calls it at its start and from time to time, so that no file waits for a process
-        to start, also not while a backlog of another source is read.
+        to start, even while a backlog of another source is read.
         """
         with self._lock:
             worn = [one for one in self._free if one.worn]
