@@ -205,11 +205,11 @@ class DropFolder:
     def recover(self, record: DataflowRecord, dataflow: Dataflow) -> ScanReport:
         """Repair the traces of a crash: log entries, open claims, quarantined files.
 
-        Creates and checks the folders as `prepare` does; a problem of one source is shown only with
-        that source. Log entries are indexed in the store. Claimed files are moved to the folder
-        from which the next `scan` takes them in. No file is read, so that a take-over does not wait
-        for reading, and no file in `incoming` is claimed. Temporary files are removed, so no other
-        process may use this drop folder meanwhile. Idempotent.
+        Creates and checks the folders as `prepare` does; a problem of one source is recorded, and
+        does not stop the others. Log entries are indexed in the store. Claimed files are moved to
+        the folder from which the next `scan` takes them in. No file is read, so that a take-over
+        does not wait for reading, and no file in `incoming` is claimed. Temporary files are
+        removed, so no other process may use this drop folder meanwhile. Idempotent.
         """
         self._forget_former(record)
         return self._pass_over(record, dataflow, never, reading=False)

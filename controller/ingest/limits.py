@@ -30,7 +30,7 @@ class IngestLimits:
         scan_seconds: After this time a scan begins no more files of a source, so that no source
             delays the next ones for long.
         seconds_max: Processor time allowed for every file, even an empty one.
-        bytes_per_second_min: For each so many bytes, read or decoded, one second is added.
+        bytes_per_second_min: Number of bytes, read or decoded, for which one second is added.
         silent_seconds_shown: After this time without computing or reading, a reader is shown as
             stuck.
         silent_seconds_max: After this time without either, the device is considered hung.

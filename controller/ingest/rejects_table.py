@@ -123,7 +123,7 @@ class Chosen:
     until: datetime | None = None
 
     def has(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a record is selected; its increment is not compared."""
+        """Return whether a record is selected by code and time; the caller checks its increment."""
         return (
             self.code in (None, row["code"])
             and (self.since is None or row["rejected_at"] >= self.since)

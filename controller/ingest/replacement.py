@@ -97,7 +97,7 @@ class Compared:
         records = pa.concat_tables([made.came, made.gone])
         groups: Counter[str] = Counter()
         assert place.graph is not None, (
-            "the source place has no graph, so the source's readers are unknown"
+            "the source's place has no graph, so its readers are unknown"
         )
         for stage, input_ in place.graph.consumers(place.name):
             by = place.graph.stages[stage].translator.input(input_).route_by
@@ -168,7 +168,7 @@ class Replacements:
         return () if claim is None else self._sharing(claim, ())
 
     def _sharing(self, first: ClaimRecord, waiting: Iterable[ClaimRecord]) -> tuple[int, ...]:
-        """Return the increments of a file that replaced none, and of an earlier one of its name."""
+        """Return the increments of `first`, which replaced no file, and of another of its name."""
         others = [one for one in waiting if one.path == first.path]
         if stored := self._store.claim_before(first):
             others.append(stored)

@@ -6,10 +6,10 @@ with one line for each:
     _log/<n>.json                     entry n, and those that were put with it: n + 1, ...
     _log/sealed/<start>-<end>.jsonl   a thousand old entries, or a few more
 
-A file is put once, when the files of its increments are durable. It is there whole or not at all,
-so a crash leaves no gap. Its name is the first number that the log lacks; hence two controllers
-cannot both put an entry. In a file of several lines, each line has their number (`together`), so
-that a file that was cut at the end of a line is recognised as damaged.
+A file is put once, when the files of its increments are durable. It exists completely or not at
+all, so a crash leaves no gap. Its name is the first number that the log lacks; hence two
+controllers cannot both put an entry. In a file of several lines, each line has their number
+(`together`), so that a file that was cut at the end of a line is recognised as damaged.
 
 Entries stay for good, since they identify all files that were accepted. A sealed file is put once;
 then the files of its entries are removed one by one. Readers prefer the sealed file: if a
@@ -34,7 +34,7 @@ from controller.ingest.formats.bad_lines import REJECTED
 from controller.store.base import ClaimRecord
 
 NAMES_SHOWN = 20
-"""Names of files that the store keeps with an increment of many; its claims have all names."""
+"""Number of file names that the store keeps with an increment; its claims have all names."""
 
 _SEALED, _TOGETHER = "sealed", "together"
 _SEALED_NAME = re.compile(r"(\d{20})-(\d{20})\.jsonl", re.ASCII)

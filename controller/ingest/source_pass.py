@@ -54,8 +54,8 @@ from controller.store.base import ClaimRecord
 _log = structlog.get_logger(__name__)
 
 LISTING_SHARE = 10
-"""A listing with files left is used again for this many times its duration. So listings take a
-tenth of the time at most, and files that arrive meanwhile do not wait much longer."""
+"""While a listing still has files to take in, it is used again, for this many times its duration.
+So listings take a tenth of the time at most, and files that arrive meanwhile wait little longer."""
 
 EARLY_SHARE = 4
 """A pass ends after `1 / EARLY_SHARE` of its time if files were renamed into other sources."""

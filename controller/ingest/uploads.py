@@ -4,8 +4,8 @@ r"""Uploads: a stream becomes a claimed file, and the answer says whether it is 
                                              \-> known: settled    duplicate, or quarantined
 
 An upload that repeats its Idempotency-Key makes no claim: it gets the claim of the first one. The
-key is kept in the claim and in the source's log: a restart forgets no key, and the loss of the
-database none of an accepted file.
+key is kept in the claim and in the source's log: no key is forgotten in a restart, and no key of an
+accepted file if the database is lost.
 """
 
 from __future__ import annotations

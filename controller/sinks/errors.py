@@ -12,7 +12,7 @@ from cbp.errors.message_limits import listed
 CHOICES = ("rewrite", "keep")
 
 _STALE_MAX = 1_000
-"""So many items are named: the error is stored with its sink, and read at each tick."""
+"""Most items that an error names, since it is stored with its sink and read at each tick."""
 
 
 class SinkTargetError(OperatingError, code="sink_target_failed"):

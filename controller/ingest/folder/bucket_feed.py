@@ -5,7 +5,7 @@
 A location is listed once per interval; after a failure, when `SourceTroubles` allows it. Fetches
 are separate from the passes over drop folders, so a bucket's service that hangs delays no dropped
 file of the same source. Objects are claimed in the order of their keys in a listing. There is no
-settle time: S3 shows an object only when it is whole.
+settle time: S3 shows an object only when it is complete.
 
 The key of a claim is made of what the listing showed. If a crash prevents the note (`ObjectIndex`),
 the claimed object is recognised by that key, even if a roll-back dropped it since: it is not

@@ -177,7 +177,7 @@ def gone_hint(files: Sequence[GoneFile]) -> str:
     kind = f"{lost} after the service had acknowledged receipt" if lost else "from `incoming`"
     return (
         f"{many} removed before the service read the content ({kind}), such as "
-        f"{files[0].name!r}. Drop whatever had data again (this warning ends after a day, or "
+        f"{files[0].name!r}. Drop again each file that had data (this warning ends after a day, or "
         "once a file of the same name arrives)"
     )
 

@@ -24,9 +24,9 @@ Not guaranteed: after a restart, a change is not noticed if it keeps the size an
 the last write back to before the file was taken in. If a text file was taken in with a truncated
 last record, that record stays in the increment; the reason says that there may be one.
 
-The oldest files are removed first, by the time of their claims, which begins their names; the
-file's own times are its producer's. A file whose claim is still open stays. No increment needs its
-finished file.
+The oldest files are removed first, by the time of their claims, with which their names begin; the
+times of the files themselves are set by producers. A file whose claim is still open stays. No
+increment needs its finished file.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class _Column:
         values = [self._time(row[at]) for row in rows]
         for row, value, number in zip(rows, values, numbers, strict=True):
             if value is None:
-                message = f"expected a time that exists, got {excerpt(row[at])}"
+                message = f"expected a valid date and time, got {excerpt(row[at])}"
                 bad.add("value_type", message, line=number, column=self.name)
         if None in values:
             return None

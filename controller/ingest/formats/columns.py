@@ -55,8 +55,8 @@ _EXACT_TYPES: dict[str, set[type]] = {
     "DOUBLE": {float, _NONE},
     "BOOLEAN": {bool, _NONE},
 }
-# Arrow also reads other spellings, such as 0x1f, inf and a date for a time, and a year 0. What has
-# another character, or another form, is converted one by one.
+# Arrow also reads other spellings, such as 0x1f, inf and a date for a time, and a year 0. Values
+# with another character, or of another form, are converted one by one.
 _CHARACTERS = {
     **dict.fromkeys(INTEGER_BITS, b"-0123456789"),
     **dict.fromkeys(("DOUBLE", "FLOAT", "DECIMAL"), b"-.0123456789"),
@@ -200,7 +200,7 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
 
 
 def refuse_column(name: str, line: int, reading: Reading) -> None:
-    """Note a column that the schema lacks; raise `column_unknown` if the source adds such ones."""
+    """Note a column that the schema lacks; raise `column_unknown` if the source adds it."""
     bad = reading.bad
     if bad.rejects_rows and reading.options.rules.add_unknown:
         message = unknown_column(name, reading.schema.names)

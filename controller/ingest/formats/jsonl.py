@@ -11,8 +11,8 @@ bare control character, half a surrogate pair. Such a block is then read line by
 the line. So is a block for which Arrow might differ from the strict reader:
 
     a line that is not one object      Arrow reads objects over several lines, and two on one line.
-                                       No JSON value contains `}` LF `{`: if it is between any two
-                                       lines, and there are as many objects, each line is an object
+                                       No JSON value contains `}` LF `{`: if it is between all
+                                       lines, and there are as many objects, each line is one
     NaN, Infinity                      Arrow reads these words as numbers
     -0 in a DOUBLE                     the strict reader reads an integer, so 0; Arrow reads -0.0
     a DECIMAL without room             Arrow checks a number's digits before it adds zeros

@@ -181,9 +181,9 @@ def encrypted_columns(handle: int, size: int) -> frozenset[int]:
 def _may_be_signed(footer: bytes) -> bool:
     """Return whether a footer may end with the signature of a file with encrypted columns.
 
-    If not, its footer need not be read completely. The signature follows the end of a struct, which
-    is a zero. It is random, so it has few zeros, while most footers end with a list of structs
-    without fields, so with many.
+    Otherwise the footer is not read completely. The signature follows the end of a struct, which is
+    a zero. It is random, so it has few zeros, while most footers end with a list of structs without
+    fields, so with many zeros.
     """
     signature = footer[-_SIGNATURE_BYTES:]
     return footer[-_SIGNATURE_BYTES - 1 :][:1] == b"\0" and signature.count(0) < _ZEROS

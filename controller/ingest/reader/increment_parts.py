@@ -5,7 +5,7 @@
     the intake              PartNames    renamed to <name>, between failpoints
     the intake                           their folder synced
 
-Guaranteed: a file has its final name only when its content is whole and durable; its number of
+Guaranteed: a file has its final name only when its content is complete and durable; its number of
 records is what was written. Names of parts consist of increment, part and claim, so that another
 try of the same claim replaces them. Not guaranteed: that an increment's files are ever used; only
 the source log decides that.

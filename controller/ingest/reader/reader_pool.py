@@ -135,7 +135,7 @@ class _Process:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def position(self) -> int:
-        """Return the position in its batch of the file that is read, also after its end."""
+        """Return the batch position of the file being read, even after the process ended."""
         return int.from_bytes(os.pread(self._place.fileno(), PLACE_BYTES, 0), "little")
 
     def hurry(self) -> None:

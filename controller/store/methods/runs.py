@@ -142,7 +142,7 @@ class Runs:
             tell(connection, _event("stage.stopped" if error else "stage.paused", row, stage))
 
     def retry_stage(self, dataflow: str, stage: str) -> None:
-        """Retry a stopped stage once; end the pause after a failed attempt.
+        """Retry a stopped stage once, or end the wait of a stage after a failed attempt.
 
         Raises `NotFoundError`, `StagePausedError`.
         """
