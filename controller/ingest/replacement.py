@@ -12,7 +12,7 @@ arrived while the source said `same_name: add`. None of them is replaced, since 
 say which one is meant.
 
 A retraction is a replacement by nothing. Which claim replaces which is kept in `same_as`, and so in
-the source's log: `by` is `replaced` or `retracted`, and `claim` is the replaced claim.
+the source's log: `by` is `replaced` or `retracted`, and `claim` is the earlier claim.
 
 If the readers of a source add up signs, a record is taken back by one more record, with the
 opposite sign (`cbp.model.dataflow.replacement_obstacles`).

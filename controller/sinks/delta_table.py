@@ -209,7 +209,7 @@ class DeltaAppend(_DeltaTarget):
     def _stale(
         self, note: SinkNote, generations: Sequence[Generation]
     ) -> list[list[tuple[int, int]]]:
-        """Return (generation, increment) of the undone ones, in runs with no other one between."""
+        """Return undone (generation, increment) pairs, in runs without other increments between."""
         names, known = [GENERATION, INCREMENT], set[tuple[int, int]]()
         with _delta_errors(self.folder):
             rows = DeltaTable(self.folder).to_pyarrow_dataset().to_batches(columns=names)

@@ -218,7 +218,7 @@ class SinkPublishing:
     def publish(
         self, dataflow: str, sink: str, *, stopping: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Make one pass over a sink; return whether more waits. Raises `LeaseLostError`."""
+        """Make one pass over a sink; return whether input still waits. Raises `LeaseLostError`."""
         # From before the pass: changes during the pass are handled by the next one.
         revision = self._revisions.get(dataflow)
         record, compiled = self.catalog.find(dataflow)

@@ -48,7 +48,7 @@ from controller.value_conversion import (
 _NONE = type(None)
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,62}")
 _COLUMNS_LENGTH_MAX = 150
-"""Longest list of columns in a message: `BadLines` cuts off the end, which is the advice."""
+"""Most characters of a list of columns; after a longer list `BadLines` would cut the advice."""
 _EXACT_TYPES: dict[str, set[type]] = {
     **{kind: {int, _NONE} for kind in INTEGER_BITS},
     "STRING": {str, _NONE},

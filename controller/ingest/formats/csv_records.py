@@ -115,8 +115,9 @@ def _has_plain_lines(data: bytes) -> bool:
 def _has_plain_quotes(data: bytes, quote: int, delimiter: int) -> bool:
     """Return whether each quote opens a cell, closes one, or is one of two inside a cell.
 
-    Two quotes inside a cell close it and open it again. So quotes open and close in turn. Whether
-    they may is decided by the character before each opening quote and after each closing one.
+    Two quotes inside a cell close it and open it again. So quotes open and close in turn. The
+    character before each opening quote, and after each closing one, decides whether the quote is
+    allowed.
     """
     characters = np.frombuffer(data, np.uint8)
     places = np.flatnonzero(characters == quote)

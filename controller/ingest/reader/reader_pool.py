@@ -213,7 +213,7 @@ class ReaderPool:
                         # Which file it was is not known, so fewer files are tried.
                         position = min(position, len(request.files) // 2)
                     path = request.files[position].path
-                    _log.warning("a batch of files ended before %s, which is then read alone", path)
+                    _log.warning("a batch failed; it is read again without %s and the rest", path)
                     request = replace(request, files=request.files[:position])
                     continue
                 if isinstance(failed, FileRejectedError):
