@@ -113,10 +113,10 @@ class Batches:
         missing: Sequence[str],
         stopping: Callable[[], bool],
     ) -> dict[str, Outcome]:
-        """Take in the files of a manifest, at least one, as one increment, or refuse all.
+        """Take in the files of a manifest (at least one) as one increment, or refuse all of them.
 
         As `take`, but the outcomes are empty if something changed meanwhile. `missing` names the
-        files of the manifest that are not there.
+        files of the manifest that no longer exist.
         """
         batch = self._batch(place, claimed, stopping, seconds=None)
         read = batch.read(batch.request)

@@ -200,10 +200,10 @@ class Intake:
     ) -> dict[str, Outcome]:
         """Settle files that were read; return the outcomes by the claims' ids.
 
-        New files come first. The others may equal one of them, and must not be settled as known
-        because of a file that a crash prevents from being accepted. Raises `LogConflictError` if
-        another controller takes in files of this source; after `DiskFullError` and
-        `DropFolderError` the claims stay open and the files stay claimed.
+        New files are settled first. Other files may equal one of them, and must not be settled as
+        known while a crash could still prevent the new file from being accepted. Raises
+        `LogConflictError` if another controller takes in files of this source; after
+        `DiskFullError` and `DropFolderError` the claims stay open and the files stay claimed.
         """
         if pending:
             self.accept(place, pending)
@@ -397,7 +397,7 @@ def request_of(
 ) -> ReadRequest:
     """Return the request to read an increment; see `ReadRequest`.
 
-    The files are read `whole`; with `seconds`, as many of them as are begun in this time.
+    All files are read (`whole`); with `seconds`, only those that are begun in this time.
     """
     return ReadRequest(
         files=tuple(ClaimedFile(str(path), one.bytes, one.id, one.path) for one, path in claimed),

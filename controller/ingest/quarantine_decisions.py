@@ -112,7 +112,8 @@ class _Note:
 def refusal(claim: ClaimRecord, source: SourceNode) -> str:
     """Return why a file cannot be admitted unchanged, in words; `""` if it can.
 
-    With `same_name: replace`, a file that changed can be admitted: it replaces what was taken in.
+    With `same_name: replace`, a file that changed can be admitted: it replaces the content that was
+    taken in.
     """
     code = _code(claim)
     if code in _WOULD_COUNT_TWICE and source.same_name != "replace":
@@ -390,7 +391,7 @@ def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> Non
 
 
 def _restore(place: SourcePlace, identity: str, name: str, store: Store, faults: Faults) -> None:
-    """Restore the claim of one file; a person may have put anything there."""
+    """Restore the claim of one file; no error is raised, as a person may put anything there."""
     try:
         claim = _claim_of(place, identity, place.quarantine / name)
     except OSError:

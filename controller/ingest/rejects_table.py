@@ -42,8 +42,8 @@ REJECTS_SCHEMA = Schema.parse(
     "increment BIGINT, claim STRING, file STRING, line BIGINT, column_name STRING, code STRING, "
     "message STRING, text STRING, rejected_at TIMESTAMP"
 )
-"""`line` counts from 1; `column_name` is null where the whole record is wrong; `text` is the
-record as it came, cut to a limit (a CSV record is rewritten, on one line if it can be)."""
+"""`line` counts from 1; `column_name` is null where the whole record is wrong; `text` is the record
+as it was in the file, cut to a limit (a CSV record is rewritten, on one line if it can be)."""
 
 _APP = "rejects"
 
@@ -51,7 +51,7 @@ _APP = "rejects"
 class RejectsTables:
     """Publishes rejected records; used by one pass of a source at a time.
 
-    `published` has, by the source's folder, the next increment to look at.
+    `published` has, by the source's folder, the next increment to examine.
     """
 
     def __init__(self, ports: Ports) -> None:

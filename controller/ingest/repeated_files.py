@@ -69,7 +69,7 @@ def is_retraction(claim: ClaimRecord) -> bool:
 
 
 def is_correction(key: str) -> bool:
-    """Return whether a key is that of a request to replace or retract the file of its name."""
+    """Return whether a key belongs to a request to replace or retract the file of its name."""
     return key.startswith((_REPLACEMENT, _RETRACTION))
 
 
@@ -156,8 +156,8 @@ class RepeatedFiles:
         """Return whether each of some files is new, given all accepted files.
 
         The files have digests, and are in the order of their records: each accepted file counts as
-        an earlier file for the next ones. So do the `pending` ones, which are accepted together
-        with these. Another instance that has become leader may have accepted a claim.
+        an earlier file for the next ones. So do `pending` files, which are accepted together with
+        these. Another instance that has become leader may have accepted a claim.
         """
         stored, newest = self._stored(place, files)
         named: dict[tuple[str, str], ClaimRecord] = {}
@@ -202,7 +202,7 @@ class RepeatedFiles:
     ) -> tuple[Mapping[tuple[str, str], ClaimRecord], dict[str, ClaimRecord]]:
         """Return the accepted claims of the same content, and the newest of each name.
 
-        The first are by digest and name: the claim with both, or else one with this digest.
+        The former are keyed by digest and name: the claim with both, or else one with this digest.
         """
         paths = {file.path for file in files}
         named = self.store.named_claims(place.dataflow, place.name, paths)

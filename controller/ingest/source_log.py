@@ -44,8 +44,8 @@ _SEALED_NAME = re.compile(r"(\d{20})-(\d{20})\.jsonl", re.ASCII)
 class ArrivedFile:
     """One file of an increment.
 
-    Its `records` follow those of the previous file; `None` for the only file of an increment, which
-    has all records.
+    Its `records` follow those of the previous file; it is `None` for the only file of an increment,
+    which has all records.
     """
 
     claim: str
@@ -151,7 +151,7 @@ class SourceLog:
     def put(self, entries: Sequence[SourceEntry]) -> None:
         """Make entries durable, all or none; succeeds again for the same claims.
 
-        There is at least one; their indexes ascend by one from the lowest that the log lacks.
+        Expects at least one entry; the indexes ascend by one from the lowest that the log lacks.
         Raises `LogConflictError` if other claims are already recorded there.
         """
         path = self._path(entries[0].increment.index)

@@ -291,7 +291,7 @@ class SourcePass:
         """Read files one by one, settle them together, then move them away together.
 
         When the time of the pass is over, the rest stay claimed; the next pass begins with them.
-        Whatever error ends the reading, the files that were read before it are settled.
+        If an error ends the reading, the files that were read before are still settled.
         """
         place, group = tally.place, _Group()
         try:

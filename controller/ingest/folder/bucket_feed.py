@@ -158,7 +158,7 @@ class BucketFeed:
         self._on_claim(place.dataflow)
 
     def forget(self, folder: Path) -> None:
-        """Forget what is remembered of a dataflow's locations, by the dataflow's folder."""
+        """Forget everything about a dataflow's locations, given the dataflow's folder."""
         forget_below(
             folder, self._left, self._due, self._reports, self._unreadable, self._too_large
         )

@@ -13,7 +13,7 @@ to fit into the name of a claimed copy: if the database is lost, only the copy h
 
 Which objects were claimed (`ObjectIndex`); beside the source's increments, as small records:
 
-    _objects/<n>.json    objects that were claimed together, or all of those before ("whole")
+    _objects/<n>.json    objects that were claimed together, or ("whole") all claimed so far
 
 An object whose key, ETag and size are in the index is not fetched again. A record is put after the
 claims of its objects are durable. After a crash in between, and after a loss of the index, the
@@ -171,7 +171,7 @@ class ObjectIndex:
         return len(self.numbers) > limits.index_records or gone > max(limits.index_gone, there)
 
     def renew(self, there: Iterable[str]) -> None:
-        """Replace all records by one, with the objects that still exist; or `LogConflictError`.
+        """Replace all records by one, of the existing objects; raises `LogConflictError`.
 
         It can be interrupted anywhere: records before a "whole" one are no longer read.
         """

@@ -120,7 +120,7 @@ class OpenClaims:
 
     Attributes:
         copies: Id to name of every claimed copy.
-        foreign: Other names with the ids of copies, which a person put there.
+        foreign: Further names with the id of a copy; a person put these files there.
         reusable: Claims whose file is still in `incoming`, by the file's path.
     """
 
@@ -168,7 +168,7 @@ class Claims:
             return OpenClaims(copies, claims, foreign)
 
     def make(self, place: SourcePlace, source: Path, claim: ClaimRecord) -> ClaimRecord:
-        """Claim a file by a claim in status `claiming`.
+        """Claim a file; the given claim has the status `claiming`.
 
         Raises `FileNotFoundError` if the producer removed it: the claim stays open, and the next
         pass settles it.
@@ -299,7 +299,7 @@ class Claims:
         return made is not None and made <= self._clock() + _CLOCK_SET_BACK_MOST
 
     def _give_back(self, place: SourcePlace, name: str) -> None:
-        """Move a file of `claimed` to `incoming`, under a name that is free there."""
+        """Move a file from `claimed` to `incoming`, under a name that is not in use."""
         target = place.incoming / f"recovered-{name}"
         if len(os.fsencode(target.name)) > _NAME_BYTES_MAX or os.path.lexists(target):
             target = place.incoming / f"recovered-{secrets.token_hex(8)}"

@@ -79,7 +79,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
-    """One name that stays in `incoming`, and what its producer can do; `since` its last change."""
+    """One name that stays in `incoming`, with advice; `since` is the time of its last change."""
 
     name: str
     why: str

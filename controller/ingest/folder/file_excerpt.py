@@ -41,7 +41,7 @@ class QuarantinedFile:
 
     Attributes:
         bytes: Its size; `None` if the file is missing.
-        content: The whole text of a small text file, to be corrected; otherwise `None`.
+        content: All text of a small text file, for a correction; otherwise `None`.
         hint: Why no lines are shown; `""` if there are lines.
     """
 

@@ -105,7 +105,7 @@ class GoneFile:
 
 
 class GoneFiles:
-    """Remembers gone files by source; safe to use from several threads."""
+    """Remembers files that disappeared, by source; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -116,7 +116,7 @@ class GoneFiles:
         self._add(root, GoneFile.of(claim))
 
     def restore(self, root: Path, newest: Iterable[ClaimRecord]) -> None:
-        """Restore a source's gone files from its claims, newest first, if none is known yet."""
+        """Restore a source's disappeared files from its claims, unless some are known already."""
         with self._lock:
             if root in self._files:
                 return
@@ -131,17 +131,17 @@ class GoneFiles:
             self._add(root, file)
 
     def came(self, root: Path, name: str) -> None:
-        """Forget a gone file, since a file of its name was taken in."""
+        """Forget a disappeared file, since a file of the same name was taken in."""
         with self._lock:
             self._files.get(root, {}).pop(name, None)
 
     def forget(self, folder: Path) -> None:
-        """Forget the gone files of all sources of a dataflow, by the dataflow's folder."""
+        """Forget the disappeared files of a dataflow's sources, given the dataflow's folder."""
         with self._lock:
             forget_below(folder, self._files)
 
     def of(self, root: Path, now: datetime) -> list[GoneFile]:
-        """Return the gone files of a source that are still shown, newest first."""
+        """Return the disappeared files of a source that are still shown, newest first."""
         since = now - timedelta(seconds=GONE_SHOWN_SECONDS)
         with self._lock:
             files = list(self._files.get(root, {}).values())
@@ -257,7 +257,7 @@ class SourceTroubles:
             }
 
     def works(self, root: Path) -> None:
-        """Record that a source works; its trouble is over."""
+        """Record that a source works again; its trouble is over."""
         with self._lock:
             over = self._troubles.pop(root, None)
         if over is not None:
@@ -318,7 +318,7 @@ class ScanReport:
 
     @property
     def taken_in(self) -> ScanReport:
-        """The part of the report that says what became of files."""
+        """The part of the report with the outcomes of files."""
         return ScanReport(self.accepted, self.quarantined, self.duplicates, closed=self.closed)
 
     @property
@@ -444,7 +444,7 @@ def old_hint(unclaimed: UnclaimedFiles, now: datetime) -> str:
 
 
 def backlog_hint(place: SourcePlace, files: int, total: int) -> str:
-    """Return advice on many small files; `""` if the source takes in many at once."""
+    """Return advice on many small files; `""` if the source takes in many together."""
     takes_many = place.source.batch_of(files).files > 1
     if files < _MANY_FILES or total > files * _SMALL_BYTES or takes_many:
         return ""

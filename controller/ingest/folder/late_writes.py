@@ -1,7 +1,7 @@
 """Late writes: a file that its producer changes after it was taken in; and how long files are kept.
 
 A file is taken in as it was at one moment. A producer that stalls for longer than the settle time
-and then continues writes into the file in `finished`, which nobody would ever read again.
+and then continues writes into the file in `finished`, which would never be read again.
 
     before it is read   stamp: inode, size, time of last write
     once it is moved    compared with the stamp, then stamped again
@@ -110,8 +110,8 @@ class _Recent:
 class _Comparison:
     """The present content of a file that changed.
 
-    It `grew` if it still begins with the bytes that were taken in. These are `whole` if they end
-    with the end of a line.
+    It `grew` if it still begins with the bytes that were taken in. These bytes are `whole` if they
+    end with a line end.
     """
 
     bytes: int

@@ -47,9 +47,10 @@ class ObjectStore(Protocol):
         """Yield the objects whose keys begin with a prefix, a page at a time."""
 
     def read(self, bucket: str, one: StoredObject, offset: int, size: int) -> bytes:
-        """Return `size` bytes of an object, 0 of an empty one; fewer if the connection was cut.
+        """Return `size` bytes of an object; fewer if it is empty or the connection was cut.
 
-        Raises `ObjectGoneError` or `ObjectChangedError` if it is no longer what was listed.
+        Raises `ObjectGoneError` or `ObjectChangedError` if it is no longer the object that was
+        listed.
         """
 
 

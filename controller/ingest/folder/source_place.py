@@ -72,7 +72,7 @@ def kept_name(claim: str, original: str) -> str:
 
 
 def name_fits_copy(path: str) -> bool:
-    """Return whether the name of a claimed copy has room for the original name."""
+    """Return whether the name of a claimed copy can contain the original name."""
     return len(quote(path, safe="")) < _NAME_BYTES_MAX - _ID_CHARACTERS_MAX
 
 
@@ -196,7 +196,7 @@ class SourcePlace:
 
 
 def forget_below(folder: Path, *facts: dict[Path, Any]) -> None:
-    """Remove what is remembered of a dataflow's sources, by the folder of the dataflow."""
+    """Remove all entries of a dataflow's sources, given the folder of the dataflow."""
     for known in facts:
         for root in list(known):  # at one instant: other threads may add sources
             if root.parent == folder:
@@ -223,8 +223,9 @@ def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
 def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -> set[Path]:
     """Move files durably into one folder, with one sync of each folder; return the new paths.
 
-    Missing files are left out. Raises as `move`; this file and the later ones were not moved then.
-    `faults` is called with `rename.before` for each file, and with `rename.after` once at the end.
+    Missing files are left out. Raises as `move`; the file in question and later ones were not moved
+    then. `faults` is called with `rename.before` for each file, and with `rename.after` once at the
+    end.
     """
     moved = list[tuple[Path, Path]]()
     for path, target in moves:

@@ -156,7 +156,7 @@ class TableFeeds:
             save_position(place.increments, self.ports.files, position)
         group = position.group
         key = f"delta:{group.table}:{'all of ' if group.snapshot else ''}{group.first}"
-        # Versions that a roll-back dropped count as taken in; they do not come again.
+        # Versions that a roll-back dropped count as taken in; they are not claimed again.
         claim = self.ports.store.keyed_claim(place.dataflow, place.name, key, withdrawn=True)
         if claim is None or claim.status != "withdrawn":
             content = io.BytesIO(group.encoded())

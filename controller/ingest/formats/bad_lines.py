@@ -172,7 +172,8 @@ class BadLines:
     def end(self, records: int = 0) -> tuple[BadLine, ...]:
         """Return the rejected records, by line, at the end of the file.
 
-        Raises the mistakes if the source rejects whole files; or `bad_records`.
+        Raises the mistakes if the source rejects entire files; otherwise `bad_records` if too many
+        records are wrong.
         """
         if self._lines:
             raise self.error(more=self._dropped)
@@ -235,7 +236,7 @@ class BadLines:
         if last.line is not None:
             self.add(last.rule, last.message, line=last.line, column=last.column, cause=last.cause)
             return self.error(more=True)
-        # The file as a whole is damaged: that is reported first.
+        # The entire file is damaged: that is reported first.
         last.lines, last.lines_more = tuple(self._lines), True
         return last
 

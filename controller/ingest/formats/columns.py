@@ -67,7 +67,7 @@ _TEXT_PATTERNS = {"BOOLEAN": "(true|false)", "DATE": _DAY, "TIMESTAMP": f"{_MOME
 
 
 class ColumnBuilder:
-    """Builds the arrays of one column, of CSV cells (`text`) or of parsed JSON."""
+    """Builds the arrays of one column from CSV cells (`text`) or from parsed JSON."""
 
     def __init__(self, field: Field, rules: ValueRules = STRICT, *, text: bool) -> None:
         self.field, self._rules = field, rules
@@ -317,7 +317,7 @@ class ArrowColumns:
             message = f"expected {field.type}, got {values.type}"
             raise FileRejectedError("column_type", message, column=field.name) from exc
         except pa.ArrowInvalid:
-            # A cast of a map looks at all entries in memory, those of rows that were cut off too.
+            # A cast of a map examines all entries in memory, even those of rows that were cut off.
             values = values.take(pa.array(range(len(values)), pa.int64()))
             try:
                 array = _converted(values, target, self._rules)

@@ -183,7 +183,7 @@ class _Reader:
         self._columns = CsvColumns(self._options, self._builder, places, width)
 
     def batches(self, block: TextBlock) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a block; one that is open at its end belongs to the next block."""
+        """Yield the records of a block; a record that is open at its end is in the next block."""
         rows = self._reading.limits.batch_rows
         whole = self._whole(block)
         if whole is not None:

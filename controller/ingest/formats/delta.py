@@ -5,7 +5,7 @@
     update_after    +1   Delta's update_postimage
     delete          -1
 
-The claimed file says which versions (`ChangeGroup`). It holds no records, so it is claimed,
+The claimed file names the versions (`ChangeGroup`). It holds no records, so it is claimed,
 recognised and moved like any dropped file. The folder of the table is the source's, never the
 file's.
 
@@ -177,9 +177,9 @@ def unsupported(metadata: Metadata, protocol: Protocol | None) -> str:
 
 @dataclass(slots=True)
 class ChangedRows:
-    """Wanted rows of one file: all of one type of `change`, or each with its own (`""`).
+    """Wanted rows of one file: all of one type (`change`), or each of its own (`""`).
 
-    `size` and `rows` are those of the file in the log; `UNKNOWN` if the log lacks them.
+    `size` and `rows` describe the file in the log; `UNKNOWN` if the log lacks them.
     """
 
     path: str
@@ -284,7 +284,7 @@ def _vector(table: str, file: AddFile | RemoveFile) -> BitMap64 | None:
 
 
 def _inside(table: str, path: str) -> str:
-    """Return the place of a file that the log names; raises unless it is in the table's folder."""
+    """Return the path of a file that the log names; raises if it is outside the table's folder."""
     place = os.path.realpath(os.path.join(table, path))
     if not Path(place).is_relative_to(table):
         message = f"{path} is outside the table's folder; such files are not read"

@@ -1,7 +1,7 @@
 """Parquet reader: columns by name, with the types of `ArrowColumns`, in bounded memory.
 
-Rejected: text that is not UTF-8; a file with a wrong footer, wrong pages, a page whose checksum is
-not that of its bytes, or a wrong number of values or rows; an encrypted file.
+Rejected: text that is not UTF-8; a file with a wrong footer, wrong pages, a page whose bytes do not
+match its checksum, or a wrong number of values or rows; an encrypted file.
 
 The decoded size of a file is bounded from its page headers (`Bounds`), and counted while it is
 decoded. A page holds at most as many bytes as its header says, unless a value refers to a
@@ -262,7 +262,7 @@ class _PageTotals:
 
 
 def _require_count(chunk: Any, what: str, held: int, said: int) -> None:
-    """Compare the counts of a chunk's pages with those of the footer; -1 is not compared."""
+    """Compare the counts of a chunk's pages with those of the footer; -1 (unknown) is skipped."""
     if held not in (said, -1):
         name = excerpt(chunk.path_in_schema)
         message = f"the pages of column {name} hold {held} {what}, but the footer says {said}"
@@ -309,7 +309,7 @@ Keep = Callable[[pa.RecordBatch, int], pa.RecordBatch]
 
 _BUFFER_BYTES = 1 << 20
 _WRONG = "\0wrong"
-"""Suffix of a column that says what is wrong in another column; no declared column has it."""
+"""Suffix of a column with the mistakes of another column; no declared column has it."""
 _INT96 = (
     "expected TIMESTAMP, got {} as INT96, which is outside the years 1 to 9999 or has "
     "nanoseconds; write microseconds, in INT64"
@@ -331,7 +331,7 @@ def read_parquet(
 ) -> Iterator[pa.RecordBatch]:
     """Hash the file, then yield its records in order, up to the first wrong one.
 
-    `line` is the number of rows before this file, which is added to the numbers of wrong rows. The
+    `line` is the number of rows in earlier files; it is added to the numbers of wrong rows. The
     columns `aside` are always left out. Wrong rows go to `bad`: `value_range`, `value_missing`.
     Raises `format_mismatch`, a `parquet_...` rule, `line_too_long`, `decompression_ratio`,
     `decompressed_too_large`, or as `ArrowColumns.present`.

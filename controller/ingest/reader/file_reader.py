@@ -136,8 +136,8 @@ class StuckReader:
 class FileReader(Protocol):
     """Reads files; called by several threads at once.
 
-    Reading a file may take any time and memory. So a service reads in a process that it can end
-    (`reader_pool`), and a simulation reads in its own thread (`read_files`).
+    Reading a file may take any amount of time and memory. So a service reads in a process that it
+    can end (`reader_pool`), and a simulation reads in its own thread (`read_files`).
     """
 
     def __call__(
@@ -148,7 +148,7 @@ class FileReader(Protocol):
     ) -> ReadResult:
         """Read the first files, as many as possible; all if they are read `whole`. Blocks.
 
-        Once `hurried` returns true, no other file is begun; not asked for files that are read
+        Once `hurried` returns true, no other file is begun; it is not called if files are read
         `whole`. Raises `IntakeStoppedError` once `stopping` returned true; `OSError` if the device
         failed, or is full.
         """

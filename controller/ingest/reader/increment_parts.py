@@ -210,10 +210,11 @@ def _repeating(table: pa.Table, indexes: int) -> list[str] | bool:
 
 
 def _hardly_repeats(column: pa.ChunkedArray) -> bool:
-    """Return whether a value occurs less than twice on average, by two samples.
+    """Return whether values occur less than twice on average, estimated from two samples.
 
     If each value occurred twice, about `_SAMPLE ** 2 / rows` of `_SAMPLE` drawn values would repeat
-    an earlier one. The second sample has neighbours, since sorted values repeat only there.
+    an earlier one. The second sample consists of neighbours, since sorted values repeat only next
+    to each other.
     """
     type_, rows = column.type, len(column)
     if rows < _SAMPLED_FROM or pa.types.is_nested(type_) or pa.types.is_boolean(type_):

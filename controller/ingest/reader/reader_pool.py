@@ -41,7 +41,7 @@ from controller.ingest.reader.reader_process import HURRY, PLACE_BYTES, memory_b
 from controller.ingest.rejection import FileRejectedError, manifest_refused
 
 FREE_MAX = 2
-"""Idle processes that stay alive, some 90 MB each: one for a backlog, and one for others."""
+"""Idle processes that are kept, some 90 MB each: one for a backlog, and one for other sources."""
 
 FILES_MAX = 2_000
 GROWTH_BYTES_MAX = 256 << 20
@@ -228,7 +228,7 @@ class ReaderPool:
         return ReadResult("", (), ())
 
     def warm(self) -> None:
-        """Start a process if fewer than `FREE_MAX` are there, and wait until it can read.
+        """Start a process if fewer than `FREE_MAX` exist, and wait until it can read.
 
         A service calls it at its start and from time to time, so that no file waits for a process
         to start, even while a backlog of another source is read.

@@ -280,7 +280,7 @@ def restore_input(
     connector: Connector,
     later: Iterable[tuple[Increment, bool]],
 ) -> None:
-    """Replace the queue and the frames of one input by those of a connector, and later arrivals."""
+    """Set the queue and the frames of one input to those of a connector, plus later arrivals."""
     place = {"dataflow": dataflow, "stage": stage, "input": connector.input}
     mine = (queue.c[name] == value for name, value in place.items())
     connection.execute(delete_from(queue).where(*mine))
