@@ -426,8 +426,8 @@ def _reason(identity: str, file: Path) -> Mapping[str, Any]:
     name = evidence(file.name.partition("-")[2])
     return {
         "code": "reason_unreadable",
-        "message": f"{name} was rejected, but the reason cannot be read in "
-        f"{evidence(beside.name)}: {cause}",
+        "message": f"{name} was rejected, but the file with the reason, "
+        f"{evidence(beside.name)}, cannot be read: {cause}",
         "file": name,
         "line": None,
         "column": None,

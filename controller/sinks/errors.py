@@ -59,7 +59,7 @@ class SinkGapError(OperatingError, code="sink_gap", retryable=False):
     def __init__(self, sink: str, next_: int, oldest: int) -> None:
         super().__init__(
             f"sink {sink!r} must publish increment {next_} next, but the flow now begins at "
-            f"increment {oldest}, since older increments were collected, or their stage was "
+            f"increment {oldest}, since older increments were removed, or their stage was "
             "rebuilt. The sink has missed the records in between. `cbp sinks resume DATAFLOW "
             f"{sink} --keep` continues after the gap",
             sink=sink,

@@ -82,7 +82,7 @@ class IncrementFiles(FolderTarget):
         else:
             found = self.files.read(marker)
         if found != data:
-            why = f"the folder belongs to another sink, or to a removed one of this name ({MARKER})"
+            why = f"the folder belongs to another sink, or a removed sink of this name ({MARKER})"
             raise SinkForeignError(self.folder, f"{why}; give the sink another path")
         return replace(note, claimed=True)
 
