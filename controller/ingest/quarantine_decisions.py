@@ -391,7 +391,7 @@ def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> Non
 
 
 def _restore(place: SourcePlace, identity: str, name: str, store: Store, faults: Faults) -> None:
-    """Restore the claim of one file; no error is raised, as a person may put anything there."""
+    """Restore the claim of one file; skips unreadable files: a person may have put them there."""
     try:
         claim = _claim_of(place, identity, place.quarantine / name)
     except OSError:
