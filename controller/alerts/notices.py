@@ -3,8 +3,8 @@
 An alert is sent once it has held for a while, again if it lasts for long, again if it gets
 worse, and once more when it is over. A short disturbance sends nothing.
 
-Invariants (tests/controller/alerts/test_notices.py): what was never sent is never resolved; between
-two notices of an alert that does not get worse `repeat_seconds` pass.
+Invariants (tests/controller/alerts/test_notices.py): what was never sent is never resolved;
+`repeat_seconds` pass between two notices of an alert that does not get worse.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class TimedInspections(Generic[_Folder, _Found]):
             elif folder in self._late and not future.done():
                 raise TimeoutError(folder)
         try:
-            # One that ended after the last call gave up is recent: its result counts once.
+            # The result of an inspection that ended after the last call gave up still counts, once.
             return future.result(self.seconds if seconds is None else seconds)
         finally:
             with self._lock:

@@ -1,19 +1,19 @@
 r"""Makes one increment of many claimed files: read together, judged one by one, accepted together.
 
     claimed files -> one reader, one increment -> one log entry -> one transaction -> finished
-                 \-> (rejected, or known) each as if it had come by itself
+                 \-> (rejected, or known) each as if it had arrived alone
 
 A file that is rejected is in no part (`reader.file_reader`). A file that turns out to be known is
 in the parts already, so the others are read once more without it. The increment's identity is its
 log entry: before the entry nobody has seen the increment, and after it a replay gives the same
 increment with the same files in the same order, even without the store.
 
-The files of a manifest are taken in together or not at all: if one of them is rejected or gone,
+The files of a manifest are taken in together or not at all: if one of them is rejected or missing,
 all others that are not known are rejected with it.
 
 Guaranteed: the records of an increment are in the order of the claims of its files. `take` settles
-the first claims and returns their outcomes; there are none if the first file must be taken in by
-itself (`intake`). `take_whole` settles all claims or none.
+the first claims and returns their outcomes; there are none if the first file must be taken in alone
+(`intake`). `take_whole` settles all claims or none.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class _Judged:
     """The outcome for the files of a batch; each list is in the order of the claims.
 
     Attributes:
-        accepted: Their records are in the parts.
-        known: Equal to another file, and not accepted by their source.
+        accepted: Files whose records are in the parts.
+        known: Files that repeat another file, and that their source therefore does not accept.
         in_parts: Number of files whose records are in the parts.
         replacing: Position of the first file that takes the place of an earlier one.
     """
@@ -113,10 +113,10 @@ class Batches:
         missing: Sequence[str],
         stopping: Callable[[], bool],
     ) -> dict[str, Outcome]:
-        """Take in the files of a manifest, at least one, as one increment, or refuse all.
+        """Take in the files of a manifest (at least one) as one increment, or refuse all of them.
 
         As `take`, but the outcomes are empty if something changed meanwhile. `missing` names the
-        files of the manifest that are not there.
+        files of the manifest that no longer exist.
         """
         batch = self._batch(place, claimed, stopping, seconds=None)
         read = batch.read(batch.request)
@@ -132,7 +132,7 @@ class Batches:
         *,
         seconds: float | None,
     ) -> _Batch:
-        """Return files as a batch; without `seconds` they are read as a whole (`request_of`)."""
+        """Return files as a batch; without `seconds`, all are read or none (`request_of`)."""
         index = self._store.next_index(place.dataflow, place.name)
         request = request_of(place, claimed, index, self._limits, seconds=seconds)
         return _Batch(self._intake, place, claimed, request, stopping)
@@ -223,7 +223,8 @@ class _Batch:
             elif judged.outcome == "accepted":
                 made.accepted.append((claim, outcome))
             elif judged.same_as is not None and judged.same_as["by"] == "name":
-                # Its records are in no increment; the others of its manifest are refused.
+                # Refused, not settled as known: no increment has its records. The other files of
+                # its manifest are then refused, too.
                 made.refused.append((replace(claim, index=None), put_aside_reason(judged)))
             else:
                 made.known.append(Known(replace(claim, index=None), paths[claim.id], judged))
@@ -235,9 +236,10 @@ class _Batch:
 
 
 def _up_to_manifest(claimed: Sequence[Claimed]) -> Sequence[Claimed]:
-    """Return the files before the first one that is taken in by itself.
+    """Return the files before the first one that must be taken in alone.
 
-    That is a manifest, which is rejected, or a file of a request to replace or retract another.
+    Such a file is a manifest, which is rejected, or comes with a request to replace or retract a
+    file.
     """
     for number, (claim, _) in enumerate(claimed):
         if claim.path == MANIFEST_NAME or is_sealed(claim.path) or is_correction(claim.key):

@@ -2,7 +2,7 @@
 
 Steps for a file; each step is durable before the next:
 
-    (1) listed: renamed in, or settled  `incoming_watch`, `eligible_files`; all steps: `source_pass`
+    (1) listed: renamed in, or settled  `incoming_watch`, `eligible_files`; `source_pass` does all
     (2) claim recorded in the store     status `claiming`: the intention
     (3) renamed to claimed/<id>         nobody else writes there; status `claimed`
     (4) read once, increment written    `intake`
@@ -28,7 +28,7 @@ Guaranteed:
   source (`SourceTroubles`).
 - On a full disk the file stays claimed and is tried again; later files wait behind it.
 
-Not guaranteed: order between files of different listings, other than that of their claims;
+Not guaranteed: an order between files of different listings, other than the order of their claims;
 anything about files outside `incoming`.
 """
 
@@ -121,8 +121,8 @@ class DropFolder:
     Args:
         on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key.
             The close is durable when it returns. If `None`, close markers are not processed.
-        require_followed: Called before a file takes records of an earlier one back; if it
-            refuses that, the file goes to quarantine.
+        require_followed: Called before a file takes back records of an earlier one; if it refuses
+            that, the file goes to quarantine.
         reader: Reads files; by default in the calling thread, without time limits.
     """
 
@@ -165,9 +165,10 @@ class DropFolder:
             on_close=on_close,
             settle_seconds=settle_seconds,
         )
-        # Sources whose recovery failed: their next file could get the number of a lost increment.
+        # Sources whose recovery failed: their next pass checks the end of the log, since the next
+        # file could get the number of a lost increment.
         self._unrecovered: set[Path] = set()
-        # When each dataflow was created whose facts are remembered, by name.
+        # By name, the creation time of each dataflow whose facts are remembered.
         self._lives: dict[str, datetime] = {}
         self._uploads = Uploads(ports, self._claims, self._intake)
         self.quarantine = QuarantineDecisions(ports, self._uploads)
@@ -196,7 +197,7 @@ class DropFolder:
         """Make one pass over the sources: finish open claims, then claim eligible files.
 
         A dataflow that is drained makes no new claims: its files stay in `incoming`. Blocks while
-        files are read, of each source `claims_per_scan` at most. Raises `LogConflictError`, or
+        files are read: at most `claims_per_scan` of each source. Raises `LogConflictError`, or
         `IntakeStoppedError` once `stopping` returned true.
         """
         return self._pass_over(record, dataflow, stopping, reading=True)
@@ -204,17 +205,17 @@ class DropFolder:
     def recover(self, record: DataflowRecord, dataflow: Dataflow) -> ScanReport:
         """Repair the traces of a crash: log entries, open claims, quarantined files.
 
-        Creates and checks the folders as `prepare` does; problems of one source are shown there.
-        Log entries are indexed in the store. Claimed files are moved to the folder from which the
-        next `scan` takes them in. No file is read, so that a take-over does not wait for reading,
-        and none in `incoming` is claimed. Temporary files are removed; no other process may use
-        this drop folder meanwhile. Idempotent.
+        Creates and checks the folders as `prepare` does; a problem of one source is recorded, and
+        does not stop the others. Log entries are indexed in the store. Claimed files are moved to
+        the folder from which the next `scan` takes them in. No file is read, so that a take-over
+        does not wait for reading, and no file in `incoming` is claimed. Temporary files are
+        removed, so no other process may use this drop folder meanwhile. Idempotent.
         """
         self._forget_former(record)
         return self._pass_over(record, dataflow, never, reading=False)
 
     def _forget_former(self, record: DataflowRecord) -> None:
-        """Forget what is remembered of a deleted dataflow of the same name."""
+        """Forget everything about a deleted dataflow of the same name."""
         if self._lives.setdefault(record.name, record.created_at) == record.created_at:
             return
         self._lives[record.name] = record.created_at
@@ -257,7 +258,7 @@ class DropFolder:
         plan = plan_finished(place, open_claims=opened, retention=self._keep, now=self._clock())
         if not dry_run:
             remove_finished(place, self._files, plan)
-            # The newest entries may be put again by a claim that is not settled.
+            # Not the newest entries: a claim that is not settled may put them again.
             newest = self._store.next_index(place.dataflow, place.name)
             most = self._limits.sealed_entries
             SourceLog(place.folder, place.name, self._files).seal(newest - most, entries=most)
@@ -274,8 +275,8 @@ class DropFolder:
         """Store a file from a stream and claim it; durable when it returns.
 
         The next `scan` takes the file in; its claim then has the outcome. A file whose content is
-        already known is settled at once. After an error nothing is kept: `DataflowDrainsError`,
-        `UploadTooLargeError`, `DiskFullError`.
+        already known is settled at once. Raises `DataflowDrainsError`, `UploadTooLargeError`,
+        `DiskFullError`; nothing is kept then.
         """
         self._require_open(place)
         return self._called(place, self._uploads.receive(place, name, stream, key))
@@ -289,7 +290,7 @@ class DropFolder:
         *,
         rebuild: bool = False,
     ) -> Decided:
-        """Admit a quarantined file again, once, or the `mended` one; durable when it returns.
+        """Admit a quarantined file once, or the `mended` one instead; durable when it returns.
 
         With `rebuild`, a replacement is admitted even if a stage cannot apply it; the caller has
         checked that a rebuild of the stage can. Raises `NotFoundError`, `FileDecidedError`,
@@ -308,7 +309,7 @@ class DropFolder:
             raise NotFoundError(kind="kept file", name=name) from error
 
     def foresee(self, place: SourcePlace, name: str, sha256: str) -> Judged:
-        """Return the outcome of a file if it arrived now; changes nothing."""
+        """Return the outcome that a file would have if it arrived now; changes nothing."""
         return self._intake.identities.foresee(place, NamedContent(evidence(name), sha256))[0]
 
     def refuse_columns(
@@ -321,7 +322,7 @@ class DropFolder:
             self._intake.refuse_columns(wanted.claim, error.message)
 
     def _called(self, place: SourcePlace, answer: Answer) -> Answer:
-        """Wake the dataflow's listing, which takes in the claimed file; return the answer."""
+        """Wake the dataflow's listing, so that it takes in the claimed file; return the answer."""
         self._watch.call(place.dataflow)
         return answer
 
@@ -358,7 +359,7 @@ class DropFolder:
         return arriving
 
     def waits_since(self, record: DataflowRecord, dataflow: Dataflow) -> datetime | None:
-        """Return since when a file waits in a drop folder; as `oldest_arrival`."""
+        """Return when the oldest file in a drop folder began to wait; see `oldest_arrival`."""
         oldest = (oldest_arrival(place) for place in self._places(record, dataflow))
         return min((at for at in oldest if at is not None), default=None)
 
@@ -423,9 +424,9 @@ class DropFolder:
         return report
 
     def _let_pass(self, others: Sequence[SourcePlace], tally: Tally, turns: _Turns) -> None:
-        """Pass over sources that files were renamed into, while the folder of another is listed.
+        """Make passes over sources with renamed files while the folder of another source is listed.
 
-        Only what was taken in is reported: their own passes follow, and report the rest.
+        Only the outcomes of files are reported: the later passes of these sources report the rest.
         """
         for other in others if turns.is_next() else ():
             if self._watch.has_renamed([other.incoming]) and not self.troubles.resting(other.root):

@@ -196,7 +196,7 @@ class TableGoneError(OperatingError, code="delta_table_gone"):
 
 
 class TableReplacedError(OperatingError, code="delta_table_replaced", retryable=False):
-    """The folder holds another table, or the table's history went back."""
+    """The folder holds another table, or the table was set back to an earlier version."""
 
     def __init__(self, source: str, table: str, why: str) -> None:
         super().__init__(

@@ -61,7 +61,7 @@ class Pending:
 
     Attributes:
         files: Claims with their digests and the increment's index, in the order of the records.
-        came, gone: Parts with records that it adds, and that it takes back.
+        came, gone: Parts with the records that it adds, and with those that it takes back.
     """
 
     files: Sequence[tuple[ClaimRecord, SoundFile]]
@@ -200,10 +200,10 @@ class Intake:
     ) -> dict[str, Outcome]:
         """Settle files that were read; return the outcomes by the claims' ids.
 
-        New files come first. The others may equal one of them, and must not be settled as known
-        because of a file that a crash prevents from being accepted. Raises `LogConflictError` if
-        another controller takes in files of this source; after `DiskFullError` and
-        `DropFolderError` the claims stay open and the files stay claimed.
+        New files are settled first. Other files may equal one of them, and must not be settled as
+        known while a crash could still prevent the new file from being accepted. Raises
+        `LogConflictError` if another controller takes in files of this source; after
+        `DiskFullError` and `DropFolderError` the claims stay open and the files stay claimed.
         """
         if pending:
             self.accept(place, pending)
@@ -368,10 +368,10 @@ class Intake:
         return came, gone, replace(sound, notes={**sound.notes, **counts})
 
     def _require_readers(self, place: SourcePlace, *, asked: bool) -> None:
-        """Refuse a file that takes records back if a reader of its source cannot apply that.
+        """Refuse a file that takes back records, if a reader of its source cannot apply that.
 
-        A request was checked when it came, but input may have been removed since. If the file was
-        `asked` for, a stage that cannot apply it may wait for a rebuild.
+        A request was checked when it arrived, but input may have been removed since then. If a
+        request `asked` for it, a stage that cannot apply it may wait for a rebuild.
         """
         try:
             self._require_followed(place.dataflow, place.name, rebuild=asked)
@@ -397,7 +397,7 @@ def request_of(
 ) -> ReadRequest:
     """Return the request to read an increment; see `ReadRequest`.
 
-    The files are read `whole`; with `seconds`, as many of them as are begun in this time.
+    All files are read (`whole`); with `seconds`, only those that are begun in this time.
     """
     return ReadRequest(
         files=tuple(ClaimedFile(str(path), one.bytes, one.id, one.path) for one, path in claimed),

@@ -19,8 +19,8 @@ class IngestLimits:
     the file. Disk is bounded by `file_bytes_max` and `decompressed_bytes_max`.
 
     Attributes:
-        ratio_max: Decompressed to compressed bytes; checked from `ratio_floor_bytes` on.
-        members_max: Concatenated gzip members.
+        ratio_max: Decompressed bytes per compressed byte; checked from `ratio_floor_bytes` on.
+        members_max: Concatenated gzip or bzip2 members.
         line_bytes_max: One line of JSON, or one CSV record with its quoted line ends.
         fast_block_bytes_min: Smallest number of characters of a block of lines for which Arrow
             parses it, since its start takes 0.1 ms.
@@ -29,11 +29,11 @@ class IngestLimits:
         claims_per_scan: Maximum number of files of one source that one scan takes in.
         scan_seconds: After this time a scan begins no more files of a source, so that no source
             delays the next ones for long.
-        seconds_max: Processor time for a file before any byte is read.
-        bytes_per_second_min: One second is added for each such number of bytes, read or decoded.
+        seconds_max: Processor time allowed for every file, even an empty one.
+        bytes_per_second_min: Number of bytes, read or decoded, for which one second is added.
         silent_seconds_shown: After this time without computing or reading, a reader is shown as
             stuck.
-        silent_seconds_max: After this time without either, its device is considered hung.
+        silent_seconds_max: After this time without either, the device is considered hung.
         memory_bytes_max: Additional memory that a reader process may take for one file.
         group_files, group_bytes: Largest number of small files, and of their bytes, that are
             claimed together and moved away together, unless they become one increment.
@@ -68,14 +68,14 @@ class FetchLimits:
     """Bounds of the fetches of one source.
 
     Attributes:
-        slice_seconds: Time after which other sources have their turn.
+        slice_seconds: Time after which other sources get a turn.
         new_max: Largest number of new objects of one listing; the next listing continues after
             them.
         block_bytes: Bytes that one request fetches; held in memory.
         ahead: Number of small objects, of `ahead_bytes`, that are fetched while an earlier one is
             claimed.
         noted_seconds: Longest time until a claimed object is noted in the index.
-        waiting_files: How many files may wait in `claimed`, unless its batch has more.
+        waiting_files: How many files may wait in `claimed`, or more if its batch is larger.
         waiting_bytes: How many bytes may wait there; the last file may exceed it.
         failed_in_a_row: Number of unreadable objects in a row after which the rest of a listing
             is not tried.

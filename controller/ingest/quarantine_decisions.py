@@ -1,4 +1,4 @@
-"""Decisions of an operator on a quarantined file: admit it again, discard it, take that back.
+"""Decisions of an operator on a quarantined file: admit it, discard it, or undo that decision.
 
     readmit   the file as it is, or a mended one in its place, becomes a new claim, like an upload
     discard   the file is not wanted
@@ -12,8 +12,8 @@ arrow is durable before the next:
     restore:                 note in quarantine -> reason, file in quarantine -> both notes removed
 
 The note names the claim of the part before it is made, so a note whose claim was never made is
-removed, and the part too. Every other note is carried out by the next request or the next recovery.
-So no request admits the file a second time.
+removed, together with the part. Every other note is carried out by the next request or the next
+recovery. So no request admits the file a second time.
 
 Guaranteed (tests/controller/ingest/test_readmission.py, tests/simulation): wherever the service is
 killed, the file is in quarantine, or was admitted once; also if the database is lost.
@@ -21,7 +21,7 @@ killed, the file is in quarantine, or was admitted once; also if the database is
 After the loss of the store (`restore_quarantined`) the folder is the truth: each rejected file is
 there under its claim's id, beside its reason, which was durable before the file was moved there. So
 every rejected file has a claim again; a file that the store already knows is left alone. Not
-restored: claims of files that their producer took away (`file_gone`), since no file records them;
+restored: claims of files that their producer removed (`file_gone`), since no file records them;
 claims of duplicates; the order relative to accepted files.
 """
 
@@ -80,7 +80,7 @@ _WOULD_COUNT_TWICE = ("file_grew", "file_rewritten")
 _DECIDES_WHETHER_TO_ADD = ("same_name", "content_known", *_WOULD_COUNT_TWICE)
 """An operator who admits such a file decides that it is additional data, although its name or
 content is known. A file that was refused for another reason was not compared with earlier files
-yet, so it is compared once it was admitted."""
+yet, so it is compared once it is admitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,8 @@ class _Note:
 def refusal(claim: ClaimRecord, source: SourceNode) -> str:
     """Return why a file cannot be admitted unchanged, in words; `""` if it can.
 
-    With `same_name: replace`, a file that changed can be admitted: it replaces what was taken in.
+    With `same_name: replace`, a file that changed can be admitted: it replaces the content that was
+    taken in.
     """
     code = _code(claim)
     if code in _WOULD_COUNT_TWICE and source.same_name != "replace":
@@ -294,7 +295,7 @@ class QuarantineDecisions:
         return settled
 
     def _take_back(self, place: SourcePlace, claim: ClaimRecord, file: Path) -> ClaimRecord:
-        """Move a file back to quarantine, and its claim; each step can be repeated."""
+        """Move a file, and its claim, back to quarantine; each step can be repeated."""
         reason = {name: value for name, value in (claim.reason or {}).items() if name != "decision"}
         again = replace(claim, status="quarantined", reason=reason)
         self._move_back(place, file, lambda: self._store.update_claim(again))
@@ -328,7 +329,7 @@ class QuarantineDecisions:
         return self._store.find_claims([identity]).get(identity) if identity else None
 
     def _repeated(self, claim: ClaimRecord, as_it_is: bool) -> Decided:
-        """Return the first answer to a request that is repeated; refuse another one."""
+        """Return the first answer to a repeated request; refuse a different request."""
         decision = (claim.reason or {}).get("decision") or {}
         other = self._find(str(decision.get("readmitted_as", "")))
         if as_it_is and not decision.get("mended"):
@@ -390,7 +391,7 @@ def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> Non
 
 
 def _restore(place: SourcePlace, identity: str, name: str, store: Store, faults: Faults) -> None:
-    """Restore the claim of one file; a person may have put anything there."""
+    """Restore the claim of one file; skips unreadable files: a person may have put them there."""
     try:
         claim = _claim_of(place, identity, place.quarantine / name)
     except OSError:
@@ -425,8 +426,8 @@ def _reason(identity: str, file: Path) -> Mapping[str, Any]:
     name = evidence(file.name.partition("-")[2])
     return {
         "code": "reason_unreadable",
-        "message": f"{name} was rejected, but the reason cannot be read in "
-        f"{evidence(beside.name)}: {cause}",
+        "message": f"{name} was rejected, but the file with the reason, "
+        f"{evidence(beside.name)}, cannot be read: {cause}",
         "file": name,
         "line": None,
         "column": None,

@@ -34,7 +34,7 @@ _SAID_MAX = 300
 class BadLine:
     """One mistake in a file, with the fields of `FileRejectedError`.
 
-    `text` is that of the record, if the source rejects single records.
+    `text` is the text of the record, if the source rejects single records.
     """
 
     line: int
@@ -56,7 +56,7 @@ class BadLine:
 
 
 class FileRejectedError(CbpError, code="file_rejected"):
-    """A file does not match its source's declaration; it goes to quarantine as a whole.
+    """A file does not match its source's declaration; the entire file goes to quarantine.
 
     Args:
         line: Line in the decompressed text (row of a Parquet file), from 1.

@@ -1,12 +1,14 @@
-"""The rejected records of a source, as a Delta table beside those of its dataflow.
+"""The rejected records of a source, as a Delta table beside the other tables of its dataflow.
 
     <root>/tables/<dataflow>/rejects/<source>/     a Parquet file per increment that has some
 
 The source's log is the truth: the entry of an increment holds the rejected records. The table is
-redone from the log: each publication has the number of its increment as a transaction, and so
-appears once. The table is behind the log until the end of a pass, or, after a crash, of the next.
+made from the log: the rejected records of an increment are published in a transaction with the
+number of the increment, and so only once. The table is behind the log until the end of a pass, or,
+after a crash, until the end of the next pass.
 
-Any reader of Delta tables reads it. As in the dataflow's other tables, foreign writers are refused.
+Any reader of Delta tables can read it. As in the dataflow's other tables, foreign writers are
+refused.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ REJECTS_SCHEMA = Schema.parse(
     "increment BIGINT, claim STRING, file STRING, line BIGINT, column_name STRING, code STRING, "
     "message STRING, text STRING, rejected_at TIMESTAMP"
 )
-"""`line` counts from 1; `column_name` is null where the whole record is wrong; `text` is the
-record as it came, cut to a limit (a CSV record is rewritten, on one line if it can be)."""
+"""`line` counts from 1; `column_name` is null where the whole record is wrong; `text` is the record
+as it was in the file, cut to a limit (a CSV record is rewritten, on one line if it can be)."""
 
 _APP = "rejects"
 
@@ -49,7 +51,7 @@ _APP = "rejects"
 class RejectsTables:
     """Publishes rejected records; used by one pass of a source at a time.
 
-    `published` has, by the source's folder, the next increment to look at.
+    `published` has, by the source's folder, the next increment to examine.
     """
 
     def __init__(self, ports: Ports) -> None:
@@ -110,7 +112,7 @@ class RejectsTables:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Selects rejected records, of files that were taken in from `since` on and before `until`.
+    """Selects rejected records of files that were taken in at or after `since` and before `until`.
 
     `None` selects all.
     """
@@ -121,7 +123,7 @@ class Chosen:
     until: datetime | None = None
 
     def has(self, row: Mapping[str, Any]) -> bool:
-        """Return whether a record is selected; its increment is not compared."""
+        """Return whether a record is selected by code and time; the caller checks its increment."""
         return (
             self.code in (None, row["code"])
             and (self.since is None or row["rejected_at"] >= self.since)

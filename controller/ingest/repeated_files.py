@@ -2,8 +2,8 @@
 
     name and content of an accepted file       a retry: skipped
     content of one, but another name           data, unless the source says otherwise
-    name of one, but other content             put aside, unless the source says `same_name: add`
-                                               or `replace`
+    name of one, but other content             quarantined, unless the source says
+                                               `same_name: add` or `replace`
     neither                                    data
 
 A corrected file that is sent again has the name of the earlier one, and would count twice. So a
@@ -69,7 +69,7 @@ def is_retraction(claim: ClaimRecord) -> bool:
 
 
 def is_correction(key: str) -> bool:
-    """Return whether a key is that of a request to replace or retract the file of its name."""
+    """Return whether a key belongs to a request to replace or retract the file of its name."""
     return key.startswith((_REPLACEMENT, _RETRACTION))
 
 
@@ -82,9 +82,9 @@ def readmitted_key(claim: ClaimRecord, number: str, *, mended: bool, asks: bool 
     """Return the key of an upload that admits a quarantined file, not as an addition.
 
     A request to replace or retract a file stays one, unless the source has no file of this name:
-    then the file is data. A retraction that is given a file replaces. A dropped file that was
-    refused since a stage cannot apply it (`REPLACE_REFUSED`) becomes a request if the operator
-    `asks`.
+    then the file is data. A retraction that an operator readmits with a file becomes a replacement.
+    A dropped file that was refused because a stage cannot apply it (`REPLACE_REFUSED`) becomes a
+    request if the operator `asks`.
     """
     code = (claim.reason or {}).get("code")
     if asks and code == REPLACE_REFUSED:
@@ -156,8 +156,8 @@ class RepeatedFiles:
         """Return whether each of some files is new, given all accepted files.
 
         The files have digests, and are in the order of their records: each accepted file counts as
-        an earlier file for the next ones. So do the `pending` ones, which are accepted together
-        with these. Another instance that has become leader may have accepted a claim.
+        an earlier file for the next ones. So do `pending` files, which are accepted together with
+        these. Another instance that has become leader may have accepted a claim.
         """
         stored, newest = self._stored(place, files)
         named: dict[tuple[str, str], ClaimRecord] = {}
@@ -183,7 +183,7 @@ class RepeatedFiles:
         return made
 
     def foresee(self, place: SourcePlace, file: ClaimRecord | NamedContent) -> tuple[Judged, bool]:
-        """Return the result of `judge` if waiting files count, and whether it is final.
+        """Return the result of `judge` as if waiting files were accepted, and whether it is final.
 
         A waiting file may still be rejected, so the result for an equal file is not final.
         """
@@ -202,7 +202,7 @@ class RepeatedFiles:
     ) -> tuple[Mapping[tuple[str, str], ClaimRecord], dict[str, ClaimRecord]]:
         """Return the accepted claims of the same content, and the newest of each name.
 
-        The first are by digest and name: the claim with both, or else one with this digest.
+        The former are keyed by digest and name: the claim with both, or else one with this digest.
         """
         paths = {file.path for file in files}
         named = self.store.named_claims(place.dataflow, place.name, paths)
@@ -221,8 +221,8 @@ class RepeatedFiles:
     ) -> list[ClaimRecord]:
         """Return claims of a file's content that count, or that have its name.
 
-        A claim that was replaced or retracted gives way to another one with this content, if one
-        counts.
+        Instead of a claim that was replaced or retracted, another one with this content is
+        returned, if one counts.
         """
         made = list[ClaimRecord]()
         for one in equal:

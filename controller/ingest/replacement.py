@@ -1,21 +1,21 @@
 """Replacement of a file: from the earlier file and the new one, the two parts of its increment.
 
-    earlier file  a a b c  ---        files: d          what only the new file has
-    new file        a b d  ---        gone:  a, c       what only the earlier file has
+    earlier file  a a b c  ---        files: d          records that only the new file has
+    new file        a b d  ---        gone:  a, c       records that only the earlier file has
 
-The earlier file is what counts under its name now: its records in the increment that brought it,
-and what replacements of it brought and took back since. No copy of it is kept beside the
+The earlier file is the one that counts under its name now: its records are those of the increment
+that brought it, changed by the replacements since then. No copy of it is kept beside the
 increments, so the folders alone give the same result.
 
-Several files of one name can count: those that an operator admitted beside an earlier one, or that
-came while the source said `same_name: add`. None of them is replaced, since the name does not say
-which one is meant.
+Several files of one name can count, if an operator admitted one beside an earlier one, or if one
+arrived while the source said `same_name: add`. None of them is replaced, since the name does not
+say which one is meant.
 
 A retraction is a replacement by nothing. Which claim replaces which is kept in `same_as`, and so in
-the source's log: `by` is `replaced` or `retracted`, and `claim` is the one before.
+the source's log: `by` is `replaced` or `retracted`, and `claim` is the earlier claim.
 
-If the readers of a source add up signs, a record that goes is one more record, with its sign turned
-(`cbp.model.dataflow.replacement_obstacles`).
+If the readers of a source add up signs, a record is taken back by one more record, with the
+opposite sign (`cbp.model.dataflow.replacement_obstacles`).
 
 Memory: both files, as Arrow columns.
 
@@ -72,7 +72,7 @@ class Difference:
     def parts(self) -> tuple[pa.Table, pa.Table]:
         """The records that the increment adds, and those that it retracts.
 
-        With signs, what goes comes first: of a key that is in both, a reader keeps the last record.
+        With signs, the retracted records come first, since a reader keeps the last record of a key.
         """
         if not self.signed:
             return self.came, self.gone
@@ -83,8 +83,8 @@ class Difference:
 class Compared:
     """The effects of a replacement.
 
-    `groups` has, for each stage that routes the source by columns, the number of its groups with
-    such a record.
+    `groups` has, for each stage that routes the source by columns, the number of its groups with an
+    added or removed record.
     """
 
     came: int
@@ -96,7 +96,9 @@ class Compared:
         """Count a difference."""
         records = pa.concat_tables([made.came, made.gone])
         groups: Counter[str] = Counter()
-        assert place.graph is not None, "the place has no graph, so its readers are unknown"
+        assert place.graph is not None, (
+            "the source's place has no graph, so its readers are unknown"
+        )
         for stage, input_ in place.graph.consumers(place.name):
             by = place.graph.stages[stage].translator.input(input_).route_by
             if isinstance(by, tuple):
@@ -129,7 +131,7 @@ class Replacements:
             before = pa.concat_tables([before, *self._records(place, one.files, schema)])
             gone = pa.concat_tables([gone, *self._records(place, one.gone, schema)])
         if place.signed:
-            # What a signed replacement took back came as one more record, with its sign turned.
+            # A signed replacement took back a record by one more record, with the opposite sign.
             before = _without_pairs(before)
         before, _ = subtract_rows(before, gone)
         return Difference(*subtract_rows(count, before), place.signed)
@@ -158,7 +160,7 @@ class Replacements:
         return parts[0], parts[1]
 
     def sharing(self, newest: ClaimRecord) -> tuple[int, ...]:
-        """Return the increments of two current files with the name of a newest claim, or `()`."""
+        """Return the increments of two current files that share the name of `newest`, or `()`."""
         claim: ClaimRecord | None = newest
         while claim is not None and replaces(claim.same_as):
             earlier = str((claim.same_as or {})["claim"])
@@ -166,7 +168,7 @@ class Replacements:
         return () if claim is None else self._sharing(claim, ())
 
     def _sharing(self, first: ClaimRecord, waiting: Iterable[ClaimRecord]) -> tuple[int, ...]:
-        """Return the increments of a file that replaced none, and of an earlier one of its name."""
+        """Return the increments of `first`, which replaced no file, and of another of its name."""
         others = [one for one in waiting if one.path == first.path]
         if stored := self._store.claim_before(first):
             others.append(stored)

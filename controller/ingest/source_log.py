@@ -4,12 +4,12 @@ A SQL store is an index over it. Entries that are accepted together are put toge
 with one line for each:
 
     _log/<n>.json                     entry n, and those that were put with it: n + 1, ...
-    _log/sealed/<start>-<end>.jsonl   a thousand old entries or some more, together
+    _log/sealed/<start>-<end>.jsonl   a thousand old entries, or a few more
 
-A file is put once, when the files of its increments are durable. It is there whole or not at all,
-so a crash leaves no gap. Its name is the first number that the log lacks; hence two controllers
-cannot both put an entry. Each line of several says how many lines there are (`together`), so that a
-file that is cut at the end of a line is recognised as damaged.
+A file is put once, when the files of its increments are durable. It exists completely or not at
+all, so a crash leaves no gap. Its name is the first number that the log lacks; hence two
+controllers cannot both put an entry. In a file of several lines, each line has their number
+(`together`), so that a file that was cut at the end of a line is recognised as damaged.
 
 Entries stay for good, since they identify all files that were accepted. A sealed file is put once;
 then the files of its entries are removed one by one. Readers prefer the sealed file: if a
@@ -34,7 +34,7 @@ from controller.ingest.formats.bad_lines import REJECTED
 from controller.store.base import ClaimRecord
 
 NAMES_SHOWN = 20
-"""Names of files that the store keeps with an increment of many; its claims have all names."""
+"""Number of file names that the store keeps with an increment; its claims have all names."""
 
 _SEALED, _TOGETHER = "sealed", "together"
 _SEALED_NAME = re.compile(r"(\d{20})-(\d{20})\.jsonl", re.ASCII)
@@ -44,8 +44,8 @@ _SEALED_NAME = re.compile(r"(\d{20})-(\d{20})\.jsonl", re.ASCII)
 class ArrivedFile:
     """One file of an increment.
 
-    Its `records` follow those of the previous file; `None` for the only file of an increment, which
-    has all records.
+    Its `records` follow those of the previous file; it is `None` for the only file of an increment,
+    which has all records.
     """
 
     claim: str
@@ -151,7 +151,7 @@ class SourceLog:
     def put(self, entries: Sequence[SourceEntry]) -> None:
         """Make entries durable, all or none; succeeds again for the same claims.
 
-        There is at least one; their indexes ascend by one from the lowest that the log lacks.
+        Expects at least one entry; the indexes ascend by one from the lowest that the log lacks.
         Raises `LogConflictError` if other claims are already recorded there.
         """
         path = self._path(entries[0].increment.index)
@@ -270,7 +270,7 @@ class SourceLog:
         return [(int(one[1]), int(one[2]), one[0]) for one in matches if one]
 
     def _singles(self) -> list[int]:
-        """Return the numbers at which the files begin that are not sealed, ascending."""
+        """Return the first entry numbers of the files that are not sealed, ascending."""
         return record_numbers(self._files.list_names(self._folder))
 
     def _remove_before(self, end: int) -> None:

@@ -1,16 +1,16 @@
 """One pass over one source: finish open claims, then claim and take in eligible files.
 
     open claims    their copies brought to `claimed` after a crash or a stop, taken in first
-    manifests      the files of each that was sealed, as one increment
-    close markers  that were sealed and not settled
+    manifests      the files of each sealed manifest, as one increment
+    close markers  those that were sealed but not settled
     recent files   compared once more with what was read (`late_writes`)
     eligible files claimed in groups, read one by one, settled and moved away in groups;
-                   or read together, if the source says so (`batches`); before them a manifest
-                   that is complete now
+                   or read together, if the source says so (`batches`); a manifest that is
+                   now complete comes before them
 
 A pass ends early, between files, when its time is over or when the service stops; the next one
-continues. To list 200,000 names takes seconds, so a listing that has files left is used again for
-some time.
+continues. Listing 200,000 names takes seconds, so a listing with files that are not taken in yet is
+used again for some time.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from controller.store.base import ClaimRecord
 _log = structlog.get_logger(__name__)
 
 LISTING_SHARE = 10
-"""A listing with files left is used again for this many times its duration. So listings take a
-tenth of the time at most, and files that arrive meanwhile do not wait much longer."""
+"""While a listing still has files to take in, it is used again, for this many times its duration.
+So listings take a tenth of the time at most, and files that arrive meanwhile wait little longer."""
 
 EARLY_SHARE = 4
 """A pass ends after `1 / EARLY_SHARE` of its time if files were renamed into other sources."""
@@ -63,7 +63,7 @@ EARLY_SHARE = 4
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 SETTLE_WITHIN = timedelta(seconds=1)
-"""The longest that a read file waits for other files to be settled with."""
+"""Longest time that a file, once read, waits to be settled together with other files."""
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class Tally:
     batch: FileBatch = ONE_FILE
 
     def begin(self, now: datetime, seconds: float) -> None:
-        """Limit the pass to so many seconds from now on."""
+        """Limit the pass to this many seconds from now on."""
         self.until = now + timedelta(seconds=seconds)
         self.early = now + timedelta(seconds=seconds / EARLY_SHARE)
 
@@ -291,7 +291,7 @@ class SourcePass:
         """Read files one by one, settle them together, then move them away together.
 
         When the time of the pass is over, the rest stay claimed; the next pass begins with them.
-        Whatever error ends the reading, the files that were read before it are settled.
+        If an error ends the reading, the files that were read before are still settled.
         """
         place, group = tally.place, _Group()
         try:

@@ -4,8 +4,8 @@ r"""Uploads: a stream becomes a claimed file, and the answer says whether it is 
                                              \-> known: settled    duplicate, or quarantined
 
 An upload that repeats its Idempotency-Key makes no claim: it gets the claim of the first one. The
-key is kept in the claim and in the source's log: a restart forgets no key, and the loss of the
-database none of an accepted file.
+key is kept in the claim and in the source's log: no key is forgotten in a restart, and no key of an
+accepted file if the database is lost.
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ class Uploads:
     ) -> Uploaded:
         """Like `receive`, for a name that is already in the form of `evidence`.
 
-        `before_claim` is called with the claim once the file is durable, before the claim is. If
-        the file replaces another one, `asked` has the person and the reason, kept in `same_as`.
+        `before_claim` is called with the claim once the file is durable, before the claim is
+        recorded. If the file replaces another one, `asked` has the person and the reason, kept in
+        `same_as`.
         """
         identity = upload_id(self._new_id(), key)
         part = place.incoming / upload_name(identity)
@@ -100,7 +101,7 @@ class Uploads:
 
     @contextmanager
     def held(self, place: SourcePlace, path: str, stream: BinaryIO, key: str) -> Iterator[_Held]:
-        """Yield a file that is compared, but not taken in, with a claim that is not recorded."""
+        """Yield a file to compare, which is not taken in, with a claim that is not recorded."""
         identity = self._new_id()
         part = place.incoming / upload_name(identity)
         self.active.add(identity)
@@ -201,7 +202,7 @@ class ReplacementRequests:
         author: Author,
         key: str = "",
     ) -> Uploaded:
-        """Receive a file that replaces the file of its name, or retract that (`stream` is `None`).
+        """Receive a file that replaces the file of its name, or retract it if `stream` is `None`.
 
         The next scan makes an increment of the difference. The caller has made sure that the
         readers of the source can apply the difference, unless the request is `repeated`. The name
@@ -271,6 +272,6 @@ class ReplacementRequests:
 
 
 def _unique_key(key: str, *, retracts: bool) -> str:
-    # Hashed, so that it fits into a column of the store with the prefix.
+    # Hashed, so that prefix and key together fit into a column of the store.
     number = hashlib.sha256(key.encode()).hexdigest()
     return retraction_key(number) if retracts else replacement_key(number)

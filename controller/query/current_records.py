@@ -1,8 +1,8 @@
 """The current record per key, of a state, a view, or a flow, as a query. Pure.
 
-A state has only current records. In a flow, the last record of a key in the flow's order is its
-current one, or the greatest by `latest_by` if its output declares that; the key is the one that the
-output declares, else the key of its stage.
+A state has only current records. In a flow, the current record of a key is the last one in the
+flow's order, or the greatest by `latest_by` if its output declares that. The key is the one that
+the output declares, or else the key of its stage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cbp.model.flow.schema import Schema
 from controller.query.sql_types import column_types, quoted
 
 ORDER = "_order"
-"""Column of the order of a flow's records, in the order in which the flow is read."""
+"""Column by which the records of a flow are sorted as the flow is read."""
 
 
 @dataclass(frozen=True, slots=True)

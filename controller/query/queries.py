@@ -81,7 +81,7 @@ class Queries:
 
         Raises `QueriesBusyError`, `QueryRefusedError`, `QueryInvalidError`, `QueryTimeError`,
         `QueryTooLargeError`, `QueryFailedError`; `VersionGoneError` if a version was collected.
-        Then no process of it is left: none was started, or it has ended.
+        After an error no process of the question is left.
         """
         if not self._free.acquire(blocking=False):
             raise QueriesBusyError(self.limits.parallel)

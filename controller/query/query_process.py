@@ -31,7 +31,7 @@ from controller.query.statement import is_flow, sql_names, tables_of
 _BATCH_ROWS = 1_000
 _LATER_SECONDS = 5
 _ROOM_BYTES = 2 << 30
-"""Address space beside the engine's memory: threads, libraries, buffers of files."""
+"""Address space in addition to the engine's memory: threads, libraries, buffers of files."""
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from typing import Any
 from controller.query.errors import QueryInvalidError, QueryRefusedError
 
 CHANGES = "_changes"
-"""Ends the name of the changes of a view."""
+"""Suffix of the name under which the changes of a view can be read."""
 
 
 def sql_names(tables: Collection[str]) -> dict[str, str]:

@@ -7,12 +7,12 @@ A commit has a transaction of this sink (Delta's `txn` action): its version is t
 increment whose transaction is in the table is not committed again. A commit is made against the
 version that was read, or not at all, so one of two concurrent writers is refused.
 
-A mirror can be replaced as a whole, in one commit, by the current view: when it begins, after a
-roll-back, and when its stage began again. Each replacement begins a new name of transactions. A
-table with more new commits of this sink than a crash can leave is refused, too.
+A mirror can be replaced completely, in one commit, by the current view: when it begins, after a
+roll-back, and when its stage began again. Each replacement gives its transactions a new name. A
+table with more new commits of this sink than a crash can leave is refused.
 
-Commits of others are found by the log entries after the version that this sink wrote last. Those
-that only rewrite the layout of files (OPTIMIZE, VACUUM) are accepted.
+Commits of other writers are found by the log entries after the version that this sink wrote last.
+Those that only rewrite the layout of files (OPTIMIZE, VACUUM) are accepted.
 
 Guaranteed: a commit is on the disk before the note names it. Not guaranteed: that a loss of power
 in the middle of a commit leaves a table that can be read; delta-rs does not sync files.
@@ -55,7 +55,7 @@ _TEXT_MAX = 500
 class _DeltaTarget(FolderTarget):
     """The common part of both kinds.
 
-    `choice` is what an operator chose; one of `accepting` takes commits of others as they are.
+    `choice` is the operator's choice; each of `accepting` accepts commits of other writers.
     """
 
     accepting: ClassVar[tuple[str, ...]] = ("keep",)
@@ -209,7 +209,7 @@ class DeltaAppend(_DeltaTarget):
     def _stale(
         self, note: SinkNote, generations: Sequence[Generation]
     ) -> list[list[tuple[int, int]]]:
-        """Return (generation, increment) of the undone ones, in runs with no other one between."""
+        """Return undone (generation, increment) pairs, in runs without other increments between."""
         names, known = [GENERATION, INCREMENT], set[tuple[int, int]]()
         with _delta_errors(self.folder):
             rows = DeltaTable(self.folder).to_pyarrow_dataset().to_batches(columns=names)
@@ -227,7 +227,7 @@ class DeltaAppend(_DeltaTarget):
 
 @dataclass(frozen=True, slots=True)
 class DeltaMirror(_DeltaTarget):
-    """Holds the records of a view; never stale, since it is replaced as a whole."""
+    """Holds the records of a view; never stale, since it is replaced completely."""
 
     accepting: ClassVar[tuple[str, ...]] = ("keep", "rewrite")
     key: tuple[str, ...]
@@ -269,7 +269,7 @@ class DeltaMirror(_DeltaTarget):
 
         After a crash it is repeated, with the view at that time. `generation` and `epoch` are the
         position of the records in the view's history; -1 means before the first epoch. The next
-        increment of the returned note is that after the epoch.
+        increment of the returned note is the one after the epoch.
         """
 
         def overwrite(table: DeltaTable, properties: CommitProperties) -> None:

@@ -12,7 +12,7 @@ from cbp.errors.message_limits import listed
 CHOICES = ("rewrite", "keep")
 
 _STALE_MAX = 1_000
-"""So many items are named: the error is stored with its sink, and read at each tick."""
+"""Most items that an error names, since it is stored with its sink and read at each tick."""
 
 
 class SinkTargetError(OperatingError, code="sink_target_failed"):
@@ -59,7 +59,7 @@ class SinkGapError(OperatingError, code="sink_gap", retryable=False):
     def __init__(self, sink: str, next_: int, oldest: int) -> None:
         super().__init__(
             f"sink {sink!r} must publish increment {next_} next, but the flow now begins at "
-            f"increment {oldest}, since older increments were collected, or their stage was "
+            f"increment {oldest}, since older increments were removed, or their stage was "
             "rebuilt. The sink has missed the records in between. `cbp sinks resume DATAFLOW "
             f"{sink} --keep` continues after the gap",
             sink=sink,

@@ -4,9 +4,9 @@
     <folder>/clicks.count.totals.000000000012-g0.parquet      increment 12, of generation 0
 
 A name says what a file holds, and an increment never changes: a redo would write the same bytes
-under the same name. A file appears under its name when it is whole and durable. The generation is
-in the name because a roll-back numbers increments again: a reader that remembers names sees that
-the file is another one.
+under the same name. A file gets its name only when it is complete and durable. The generation is in
+the name because a roll-back numbers increments again: a reader that remembers names sees that the
+file is another one.
 
 Memory holds one batch of records.
 """
@@ -82,7 +82,7 @@ class IncrementFiles(FolderTarget):
         else:
             found = self.files.read(marker)
         if found != data:
-            why = f"the folder belongs to another sink, or to a removed one of this name ({MARKER})"
+            why = f"the folder belongs to another sink, or a removed sink of this name ({MARKER})"
             raise SinkForeignError(self.folder, f"{why}; give the sink another path")
         return replace(note, claimed=True)
 

@@ -1,13 +1,13 @@
-"""Notes of sinks: how far each is, in the folder of its dataflow.
+"""Notes of sinks: the progress of each, in the folder of its dataflow.
 
     <tables>/<dataflow>/_sinks/<sink>-<identity>.json
 
 A note is the truth about its sink, as the database may be lost. It is written after each increment
-that was published, so after a crash it can be one increment behind its target. Targets find out:
-they publish an increment of one index and generation once. A note stays when its sink is taken out
-of the document, so the sink continues when it comes back.
+that was published, so after a crash it can be one increment behind its target. Targets notice this:
+they publish an increment of an index and generation only once. A note stays when its sink is taken
+out of the document, so the sink continues when it comes back.
 
-Guaranteed: a note is whole, and its folder is never made again after the deletion of a dataflow.
+Guaranteed: a note is complete, and its folder is never made again after the dataflow was deleted.
 """
 
 from __future__ import annotations

@@ -3,22 +3,22 @@
     is the position wrong (roll-back, gap)?            -> it is corrected, or an operator chooses
     for each increment that was recorded since:        target, then note, then store
 
-The order makes each step a redo of what a crash left: the target publishes an increment once, the
-note says what the target has, and the store is the note's copy for people. Only the leader works;
-every effect passes the fence of its lease. What a slower former leader still writes is the same
-file, or loses the race for a version of a table.
+Because of this order, each step can be repeated after a crash: the target publishes an increment
+once, the note says what the target has, and the store is a copy of the note, for people. Only the
+leader works; every effect passes the fence of its lease. A slower former leader writes the same
+file again, or loses the race for a version of a table.
 
-A pass ends after some seconds, so that other sinks get its place. A failure affects only its
-sink: it is stored and shown, and the sink is retried with growing pauses.
+A pass ends after some seconds, so that other sinks get a turn. A failure affects only its sink: it
+is stored and shown, and the sink is retried with growing pauses.
 
-Invariants (tests/controller/sinks): the records in a target are those of the flow, each once,
-wherever a crash happens; what a sink has not published stays.
+Invariants (tests/controller/sinks): a target has the records of the flow, each once, wherever a
+crash happens; increments that a sink has not published are kept.
 
-`Mirrors` replaces a mirror as a whole, where the view's changes cannot bring it up to date:
+`Mirrors` replaces a mirror completely if the view's changes cannot bring it up to date:
 
     when it begins                         its changes may be collected, or not add up to the view
-    a roll-back undid what is published    there are no changes that take it back
-    its stage began again                  it writes no deletions of what it wrote before
+    a roll-back undid published changes    no changes take them back
+    its stage began again                  the stage writes no deletions of its earlier records
     increments are missing                 the changes in between are lost
     the view has other columns
     an operator chose `rewrite`            another program wrote into the table
@@ -84,7 +84,7 @@ class SinkWork:
 
     @property
     def roll_backs(self) -> Sequence[Generation]:
-        """The roll-backs that concern the flow: arrivals at a source stay."""
+        """The roll-backs that concern the flow; none for a source's flow, since arrivals stay."""
         return () if self.node.reads in self.flows.sources else self.generations
 
 
@@ -170,7 +170,7 @@ class SinkPublishing:
         """Return those of `all` with work, so that the cost of a call depends on their number.
 
         A sink is done with a revision of its dataflow after a pass that had nothing to publish; a
-        failed one is due at its next attempt. Some of the others have their turn in each call.
+        failed one is due at its next attempt. In each call, some of the other sinks get a turn.
         """
         revisions, rows = self.store.revisions(), self.store.sinks()
         if any(self._declared.get(name, _NEVER)[0] != one for name, one in revisions.items()):
@@ -218,7 +218,7 @@ class SinkPublishing:
     def publish(
         self, dataflow: str, sink: str, *, stopping: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Make one pass over a sink; return whether more waits. Raises `LeaseLostError`."""
+        """Make one pass over a sink; return whether input still waits. Raises `LeaseLostError`."""
         # From before the pass: changes during the pass are handled by the next one.
         revision = self._revisions.get(dataflow)
         record, compiled = self.catalog.find(dataflow)
@@ -273,10 +273,10 @@ class SinkPublishing:
         return self._publish_waiting(work, stopping)
 
     def _set_right(self, work: SinkWork) -> None:
-        """Take roll-backs and gaps into account, by the operator's choice where it needs one.
+        """Take roll-backs and gaps into account, by the operator's choice if one is needed.
 
-        A crash leaves a target one increment ahead of the note. So a roll-back that undid nothing
-        of what the note knows may have undone that one, and the target is asked.
+        A crash can leave a target one increment ahead of the note. A roll-back may have undone only
+        this increment, which the note does not show, so the target is asked.
         """
         note, choice, name = work.note, work.row.choice, work.node.name
         newest = work.record.generation
@@ -429,7 +429,7 @@ class SinkPublishing:
             _log.warning("sink.not_published", dataflow=dataflow, sink=sink, error=error.as_dict())
         now_ms = int(self.clock().timestamp() * 1000)
         failed = standing.failed(error, now_ms, self.draw())
-        # A choice that did not help is taken back; another failure does not take it back.
+        # A choice is cleared if it did not help, but not after a failure of another kind.
         chosen = row.choice if row.choice and error.code in CHOOSING else None
         self.store.move_sink(replace(row, standing=failed.to_json()), chosen=chosen)
 
@@ -437,8 +437,8 @@ class SinkPublishing:
 def _refused(work: SinkWork, standing: Standing) -> int | None:
     """Return the increment whose delivery was refused; `None` if none was, or it was undone since.
 
-    The note cannot say it: increments without records may come before it, and after a crash the
-    note may have been moved past it already.
+    The note does not show it: increments without records may come before this one, and after a
+    crash the note may already be past it.
     """
     error = standing.error or {}
     if error.get("error_code") != SinkRefusedError.code:

@@ -131,7 +131,7 @@ class Targets:
         return target
 
     def _client(self) -> httpx.Client:
-        """Return the client of all webhooks; it is made when the first one is at work."""
+        """Return the client of all webhooks, which is made when it is first needed."""
         with self.lock:
             if not self.http:
                 self.http.append(outbound_client(self.rules))

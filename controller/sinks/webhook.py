@@ -15,7 +15,8 @@ A delivery that a receiver refuses (400 to 499, except 408, 425 and 429) waits f
 can skip it; skipped deliveries are counted. After any other failure it is sent again, with growing
 pauses.
 
-The address is checked when it is dialled (`controller.outbound`); an error never has its path.
+The address is checked when it is dialled (`controller.outbound`); an error never shows the path of
+the address.
 """
 
 from __future__ import annotations

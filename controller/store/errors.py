@@ -1,4 +1,4 @@
-"""Errors of the metadata store, in addition to those of `cbp.errors`; none has a URL's password."""
+"""Errors of the metadata store, in addition to `cbp.errors`; none shows the password in a URL."""
 
 from __future__ import annotations
 

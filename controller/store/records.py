@@ -18,7 +18,7 @@ from cbp.model.schedule.priority import NORMAL, Priority
 
 Desired = Literal["running", "paused"]
 DataflowDesired = Literal["running", "paused", "draining", "drained"]
-"""`draining`: takes in no more files, and works off what it has; then it is `drained`."""
+"""`draining`: takes in no more files, and processes its waiting input; then it is `drained`."""
 
 T = TypeVar("T")
 

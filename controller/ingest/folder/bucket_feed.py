@@ -5,11 +5,11 @@
 A location is listed once per interval; after a failure, when `SourceTroubles` allows it. Fetches
 are separate from the passes over drop folders, so a bucket's service that hangs delays no dropped
 file of the same source. Objects are claimed in the order of their keys in a listing. There is no
-settle time: S3 shows an object only when it is whole.
+settle time: S3 shows an object only when it is complete.
 
 The key of a claim is made of what the listing showed. If a crash prevents the note (`ObjectIndex`),
 the claimed object is recognised by that key, even if a roll-back dropped it since: it is not
-fetched again by itself. An object whose file was lost before it was read is fetched again.
+fetched again automatically. An object whose file was lost before it was read is fetched again.
 
 Guaranteed: an object that cannot be read does not stop those after it. A large backlog does not
 fill the disk: fetching waits while many files wait in `claimed` (`FetchLimits`). A cut connection
@@ -158,7 +158,7 @@ class BucketFeed:
         self._on_claim(place.dataflow)
 
     def forget(self, folder: Path) -> None:
-        """Forget what is remembered of a dataflow's locations, by the dataflow's folder."""
+        """Forget everything about a dataflow's locations, given the dataflow's folder."""
         forget_below(
             folder, self._left, self._due, self._reports, self._unreadable, self._too_large
         )
@@ -191,9 +191,9 @@ class BucketFeed:
             raise LocationRefusedError(place.name, why)
         if self._objects is None:
             self._objects = self.buckets.make_store()
-        # Whatever fails: the index in memory may no longer be the stored one.
+        # Taken out first: after a failure its index may differ from the stored one.
         listing = self._left.pop(place.root, None)
-        # A fetch for a deleted dataflow of the same name may have ended after `forget`.
+        # Not used if it is of a deleted dataflow of the same name, whose last fetch ended late.
         if listing is not None and listing.listed_at < record.created_at:
             listing = None
         if listing is None or listing.location != location:
@@ -320,8 +320,8 @@ class _Slice:
     def _claim(self, name: str, one: StoredObject) -> bool:
         """Fetch and claim an object, unless it is claimed already; durable when it returns.
 
-        An object that is too large gets a claim with another key, so that it is fetched by itself
-        after the limit was raised.
+        An object that is too large gets a claim with another key, so that it is fetched
+        automatically after the limit was raised.
         """
         feed, place, location = self.feed, self.place, self.listing.location
         first = self._first()
@@ -362,8 +362,8 @@ class _Slice:
 class _ObjectStream:
     """Reads one object once, block by block, each with a time limit and retries.
 
-    No error here is an `OSError`, which would be taken for one of the drop folder's disk. `first`
-    is the first block, if it is being fetched ahead.
+    No error here is an `OSError`, which would be mistaken for an error of the drop folder's disk.
+    `first` is the first block, if it is being fetched ahead.
     """
 
     def __init__(
@@ -395,7 +395,7 @@ class _ObjectStream:
         return data
 
     def _block(self) -> bytes:
-        """Fetch the next block; of an empty object, too: that shows whether it still exists."""
+        """Fetch the next block, even of an empty object, to find out whether it still exists."""
         self._begun = True
         wanted = min(self._block_bytes, self._one.size - self._fetched)
         why = "the connection was interrupted"

@@ -3,9 +3,9 @@
 Which objects are data, and what their files are called:
 
     orders/2026/a.jsonl             data; its file is called `2026/a.jsonl`
-    orders/, orders/2026_$folder$   empty: a mark for a folder, passed over
+    orders/, orders/2026_$folder$   empty: a marker of a folder, skipped
     orders/_SUCCESS, orders/.x      left out, and shown: what jobs write beside their data
-    orders/_temporary/0/a.jsonl     left out: it is renamed when it is whole
+    orders/_temporary/0/a.jsonl     left out: it is renamed when it is complete
     orders/a.jsonl.part             left out, as in a drop folder
 
 A name is evidence and part of the identity of a file, and never becomes a path. It is short enough
@@ -13,7 +13,7 @@ to fit into the name of a claimed copy: if the database is lost, only the copy h
 
 Which objects were claimed (`ObjectIndex`); beside the source's increments, as small records:
 
-    _objects/<n>.json    objects that were claimed together, or all of those before ("whole")
+    _objects/<n>.json    objects that were claimed together, or ("whole") all claimed so far
 
 An object whose key, ETag and size are in the index is not fetched again. A record is put after the
 claims of its objects are durable. After a crash in between, and after a loss of the index, the
@@ -23,12 +23,12 @@ object is fetched again; the accepted ones are recognised by the source's log, a
 quarantine again.
 
 Each record is put under the first number that is free, so two controllers cannot both put it. After
-many records, a whole one takes their place; it leaves out objects that are gone. Records of another
-location are ignored.
+many records, a "whole" one replaces them; it leaves out objects that no longer exist. Records of
+another location are ignored.
 
 A document is written by someone who may register dataflows, not by the operator of the service. So
-a location outside of the allowed prefixes (`AllowedLocations`) is refused at registration, and
-again at each listing, since the settings may have changed.
+a location outside the allowed prefixes (`AllowedLocations`) is refused at registration, and again
+at each listing, since the settings may have changed.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class _Record:
 
 @dataclass(slots=True)
 class ObjectIndex:
-    """The index of one source at one location; `numbers` are those of its valid records."""
+    """The index of one source at one location; `numbers` has the numbers of its valid records."""
 
     folder: str
     location: str
@@ -159,7 +159,7 @@ class ObjectIndex:
     def put(self, claimed: Iterable[tuple[str, StoredObject]]) -> None:
         """Note that objects were claimed; durable when it returns. Raises `LogConflictError`.
 
-        There is at least one, each with its key relative to the location.
+        Expects at least one object, each with its key relative to the location.
         """
         objects = tuple((name, one.etag, one.size) for name, one in claimed)
         self._put(_Record(self.location, not self.numbers, objects))
@@ -171,9 +171,9 @@ class ObjectIndex:
         return len(self.numbers) > limits.index_records or gone > max(limits.index_gone, there)
 
     def renew(self, there: Iterable[str]) -> None:
-        """Replace all records by one, with the objects that still exist; or `LogConflictError`.
+        """Replace all records by one, of the existing objects; raises `LogConflictError`.
 
-        It can be interrupted anywhere: records before a whole one are no longer read.
+        It can be interrupted anywhere: records before a "whole" one are no longer read.
         """
         seen = {name: self._seen[name] for name in there if name in self._seen}
         objects = tuple((name, etag, size) for name, (etag, size) in seen.items())

@@ -68,7 +68,7 @@ _log = structlog.get_logger(__name__)
 
 
 def _is_copy(place: SourcePlace, claim: ClaimRecord) -> bool:
-    """Return whether a settled claim's file may be in `claimed`: it is this source's, and read."""
+    """Return whether `claimed` may hold the file of a settled claim: this source's, and read."""
     mine = (claim.dataflow, claim.source) == (place.dataflow, place.name)
     return mine and claim.status in ("accepted", "duplicate", "withdrawn")
 
@@ -120,7 +120,7 @@ class OpenClaims:
 
     Attributes:
         copies: Id to name of every claimed copy.
-        foreign: Other names with the ids of copies, which a person put there.
+        foreign: Further names with the id of a copy; a person put these files there.
         reusable: Claims whose file is still in `incoming`, by the file's path.
     """
 
@@ -168,7 +168,7 @@ class Claims:
             return OpenClaims(copies, claims, foreign)
 
     def make(self, place: SourcePlace, source: Path, claim: ClaimRecord) -> ClaimRecord:
-        """Claim a file by a claim in status `claiming`.
+        """Claim a file; the given claim has the status `claiming`.
 
         Raises `FileNotFoundError` if the producer removed it: the claim stays open, and the next
         pass settles it.
@@ -249,9 +249,9 @@ class Claims:
 
         A copy whose claim is settled moves to `finished`. A copy is claimed again under its
         original name if the store lost its claim and no log entry names it; without that name, a
-        correction goes to quarantine, since it is no further data. Everything else goes back to
-        `incoming`: another copy without an original name, a copy whose claim was settled without
-        it, and files of a person. Nothing is overwritten.
+        correction goes to quarantine, since its records must not be added as further data.
+        Everything else goes back to `incoming`: another copy without an original name, a copy whose
+        claim was settled without it, and files that a person put there. Nothing is overwritten.
         """
         strays = opened.strays()
         known = dict[str, ClaimRecord]()
@@ -279,7 +279,7 @@ class Claims:
         return bool(strays or opened.foreign)
 
     def _put_aside(self, place: SourcePlace, claim: ClaimRecord, path: Path) -> ClaimRecord:
-        """Put a correction into quarantine whose copy does not name the file that it corrects."""
+        """Quarantine a correction, since the name of its copy lacks the file that it corrects."""
         claim = replace(claim, path=f"correction-{claim.id}")
         message = (
             "the database was lost before this correction was read. The name of the file to "
@@ -294,12 +294,12 @@ class Claims:
         return replace(claim, status="quarantined", reason=reason)
 
     def _is_id(self, identity: str) -> bool:
-        """Return whether the service may have made an id: it begins with a time of the past."""
+        """Return whether the service may have made an id: it begins with a time in the past."""
         made = claimed_at(identity) if _ID.fullmatch(identity) else None
         return made is not None and made <= self._clock() + _CLOCK_SET_BACK_MOST
 
     def _give_back(self, place: SourcePlace, name: str) -> None:
-        """Move a file of `claimed` to `incoming`, under a name that is free there."""
+        """Move a file from `claimed` to `incoming`, under a name that is not in use."""
         target = place.incoming / f"recovered-{name}"
         if len(os.fsencode(target.name)) > _NAME_BYTES_MAX or os.path.lexists(target):
             target = place.incoming / f"recovered-{secrets.token_hex(8)}"
@@ -332,7 +332,7 @@ _F = TypeVar("_F", Candidate, ClaimRecord)
 
 
 def groups(files: Sequence[_F], limits: IngestLimits) -> Iterator[list[_F]]:
-    """Yield files in order, in groups within the limits; markers and long names by themselves."""
+    """Yield files in order, in groups within the limits; each marker or long name alone."""
     group, total, before = list[_F](), 0, False
     for file in files:
         alone = file.path == CLOSE_NAME or not name_fits_copy(file.path)

@@ -17,7 +17,7 @@ Every other name stays where its producer put it, since only the producer knows 
 is shown with its reason (`unclaimed`), and causes a warning once it is old. Its age counts from the
 last change of status (`ctime`), which a producer cannot set. A sealed manifest that cannot be read
 is claimed like a file, and then rejected. So nothing in a folder stops a listing. Only regular
-files are ever opened or obeyed, also under the service's own names.
+files are ever opened or obeyed, even if they have the service's own names.
 
 A file named `_CLOSE` is a marker: it closes the flow's open frames after all files that are older
 than it. It takes its turn among them, and newer files wait for it. A recorded marker is durable
@@ -79,7 +79,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Unclaimed:
-    """One name that stays in `incoming`, and what its producer can do; `since` its last change."""
+    """One name that stays in `incoming`, with advice; `since` is the time of its last change."""
 
     name: str
     why: str
@@ -87,7 +87,7 @@ class Unclaimed:
 
     @classmethod
     def of(cls, name: str, why: str, ctime: float | None) -> Unclaimed:
-        """Return the entry for a name, from its `ctime`."""
+        """Return the entry for a name, which has not changed since its `ctime`."""
         return cls(evidence(name), why, None if ctime is None else time_of(ctime))
 
 
@@ -158,7 +158,7 @@ class Listed:
         waiting: Number of files that may become eligible.
         settles_at: When the first of them has settled, if nothing is written to it.
         paths: Name, as text, of every file that may be claimed.
-        sealed: Manifests whose files are being taken.
+        sealed: Manifests whose files are being taken in.
         closes: Ids of sealed markers, oldest first; they come before all eligible files.
         seen: When each file was first listed in its present version, by its name.
     """
@@ -263,7 +263,7 @@ class EligibleFiles:
     def _settles_at(
         self, files: Sequence[Candidate], ready: dict[str, Candidate], manifests: _Manifests
     ) -> datetime | None:
-        """Return when the first file settles that waits for nothing else."""
+        """Return when the first of the files that only wait to settle will have settled."""
         unsettled = [
             self._seen[one.name]
             for one in files
@@ -348,9 +348,9 @@ def scan_folder(
 
 
 def count_files(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> int:
-    """Return how many files of a folder, and not below it, are listed; raises `OSError`.
+    """Return how many files directly in a folder a listing contains; raises `OSError`.
 
-    Only names and kinds are read: to read the status of very many files takes seconds.
+    Only names and kinds are read, since reading the status of very many files takes seconds.
     """
     with os.scandir(folder) as entries:
         return sum(
@@ -429,7 +429,7 @@ def _scan_below(
 
 @contextmanager
 def _opened_below(root: Path, name: str) -> Iterator[int]:
-    """Open a folder below another one; no part of its path may be a link by now."""
+    """Open a folder below another one; fails if a part of its path has become a link."""
     opened = os.open(root, _BELOW)
     try:
         for part in name.split("/"):
@@ -485,7 +485,7 @@ def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Seque
 def _up_to_marker(
     ready: Sequence[Candidate], candidates: Sequence[Candidate], held: frozenset[str]
 ) -> Sequence[Candidate]:
-    """Cut the list before the first marker that has an older file which is not ready."""
+    """Cut the list before the first marker that must wait for an older file."""
     for place, marker in enumerate(ready):
         if marker.name == CLOSE_NAME:
             names = {one.name for one in ready} | held

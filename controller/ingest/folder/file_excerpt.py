@@ -1,4 +1,4 @@
-r"""What can be shown of a quarantined file: the lines around its mistakes, or all of a small one.
+r"""Excerpt of a quarantined file: the lines around its mistakes, or all of a small file.
 
 Guaranteed: at most `SCANNED_BYTES_MAX` bytes are read, and an answer holds at most `LINES_MAX`
 lines of `LINE_CHARACTERS_MAX` characters. The text is evidence: bytes that are not UTF-8 are shown
@@ -41,7 +41,7 @@ class QuarantinedFile:
 
     Attributes:
         bytes: Its size; `None` if the file is missing.
-        content: The whole text of a small text file, to be corrected; otherwise `None`.
+        content: All text of a small text file, for a correction; otherwise `None`.
         hint: Why no lines are shown; `""` if there are lines.
     """
 
@@ -118,7 +118,7 @@ def _excerpt(file: BinaryIO, mistakes: Mapping[int, tuple[str, ...]]) -> tuple[E
 
 
 def _numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the beginning of each line; a long line is passed over in parts."""
+    """Yield the beginning of each line; the rest of a long line is skipped in parts."""
     number, at_start, left = 0, True, SCANNED_BYTES_MAX
     while left > 0 and (part := file.readline(min(left, 64 * 1024))):
         left -= len(part)

@@ -7,9 +7,9 @@ So every pass, every group of files and every upload checks all of them before i
 missing folder is created again if the source's own folder exists. If that is missing as well, its
 disk may not be mounted, so nothing is created.
 
-Two paths may lead to one folder without any link, as where it is mounted twice or where the file
-system takes `Orders` and `orders` for one name. So one real folder belongs to one source: to the
-one that was checked first, as long as its folder stays there.
+Two paths may lead to one folder without any link, for example if it is mounted twice, or if the
+file system treats `Orders` and `orders` as one name. So a real folder belongs to one source only:
+the source that was checked first, as long as its folder exists.
 """
 
 from __future__ import annotations

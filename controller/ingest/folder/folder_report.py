@@ -3,9 +3,9 @@
 No decision depends on the report of a folder. Each report lists the folder again, and opens no
 file.
 
-Files that went away after they were claimed (`GoneFiles`):
+Files that disappeared after they were claimed (`GoneFiles`):
 
-    in `incoming`, claim recorded   its producer took it away before it was moved: never ours
+    in `incoming`, claim recorded   its producer removed it before it was moved: never acknowledged
     in `claimed`, or an upload      acknowledged, then removed by somebody: its content is lost
                                     unless it is dropped again
 
@@ -16,8 +16,8 @@ newest claims.
 
 Failures of sources (`SourceTroubles`): what stopped the pass of one source, while others continue.
 After each of the first two failures the next try follows at once. Every further failure is followed
-by a pause, which doubles up to `MOST_SECONDS`. A device that is full or away is treated like an
-unexpected error of ours. The source's files stay where they are meanwhile.
+by a pause, which doubles up to `MOST_SECONDS`. A device that is full or missing is treated like an
+unexpected error of the service. The source's files stay where they are meanwhile.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class GoneFile:
 
 
 class GoneFiles:
-    """Remembers gone files by source; safe to use from several threads."""
+    """Remembers files that disappeared, by source; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -116,7 +116,7 @@ class GoneFiles:
         self._add(root, GoneFile.of(claim))
 
     def restore(self, root: Path, newest: Iterable[ClaimRecord]) -> None:
-        """Restore a source's gone files from its claims, newest first, if none is known yet."""
+        """Restore a source's disappeared files from its claims, unless some are known already."""
         with self._lock:
             if root in self._files:
                 return
@@ -131,24 +131,24 @@ class GoneFiles:
             self._add(root, file)
 
     def came(self, root: Path, name: str) -> None:
-        """Forget a gone file, since a file of its name was taken in."""
+        """Forget a disappeared file, since a file of the same name was taken in."""
         with self._lock:
             self._files.get(root, {}).pop(name, None)
 
     def forget(self, folder: Path) -> None:
-        """Forget the gone files of all sources of a dataflow, by the dataflow's folder."""
+        """Forget the disappeared files of a dataflow's sources, given the dataflow's folder."""
         with self._lock:
             forget_below(folder, self._files)
 
     def of(self, root: Path, now: datetime) -> list[GoneFile]:
-        """Return the gone files of a source that are still shown, newest first."""
+        """Return the disappeared files of a source that are still shown, newest first."""
         since = now - timedelta(seconds=GONE_SHOWN_SECONDS)
         with self._lock:
             files = list(self._files.get(root, {}).values())
         return [file for file in reversed(files) if file.missed_at >= since]
 
     def lost_below(self, folder: Path, now: datetime) -> list[str]:
-        """Return, in words, the acknowledged files that are lost, of all sources below a folder."""
+        """Return the lost acknowledged files of all sources below a folder, in words."""
         with self._lock:
             roots = sorted(root for root in self._files if root.parent == folder)
         warnings = []
@@ -177,7 +177,7 @@ def gone_hint(files: Sequence[GoneFile]) -> str:
     kind = f"{lost} after the service had acknowledged receipt" if lost else "from `incoming`"
     return (
         f"{many} removed before the service read the content ({kind}), such as "
-        f"{files[0].name!r}. Drop whatever had data again (this warning ends after a day, or "
+        f"{files[0].name!r}. Drop again each file that had data (this warning ends after a day, or "
         "once a file of the same name arrives)"
     )
 
@@ -190,7 +190,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SourceTrouble:
-    """Why a source takes in nothing at present, `since` its first failure in a row."""
+    """Why a source takes in nothing; `since` is the time of the first failure in a row."""
 
     error: OperatingError
     since: datetime
@@ -248,7 +248,7 @@ class SourceTroubles:
         return wrapped
 
     def keep(self, folder: Path, sources: Collection[str]) -> None:
-        """Forget the troubles of all sources of a dataflow but these, by the dataflow's folder."""
+        """Forget the troubles of a dataflow's sources, except these, by the dataflow's folder."""
         with self._lock:
             self._troubles = {
                 root: trouble
@@ -257,7 +257,7 @@ class SourceTroubles:
             }
 
     def works(self, root: Path) -> None:
-        """Record that a source works; its trouble is over."""
+        """Record that a source works again; its trouble is over."""
         with self._lock:
             over = self._troubles.pop(root, None)
         if over is not None:
@@ -318,7 +318,7 @@ class ScanReport:
 
     @property
     def taken_in(self) -> ScanReport:
-        """The part of the report that says what became of files."""
+        """The part of the report with the outcomes of files."""
         return ScanReport(self.accepted, self.quarantined, self.duplicates, closed=self.closed)
 
     @property
@@ -362,10 +362,10 @@ def count_arriving(place: SourcePlace) -> int:
 
 
 def oldest_arrival(place: SourcePlace) -> datetime | None:
-    """Return since when a file of a source waits in `incoming`; `None` if none does.
+    """Return when the oldest file in a source's `incoming` began to wait; `None` if none waits.
 
     A wait begins with the last change that the file system recorded, which producers cannot set. At
-    most `_LOOKED_AT_MAX` files are looked at, but all names of a source with nested folders are
+    most `_LOOKED_AT_MAX` files are examined, although all names of a source with nested folders are
     listed. Never returns if the file system hangs.
     """
     changed = list[float]()
@@ -444,7 +444,7 @@ def old_hint(unclaimed: UnclaimedFiles, now: datetime) -> str:
 
 
 def backlog_hint(place: SourcePlace, files: int, total: int) -> str:
-    """Return advice on many small files; `""` if the source takes in many at once."""
+    """Return advice on many small files; `""` if the source takes in many together."""
     takes_many = place.source.batch_of(files).files > 1
     if files < _MANY_FILES or total > files * _SMALL_BYTES or takes_many:
         return ""

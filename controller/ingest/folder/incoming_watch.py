@@ -1,16 +1,16 @@
 """Watches the `incoming` folders of sources: wakes their listing, and notes renamed files.
 
-    renamed in          whole at once: its producer had finished it    IN_MOVED_TO
+    renamed in          it is complete: its producer had finished it   IN_MOVED_TO
     another new file    it waits for `settle_seconds`                  IN_CREATE, IN_CLOSE_WRITE
 
-A file counts as renamed in while it is what it was when the rename was noticed: same name, size,
+A file counts as renamed in while it is unchanged since the rename was noticed: same name, size,
 time and identity (`Candidate`). If it is written to after the rename, or created again, it waits
 like any other file.
 
 Guaranteed: nothing depends on an event. Without one (a network file system, a full queue of the
-kernel, another system than Linux) a file is found by the next listing and waits for
-`settle_seconds`. `sees` says of which folders events come, so that all others are listed again and
-again. A device that hangs delays the watch, but no listing of another source
+kernel, a system other than Linux) a file is found by the next listing and waits for
+`settle_seconds`. `sees` says which folders have events; all others are listed again and again. A
+device that hangs delays the watch, but no listing of another source
 (tests/controller/ingest/folder/test_incoming_watch.py).
 """
 
@@ -64,11 +64,11 @@ def look_at(path: Path, name: str) -> Candidate | None:
 
 
 _READ_MS = 200
-"""How long the thread that watches waits for an event before it looks whether to stop."""
+"""How long the thread that watches waits for an event before it checks whether to stop."""
 
 _GATHER_MS = 2
 _PAUSE_SECONDS = 0.02
-"""Events that come within these times wake a listing once: the first ones soon, a stream of them
+"""Events within these times wake a listing once: the first events after 2 ms, a stream of events
 fifty times a second."""
 
 _RENAMED_MAX = 100_000
@@ -181,7 +181,7 @@ class IncomingWatch:
     def _run(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
         """Call `wake` with the dataflows whose folders changed, until `stop` is set; blocks.
 
-        On a system without inotify only `call` calls it. Raises `OSError`.
+        On a system without inotify only `call` calls `wake`. Raises `OSError`.
         """
         self._wake = wake
         if not sys.platform.startswith("linux"):
@@ -262,11 +262,11 @@ class IncomingWatch:
 
 
 def has_every_event(folder: Path, mounts: Path = _MOUNTS) -> bool:
-    """Return whether the kernel reports every file that arrives in a folder, links followed.
+    """Return whether the kernel reports every file that arrives in a folder; follows links.
 
     Others can write without this kernel on a network file system, in a folder shared by a virtual
     machine's host, and in a file system in user space. So the answer is false unless the file
-    system is known to be local (by Linux's `mountinfo`), and on other systems than Linux.
+    system is known to be local (by Linux's `mountinfo`), and always on systems other than Linux.
     """
     try:
         lines = mounts.read_bytes().splitlines()

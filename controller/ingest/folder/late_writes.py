@@ -1,7 +1,7 @@
 """Late writes: a file that its producer changes after it was taken in; and how long files are kept.
 
 A file is taken in as it was at one moment. A producer that stalls for longer than the settle time
-and then continues writes into the file in `finished`, which nobody would ever read again.
+and then continues writes into the file in `finished`, which would never be read again.
 
     before it is read   stamp: inode, size, time of last write
     once it is moved    compared with the stamp, then stamped again
@@ -21,12 +21,12 @@ Guaranteed (tests/controller/ingest/folder/test_growth.py):
   or is part of the increment. A change of size or of the last write's time is always noticed.
 - Each change is reported once, wherever the service is killed.
 Not guaranteed: after a restart, a change is not noticed if it keeps the size and sets the time of
-the last write back to before the file was taken in. If a text file ended with a cut record and was
-taken in so, that record is not taken back: the reason says that it may be there.
+the last write back to before the file was taken in. If a text file was taken in with a truncated
+last record, that record stays in the increment; the reason says that there may be one.
 
-The oldest files are removed first, by the time of their claims, which begins their names; the
-file's own times are its producer's. A file whose claim is still open stays. No increment needs its
-finished file.
+The oldest files are removed first, by the time of their claims, with which their names begin; the
+times of the files themselves are set by producers. A file whose claim is still open stays. No
+increment needs its finished file.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class _Recent:
-    """A file that passes compare, with its stamp's hash, which takes a tenth of the memory."""
+    """A file that passes still compare; a hash of its stamp takes a tenth of the memory."""
 
     name: str
     at: datetime
@@ -110,8 +110,8 @@ class _Recent:
 class _Comparison:
     """The present content of a file that changed.
 
-    It `grew` if it still begins with the bytes that were taken in. These are `whole` if they end
-    with the end of a line.
+    It `grew` if it still begins with the bytes that were taken in. These bytes are `whole` if they
+    end with a line end.
     """
 
     bytes: int
@@ -193,7 +193,7 @@ class LateWrites:
         return self._settle(place, suspects, stopping)
 
     def forget(self, folder: Path) -> None:
-        """Compare no recent files of a dataflow any more, by the dataflow's folder."""
+        """Stop comparing the recent files of a dataflow, given by the dataflow's folder."""
         forget_below(folder, self._recent, self._newest)
 
     def _remember(self, name: str, stamp: Stamp) -> None:

@@ -133,7 +133,7 @@ def _promise(item: object, at: int, unfinished: Sequence[str]) -> Promise:
 
 
 def _may_be_listed(name: str, unfinished: Sequence[str]) -> bool:
-    """Return whether a listing can ever have a file of this name; if not, it is never taken."""
+    """Return whether a listing can ever have a file of this name; if not, none is taken in."""
     if not name or name == MANIFEST_NAME or "/" in name or "\0" in name:
         return False
     if is_unfinished(name, unfinished):

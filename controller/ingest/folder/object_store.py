@@ -25,7 +25,7 @@ from controller.ingest.errors import (
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object, as a listing shows it, by its whole name in the bucket (`key`).
+    """One object, as a listing shows it, by its full name in the bucket (`key`).
 
     The `etag` usually changes when the object is rewritten, but only the content decides;
     `modified` is by the clock of the store, and only compared for equality.
@@ -47,9 +47,10 @@ class ObjectStore(Protocol):
         """Yield the objects whose keys begin with a prefix, a page at a time."""
 
     def read(self, bucket: str, one: StoredObject, offset: int, size: int) -> bytes:
-        """Return `size` bytes of an object, 0 of an empty one; fewer if the connection was cut.
+        """Return `size` bytes of an object; fewer if it is empty or the connection was cut.
 
-        Raises `ObjectGoneError` or `ObjectChangedError` if it is no longer what was listed.
+        Raises `ObjectGoneError` or `ObjectChangedError` if it is no longer the object that was
+        listed.
         """
 
 
@@ -140,7 +141,8 @@ class S3Store:
             part["IfMatch"] = one.etag
         answer = self._call("get_object", bucket, one.key, **part)
         body = answer["Body"]
-        # Some services ignore If-Match, and some quote an ETag in one answer only.
+        # Compared here, since some services ignore If-Match; without the quotes, since some
+        # services quote an ETag in one answer only.
         if one.etag and answer.get("ETag", "").strip('"') != one.etag.strip('"'):
             body.close()
             raise ObjectChangedError(what)

@@ -49,7 +49,7 @@ def evidence(name: str) -> str:
     """
     if name.isascii() and "\\" not in name and "\0" not in name:  # nearly every name
         return name
-    # A name that never was a file's, as in a manifest, may hold any surrogate.
+    # A name that no file can have, such as one in a manifest, may hold any surrogate.
     data = name.encode("utf-8", "surrogateescape" if _is_encodable(name) else "backslashreplace")
     text = data.decode("utf-8", "surrogateescape")
     if _LOOKS_ESCAPED.search(text) or ("\\" in text and _NO_TEXT.search(text)):
@@ -72,7 +72,7 @@ def kept_name(claim: str, original: str) -> str:
 
 
 def name_fits_copy(path: str) -> bool:
-    """Return whether the name of a claimed copy has room for the original name."""
+    """Return whether the name of a claimed copy can contain the original name."""
     return len(quote(path, safe="")) < _NAME_BYTES_MAX - _ID_CHARACTERS_MAX
 
 
@@ -188,15 +188,15 @@ class SourcePlace:
     def claimed_name(self, claim: str, path: str) -> str:
         """Return the name of a claimed copy.
 
-        It holds the original name, unless that is too long: without it, a retry of the file could
-        not be recognised if the store is lost before the file is accepted.
+        It holds the original name, unless that is too long. Without the original name, a retry of
+        the file is not recognised if the store is lost before the file is accepted.
         """
         name = f"{claim}-{quote(path, safe='')}"
         return name if len(name) <= _NAME_BYTES_MAX else claim
 
 
 def forget_below(folder: Path, *facts: dict[Path, Any]) -> None:
-    """Remove what is remembered of a dataflow's sources, by the folder of the dataflow."""
+    """Remove all entries of a dataflow's sources, given the folder of the dataflow."""
     for known in facts:
         for root in list(known):  # at one instant: other threads may add sources
             if root.parent == folder:
@@ -223,8 +223,9 @@ def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
 def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -> set[Path]:
     """Move files durably into one folder, with one sync of each folder; return the new paths.
 
-    Missing files are left out. Raises as `move`; this file and the later ones were not moved then.
-    `faults` is called with `rename.before` for each file, and with `rename.after` once at the end.
+    Missing files are left out. Raises as `move`; the file in question and later ones were not moved
+    then. `faults` is called with `rename.before` for each file, and with `rename.after` once at the
+    end.
     """
     moved = list[tuple[Path, Path]]()
     for path, target in moves:

@@ -156,7 +156,7 @@ class TableFeeds:
             save_position(place.increments, self.ports.files, position)
         group = position.group
         key = f"delta:{group.table}:{'all of ' if group.snapshot else ''}{group.first}"
-        # Versions that a roll-back dropped count as taken in; they do not come again.
+        # Versions that a roll-back dropped count as taken in; they are not claimed again.
         claim = self.ports.store.keyed_claim(place.dataflow, place.name, key, withdrawn=True)
         if claim is None or claim.status != "withdrawn":
             content = io.BytesIO(group.encoded())
@@ -232,7 +232,7 @@ class _Log:
         return FeedPosition(made, digest, claimed=not changes)
 
     def _require_next(self, position: FeedPosition) -> bool:
-        """Return whether the version after a position is there, of the same table.
+        """Return whether the same table has the version after a position.
 
         Raises `TableGoneError`, `TableReplacedError` or `TableVersionGoneError`.
         """

@@ -4,8 +4,8 @@ r"""Reader of access logs as Apache and NGINX write them, common or combined; ty
 
 A lone `-` is null. Text stays as it was logged, with its escapes (`\"`, `\x16`): the same text can
 be searched in the log. `method`, `path` and `protocol` are null where the request is not HTTP:
-a scanner's bytes and a request that timed out are facts of the log, not mistakes of it. Blank
-lines are skipped. A line of any other form is wrong, with the part that was expected.
+the log correctly shows a scanner's bytes, or a request that timed out. Blank lines are skipped. A
+line of any other form is wrong, with the part that was expected.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LINES = {
     combined: re.compile("".join(pattern for _, pattern in parts))
     for combined, parts in _PARTS.items()
 }
-"""Maps whether the layout is the combined one to the parts, and the form, of its lines."""
+"""Whether the layout is the combined one -> the parts of its lines, and their form."""
 
 _NAMES = ("host", "identity", "user", "time", "request", "status", "bytes", "referer", "user_agent")
 _REQUEST = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]++) (.+?)(?: (HTTP/\d(?:\.\d)?))?")
@@ -123,7 +123,7 @@ class _Column:
         values = [self._time(row[at]) for row in rows]
         for row, value, number in zip(rows, values, numbers, strict=True):
             if value is None:
-                message = f"expected a time that exists, got {excerpt(row[at])}"
+                message = f"expected a valid date and time, got {excerpt(row[at])}"
                 bad.add("value_type", message, line=number, column=self.name)
         if None in values:
             return None
@@ -140,7 +140,7 @@ class _Column:
 
 
 def _moment(text: str) -> datetime | None:
-    """Return a moment in UTC, or `None` if there is none."""
+    """Return a moment in UTC; `None` if the text names no existing one."""
     try:
         sign = -1 if text[21] == "-" else 1
         if int(text[24:26]) > 59:

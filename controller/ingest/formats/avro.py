@@ -141,7 +141,7 @@ class AvroContainer:
         return self._at < len(self._buffer)
 
     def _fill(self, count: int) -> None:
-        """Read until the buffer has `count` bytes, or all that are left."""
+        """Read until the buffer has `count` bytes, or the file ends."""
         have = len(self._buffer) - self._at
         if have >= count:
             return
@@ -235,7 +235,7 @@ class _Records:
 
     @property
     def schema(self) -> pa.Schema:
-        """The file's columns; one whose type Arrow lacks is there by name only."""
+        """The file's columns; a column whose type Arrow lacks has only its name."""
         fields = [(name, pa.null() if t.arrow is None else t.arrow) for name, t in self._fields]
         return pa.schema(fields)
 

@@ -51,7 +51,7 @@ def limited(message: str) -> NoReturn:
 Decode = Callable[[bytes, int], tuple[Any, int]]
 """Decodes the value at a place; returns it, and where it ends.
 
-Raises `IndexError` where the data ends too early, and `ValueError` where it is no such value.
+Raises `IndexError` if the data ends too early, and `ValueError` if it is not such a value.
 """
 _INT = 1 << 31
 _PRECISION_MAX = 38
@@ -138,7 +138,7 @@ _TIMES = {
 
 
 def logical_type(schema: Mapping[str, Any], base: AvroType) -> AvroType:
-    """Return a logical type; as Avro demands, the base type if it is unknown or wrong."""
+    """Return a logical type, or its base type if it is unknown or wrong, as Avro demands."""
     logical = schema.get("logicalType")
     if not isinstance(logical, str):
         return base
@@ -214,7 +214,7 @@ def _items(decode: Decode, what: str) -> Decode:
 
 
 def array_type(items: AvroType) -> AvroType:
-    """Return an array; items must take bytes, so that the data limits how many there can be."""
+    """Return an array; items must take bytes, so that the size of the data limits their number."""
     arrow = None if items.arrow is None else pa.list_(items.arrow)
     return AvroType(_items(items.decode, "an array"), arrow, 1, "array")
 

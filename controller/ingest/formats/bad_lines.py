@@ -1,12 +1,12 @@
-"""Notes about a file that is read: its wrong lines, remarks, on which line each record begins.
+"""Notes about a file while it is read: wrong lines, remarks, the line where each record begins.
 
 A reader notes a wrong line and continues, for a bounded number of lines, so that the producer can
 repair all wrong lines at once. By default the file is rejected as a whole: after the first wrong
 line no more records are yielded. At most 100 lines are reported, the first ones; `lines_more` says
 that later lines may be wrong too.
 
-A source can also have wrong records put aside (`cbp.model.source.bad_records`). Then the others
-are yielded, and those that were put aside are kept with their text, up to the source's limits.
+A source can also reject wrong records one by one (`cbp.model.source.bad_records`). Then the other
+records are yielded, and the rejected ones are kept with their text, up to the source's limits.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Notes:
 LINES_MAX = 100
 LOOK_FURTHER_LINES = 1_000_000
 TEXT_MAX = 1_000
-"""How many characters of a record are kept when it is put aside."""
+"""How many characters of a rejected record are kept."""
 
 _MESSAGE_MAX = 600
 _Row = TypeVar("_Row")
@@ -163,7 +163,7 @@ class BadLines:
                 del self._lines[LINES_MAX:]
 
     def check(self, lines: int) -> None:
-        """Raise the mistakes if there are enough; called after each batch of `lines` lines."""
+        """Raise the mistakes once there are enough; called after each batch of `lines` lines."""
         if self._lines:
             self._seen += lines
             if len(self._lines) >= LINES_MAX or self._seen > LOOK_FURTHER_LINES:
@@ -172,7 +172,8 @@ class BadLines:
     def end(self, records: int = 0) -> tuple[BadLine, ...]:
         """Return the rejected records, by line, at the end of the file.
 
-        Raises the mistakes if the source rejects whole files; or `bad_records`.
+        Raises the mistakes if the source rejects entire files; otherwise `bad_records` if too many
+        records are wrong.
         """
         if self._lines:
             raise self.error(more=self._dropped)
@@ -194,7 +195,7 @@ class BadLines:
         rows: Sequence[_Row],
         numbers: Sequence[int],
     ) -> pa.RecordBatch | None:
-        """Build a batch of rows; without wrong rows, if the source rejects single records.
+        """Return a batch of rows, without the wrong ones if the source rejects single records.
 
         `build` returns `None` after it has noted a mistake in at least one row.
         """
@@ -210,7 +211,7 @@ class BadLines:
                 self.lines.add(numbers)
                 return None if self.refuses else batch
             if len(self._rejected) == before:
-                message = "a reader made no batch of some rows, and noted no mistake in them"
+                message = "a reader returned no batch for some rows, but noted no mistake in them"
                 raise InvariantError(message)
         return None
 
@@ -235,7 +236,7 @@ class BadLines:
         if last.line is not None:
             self.add(last.rule, last.message, line=last.line, column=last.column, cause=last.cause)
             return self.error(more=True)
-        # The file as a whole is damaged: that is reported first.
+        # The entire file is damaged: that is reported first.
         last.lines, last.lines_more = tuple(self._lines), True
         return last
 

@@ -48,15 +48,15 @@ from controller.value_conversion import (
 _NONE = type(None)
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,62}")
 _COLUMNS_LENGTH_MAX = 150
-"""Characters of the list of a schema's columns; `BadLines` cuts long messages, at their advice."""
+"""Most characters of a list of columns; after a longer list `BadLines` would cut the advice."""
 _EXACT_TYPES: dict[str, set[type]] = {
     **{kind: {int, _NONE} for kind in INTEGER_BITS},
     "STRING": {str, _NONE},
     "DOUBLE": {float, _NONE},
     "BOOLEAN": {bool, _NONE},
 }
-# Arrow also reads other spellings, such as 0x1f, inf and a date for a time, and a year 0. What has
-# another character, or another form, is converted one by one.
+# Arrow also reads other spellings, such as 0x1f, inf and a date for a time, and a year 0. Values
+# with another character, or of another form, are converted one by one.
 _CHARACTERS = {
     **dict.fromkeys(INTEGER_BITS, b"-0123456789"),
     **dict.fromkeys(("DOUBLE", "FLOAT", "DECIMAL"), b"-.0123456789"),
@@ -67,7 +67,7 @@ _TEXT_PATTERNS = {"BOOLEAN": "(true|false)", "DATE": _DAY, "TIMESTAMP": f"{_MOME
 
 
 class ColumnBuilder:
-    """Builds the arrays of one column, of CSV cells (`text`) or of parsed JSON."""
+    """Builds the arrays of one column from CSV cells (`text`) or from parsed JSON."""
 
     def __init__(self, field: Field, rules: ValueRules = STRICT, *, text: bool) -> None:
         self.field, self._rules = field, rules
@@ -163,7 +163,7 @@ def _bytes(text: pa.Array) -> bytes:
 
 
 def _all(tests: pa.Array) -> bool:
-    """Return whether no value is false; nulls are not."""
+    """Return whether no value is false; a null does not count as false."""
     return bool(pc.all(tests, min_count=0).as_py())
 
 
@@ -200,7 +200,7 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
 
 
 def refuse_column(name: str, line: int, reading: Reading) -> None:
-    """Note a column that the schema lacks; raise `column_unknown` if the source adds such ones."""
+    """Note a column that the schema lacks; raise `column_unknown` if the source adds it."""
     bad = reading.bad
     if bad.rejects_rows and reading.options.rules.add_unknown:
         message = unknown_column(name, reading.schema.names)
@@ -317,7 +317,7 @@ class ArrowColumns:
             message = f"expected {field.type}, got {values.type}"
             raise FileRejectedError("column_type", message, column=field.name) from exc
         except pa.ArrowInvalid:
-            # A cast of a map looks at all entries in memory, those of rows that were cut off too.
+            # A cast of a map examines all entries in memory, even those of rows that were cut off.
             values = values.take(pa.array(range(len(values)), pa.int64()))
             try:
                 array = _converted(values, target, self._rules)
@@ -369,7 +369,7 @@ class ArrowColumns:
 
 
 def _is_all_text(values: pa.Array) -> bool:
-    """Return whether all texts are UTF-8, however deep: most formats of columns do not check it.
+    """Return whether all texts are UTF-8, however deep: most columnar formats do not check it.
 
     Raises `ArrowInvalid` if the column is damaged otherwise.
     """

@@ -6,20 +6,19 @@ Rejected:
   (unless the source ignores these)
 - a last line without a line end (unless the source says that its files have none)
 
-A blank line is a record with an empty cell where files have one column, as any other empty cell;
-otherwise it is skipped. So are blank lines before the header. An empty quoted field is an empty
-string.
+A blank line is skipped, but in a file with one column it is a record with an empty cell. Blank
+lines before the header are always skipped. An empty quoted field is an empty string.
 
 Arrow parses a block of records several times as fast as Python, with the same result
 (`CsvColumns`). It refuses a record of another width, as the strict reader does. Such a block is
 then read record by record, which names the line. So is a block for which Arrow might differ:
 
-    text after a closing quote,       Arrow takes both for a part of the cell
+    text after a closing quote,       Arrow takes both as a part of the cell
     a quote inside an unquoted cell
     a quote that is still open         the record continues in the next block
     CR without LF                      a line end for Arrow
-    a blank line                       Arrow passes over it, or finds a cell, as its options say
-    U+FEFF at the start of a block     Arrow takes it for the mark of a file
+    a blank line                       Arrow skips it, or finds a cell, as its options say
+    U+FEFF at the start of a block     Arrow takes it for a byte-order mark
     a delimiter or a quote beyond ASCII
 
 All cells are read as text, since Arrow takes more for a number than we do (0x1f, blanks around it).
@@ -114,10 +113,11 @@ def _has_plain_lines(data: bytes) -> bool:
 
 
 def _has_plain_quotes(data: bytes, quote: int, delimiter: int) -> bool:
-    """Return whether each quote opens a cell, closes one, or is one of two inside of a cell.
+    """Return whether each quote opens a cell, closes one, or is one of two inside a cell.
 
-    Two quotes inside of a cell close it and open it again. So they open and close in turn, and what
-    is before one that opens, and after one that closes, says whether it may.
+    Two quotes inside a cell close it and open it again. So quotes open and close in turn. The
+    character before each opening quote, and after each closing one, decides whether the quote is
+    allowed.
     """
     characters = np.frombuffer(data, np.uint8)
     places = np.flatnonzero(characters == quote)
@@ -183,7 +183,7 @@ class _Reader:
         self._columns = CsvColumns(self._options, self._builder, places, width)
 
     def batches(self, block: TextBlock) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a block; one that is open at its end belongs to the next block."""
+        """Yield the records of a block; a record that is open at its end is in the next block."""
         rows = self._reading.limits.batch_rows
         whole = self._whole(block)
         if whole is not None:

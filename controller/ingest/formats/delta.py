@@ -5,7 +5,7 @@
     update_after    +1   Delta's update_postimage
     delete          -1
 
-The claimed file says which versions (`ChangeGroup`). It holds no records, so it is claimed,
+The claimed file names the versions (`ChangeGroup`). It holds no records, so it is claimed,
 recognised and moved like any dropped file. The folder of the table is the source's, never the
 file's.
 
@@ -14,11 +14,11 @@ file's.
 
 `changed_files` says which rows of which files changed in a version:
 
-    files of changes        a version that has some: only these, and their rows say what they are
-    removed, added          else: rows that were deleted, and rows that were inserted
-    the same file in both   only what its two deletion vectors differ by
+    files of changes        if the version has some, only these: each row names its change
+    removed, added          otherwise: the rows were deleted, or inserted
+    the same file in both   only the rows in which its two deletion vectors differ
 
-Files that only were rewritten (`dataChange: false`, as by OPTIMIZE) hold no change. Deletions come
+Files that were only rewritten (`dataChange: false`, as by OPTIMIZE) hold no change. Deletions come
 before insertions. The table is written by others: paths that lead out of its folder are refused,
 and what the protocol leaves open is refused, not guessed. Each data file is read and checked as a
 dropped Parquet file is. Wrong rows are counted over all files, from 1.
@@ -86,9 +86,9 @@ def last_version(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChangeGroup:
-    """What is read of a table for one increment: the changes of versions `first` to `last`.
+    """The part of a table for one increment: the changes of versions `first` to `last`.
 
-    Of a `snapshot`, all rows of version `last` are read instead, each as an insert.
+    For a `snapshot`, all rows of version `last` are read instead, each as an insert.
     """
 
     table: str
@@ -141,7 +141,7 @@ class ChangeGroup:
 
     @classmethod
     def decoded(cls, data: bytes) -> ChangeGroup:
-        """Read the bytes of a file; raises `ValueError` for another file."""
+        """Read the bytes of a file; raises `ValueError` if they are not such a file."""
         try:
             return cls.from_json(json.loads(data))
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -177,9 +177,9 @@ def unsupported(metadata: Metadata, protocol: Protocol | None) -> str:
 
 @dataclass(slots=True)
 class ChangedRows:
-    """Wanted rows of one file: all of one type of `change`, or each with its own (`""`).
+    """Wanted rows of one file: all of one type (`change`), or each of its own (`""`).
 
-    `size` and `rows` are those of the file in the log; `UNKNOWN` if the log lacks them.
+    `size` and `rows` describe the file in the log; `UNKNOWN` if the log lacks them.
     """
 
     path: str
@@ -284,7 +284,7 @@ def _vector(table: str, file: AddFile | RemoveFile) -> BitMap64 | None:
 
 
 def _inside(table: str, path: str) -> str:
-    """Return the place of a file that the log names; raises unless it is in the table's folder."""
+    """Return the path of a file that the log names; raises if it is outside the table's folder."""
     place = os.path.realpath(os.path.join(table, path))
     if not Path(place).is_relative_to(table):
         message = f"{path} is outside the table's folder; such files are not read"
@@ -303,7 +303,7 @@ def _require_table(metadata: Metadata, group: ChangeGroup) -> None:
 
 @contextmanager
 def _rejected(table: str) -> Iterator[None]:
-    """Turn errors of reading a table into rejections; `OSError` if the whole table is away."""
+    """Turn errors of reading a table into rejections; `OSError` if the table is missing."""
     try:
         yield
     except FileRejectedError:
@@ -327,7 +327,7 @@ def gone(table: str, what: str) -> FileRejectedError:
 
 
 CHANGE, IS_CHANGE = "_change_type", "__is_cdc"
-"""Columns with the type of each change. Spark leaves them in files of rows, too."""
+"""Columns with the type of each change, which Spark also leaves in ordinary data files."""
 
 _NAMES = {
     "insert": INSERT,

@@ -209,7 +209,7 @@ Compression = Literal["none", "gzip", "bzip2", "zstd"]
 
 _COMPRESSED_BYTES = 1 << 16
 _MEMBER_BYTES = 1 << 9
-"""First input of a member; doubles each time. Small: bytes after the member are copied."""
+"""Size of the first input of a member, then doubled; small, as bytes after a member are copied."""
 _PZSTD_HEADER = b"\x50\x2a\x4d\x18\x04\x00\x00\x00"
 """Begins the frame in which pzstd announces the size of the next frame, in four bytes."""
 

@@ -11,12 +11,12 @@ bare control character, half a surrogate pair. Such a block is then read line by
 the line. So is a block for which Arrow might differ from the strict reader:
 
     a line that is not one object      Arrow reads objects over several lines, and two on one line.
-                                       `}` LF `{` is in no JSON value: if there is one between each
-                                       two lines, and as many objects as lines, each line is one
-    NaN, Infinity                      Arrow takes these words for numbers
-    -0 in a DOUBLE                     an integer for us, so 0; -0.0 for Arrow
+                                       No JSON value contains `}` LF `{`: if it is between all
+                                       lines, and there are as many objects, each line is one
+    NaN, Infinity                      Arrow reads these words as numbers
+    -0 in a DOUBLE                     the strict reader reads an integer, so 0; Arrow reads -0.0
     a DECIMAL without room             Arrow checks a number's digits before it adds zeros
-    nested values that are ignored     Arrow passes over a duplicate key in them
+    nested values that are ignored     Arrow ignores a duplicate key in them
     a MAP, or another type than        Arrow reads a map from a list of pairs
     BIGINT, STRING ... in a nested one
     a column that no object has        the file may have none of the columns
@@ -234,7 +234,7 @@ def _converted(column: ColumnBuilder, parsed: pa.Array) -> pa.Array | None:
 
 
 def _has_no_odd_number(array: pa.Array) -> bool:
-    """Return whether all doubles, however deep, are finite and no zero has a sign."""
+    """Return whether all doubles, however deep, are finite, and no zero is negative."""
     if not pt.is_floating(array.type):
         return all(map(_has_no_odd_number, inner_arrays(array)))
     if not pc.all(pc.is_finite(array), min_count=0).as_py():

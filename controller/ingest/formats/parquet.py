@@ -1,20 +1,21 @@
 """Parquet reader: columns by name, with the types of `ArrowColumns`, in bounded memory.
 
-Rejected: text that is not UTF-8; a file with a wrong footer, wrong pages, a page whose checksum is
-not that of its bytes, or a wrong number of values or rows; an encrypted file.
+Rejected: text that is not UTF-8; a file with a wrong footer, wrong pages, a page whose bytes do not
+match its checksum, or a wrong number of values or rows; an encrypted file.
 
 The decoded size of a file is bounded from its page headers (`Bounds`), and counted while it is
 decoded. A page holds at most as many bytes as its header says, unless a value refers to a
-dictionary or to the value before it: 1,200 rows of a text of a megabyte take 297 bytes. A column
-that may become large in this way is read as a dictionary, and decoded in parts of known size.
+dictionary or to the value before it: 1,200 rows with the same text of one megabyte take 297 bytes.
+A column that may become large in this way is read as a dictionary, and decoded in parts of known
+size.
 
 INT96 holds a day and the nanoseconds of that day. Arrow makes it one number of 64 bits, which wraps
-around: in nanoseconds outside of 1677 to 2262, in microseconds outside of some 290,000 years. In
-microseconds it also drops what is smaller. So these columns are read in two more units
-(`Int96Columns`). A time in microseconds is right if it is the same in nanoseconds, wrapped around
-alike, and if its milliseconds, which cannot wrap around, are near. pyarrow writes a time before
-1970 with negative nanoseconds of the day, and reads them as an unsigned number: in microseconds,
-the time is too late by 2**64 nanoseconds. This is corrected where it is certain; a nested time is
+around: in nanoseconds outside the years 1677 to 2262, in microseconds outside some 290,000 years.
+In microseconds it also drops the nanoseconds. So these columns are read in two more units
+(`Int96Columns`). A time in microseconds is right if it is equal in nanoseconds, with the same
+wrap-around, and equal in milliseconds, which cannot wrap around. pyarrow writes a time before 1970
+with negative nanoseconds of the day, and reads them as an unsigned number: in microseconds, the
+time is too late by 2**64 nanoseconds. This is corrected where it is certain; a nested time is
 refused.
 """
 
@@ -116,7 +117,7 @@ def _shown(units: Sequence[pa.Array], at: int) -> str:
 
 
 def _taken_back(times: pa.Array, nanoseconds: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Return times, corrected where they are 2**64 nanoseconds too late, and where that is."""
+    """Return times with those corrected that are 2**64 nanoseconds late, and which these are."""
     micros, nanos = _numbers(times), _numbers(nanoseconds)
     with np.errstate(over="ignore"):
         are_late = (nanos - micros * 1000 == _NANOS_LEFT) & (micros > _NANOS_END)
@@ -162,7 +163,7 @@ class _Rows:
 PAGE_BYTES_MAX = 256 << 20
 CHUNKS_MAX = 500_000
 REPEATED_BYTES_MAX = 16 << 20
-"""Bytes that a column may repeat to before it is read as a dictionary."""
+"""Largest size to which repeated values may decode before a column is read as a dictionary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +262,7 @@ class _PageTotals:
 
 
 def _require_count(chunk: Any, what: str, held: int, said: int) -> None:
-    """Compare the counts of a chunk's pages with those of the footer; -1 is not compared."""
+    """Compare the counts of a chunk's pages with those of the footer; -1 (unknown) is skipped."""
     if held not in (said, -1):
         name = excerpt(chunk.path_in_schema)
         message = f"the pages of column {name} hold {held} {what}, but the footer says {said}"
@@ -274,7 +275,7 @@ def _top(metadata: Any, at: int) -> str:
 
 
 def _width(type_: pa.DataType) -> int:
-    """Return the least bytes that a row of a type takes, independent of its values."""
+    """Return the smallest number of bytes of a row of a type, independent of its values."""
     if pt.is_fixed_size_binary(type_):
         return int(type_.byte_width)
     if pt.is_fixed_size_list(type_):
@@ -304,13 +305,13 @@ def decoded_bytes(array: pa.Array) -> int:
 
 
 Keep = Callable[[pa.RecordBatch, int], pa.RecordBatch]
-"""Returns the rows of a batch that are wanted; the number is the first row's place in its file."""
+"""Returns the wanted rows of a batch; the number is the position of its first row in the file."""
 
 _BUFFER_BYTES = 1 << 20
 _WRONG = "\0wrong"
-"""Suffix of a column that says what is wrong in another column; no declared column has it."""
+"""Suffix of a column with the mistakes of another column; no declared column has it."""
 _INT96 = (
-    "expected TIMESTAMP, got {} as INT96, which is outside of the years 1 to 9999 or has "
+    "expected TIMESTAMP, got {} as INT96, which is outside the years 1 to 9999 or has "
     "nanoseconds; write microseconds, in INT64"
 )
 
@@ -330,7 +331,7 @@ def read_parquet(
 ) -> Iterator[pa.RecordBatch]:
     """Hash the file, then yield its records in order, up to the first wrong one.
 
-    `line` is the number of rows before this file, which is added to the numbers of wrong rows. The
+    `line` is the number of rows in earlier files; it is added to the numbers of wrong rows. The
     columns `aside` are always left out. Wrong rows go to `bad`: `value_range`, `value_missing`.
     Raises `format_mismatch`, a `parquet_...` rule, `line_too_long`, `decompression_ratio`,
     `decompressed_too_large`, or as `ArrowColumns.present`.

@@ -1,7 +1,7 @@
 """Reads the page headers of a Parquet file before anything is decoded.
 
 A footer and page headers are structs of Thrift's compact protocol. A few bytes may claim any size,
-and an index of a few bits repeats a long text of a dictionary. The decoded size of a file is
+and an index of a few bits can repeat a long text from a dictionary. The decoded size of a file is
 therefore bounded from its page headers; its footer is not trusted.
 
 Guaranteed: memory of some kilobytes beside the footer; time in proportion to the pages.
@@ -56,7 +56,7 @@ class _Torn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page, as its header says: `bytes` uncompressed; a number that it lacks is -1."""
+    """One page, as its header describes it: `bytes` is uncompressed; a missing number is -1."""
 
     kind: int
     bytes: int
@@ -179,11 +179,11 @@ def encrypted_columns(handle: int, size: int) -> frozenset[int]:
 
 
 def _may_be_signed(footer: bytes) -> bool:
-    """Return whether a footer can end with the signature that it has where columns are encrypted.
+    """Return whether a footer may end with the signature of a file with encrypted columns.
 
-    This spares most files the reading of their whole footers. In front of the signature a struct
-    ends, with a zero. The signature is random, so it has no more than a few zeros, while most
-    footers end with a list of structs without fields.
+    Otherwise the footer is not read completely. The signature follows the end of a struct, which is
+    a zero. It is random, so it has few zeros, while most footers end with a list of structs without
+    fields, so with many zeros.
     """
     signature = footer[-_SIGNATURE_BYTES:]
     return footer[-_SIGNATURE_BYTES - 1 :][:1] == b"\0" and signature.count(0) < _ZEROS
@@ -235,8 +235,8 @@ def _check_schema(footer: _Compact) -> None:
 def header_bytes_uncounted(created_by: str | None) -> int:
     """Return by how many bytes a column chunk of this writer can exceed its declared size.
 
-    Before 1.2.9, parquet-mr left out the header of the dictionary page, and wrote the place of
-    that page as the place of the first data page. Arrow reads up to 100 bytes more of such a
+    Before 1.2.9, parquet-mr left out the header of the dictionary page, and wrote the position of
+    that page as the position of the first data page. Arrow reads up to 100 bytes more of such a
     file.
 
     Source: PARQUET-816; `parquet/file_reader.cc` of Arrow.

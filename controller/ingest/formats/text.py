@@ -1,4 +1,4 @@
-"""Blocks of whole lines for the formats of lines; and the format where each line is a record.
+"""Blocks of complete lines for line-based formats; and the format in which a line is a record.
 
 `text_blocks` decodes strictly. A byte-order mark is removed. Bytes that the encoding does not have,
 UTF-16 text and NUL bytes are rejected with their line. A line ends at LF; a CR before it stays in
@@ -56,7 +56,7 @@ def text_blocks(
 
     A blank line replaces each line that is not text, and `reading.bad` notes it. If lines depend
     on each other (not `lines_alone`), single lines cannot be rejected. Raises `line_too_long`;
-    `encoding` or `nul_byte` of the first line, or of any that cannot be rejected alone.
+    `encoding` or `nul_byte` for the first line, or for any line that cannot be rejected alone.
     """
     decode = _Decoder(reading, aside=reading.bad.rejects_rows and lines_alone)
     first, carried, size = 1, [b""], 0

@@ -4,8 +4,8 @@
 
 Python's own parser (expat) reads in a stream. A document type is refused before anything in it is
 read, so there are no entities and nothing external. Names are taken without their namespaces. A
-child that holds elements, a column that comes twice and text between children are wrong. What is
-absent, or has `nil="true"`, is null; an empty element is an empty text.
+child that contains elements, a column that occurs twice and text between children are wrong. A
+column that is absent, or has `nil="true"`, is null; an empty element is an empty text.
 
 Memory holds one batch of records and one piece of markup, each within limits.
 """
@@ -102,7 +102,7 @@ class _Records:
             raise FileRejectedError("xml_no_record", message)
 
     def check_shared(self) -> None:
-        """Refuse the file if a record is put aside that begins on the line of another one."""
+        """Refuse the file if a wrong record begins on the same line as another record."""
         shared, self._shared = self._shared, {self._last_line} & self._shared
         if line := next((line for line in sorted(shared) if self._bad.has(line)), None):
             message = (

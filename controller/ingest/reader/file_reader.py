@@ -1,15 +1,15 @@
 """Reads claimed files: checks every record, and writes the parts of one increment.
 
-    whole        a single file, or those of a manifest: an outcome for every file, of whatever size,
-                 and parts only if every file is sound; so records are written as they come
+    whole        a single file, or all files of a manifest: every file, of any size, has an outcome,
+                 and there are parts only if all are sound. Records are written as they are read
     otherwise    many small files: a file's records are gathered in memory, and join the increment
                  only once the whole file was checked. A refused file is in no part, and the batch
                  continues. Another failure (too large for memory, a failed device, an unexpected
-                 error) ends the batch before its file, which the caller then reads by itself
+                 error) ends the batch before that file, which the caller then reads alone
 
 Guaranteed: the outcomes are those of the first files, in order; none if the first file has to be
-read by itself. A reader that returns has written every part completely, under a temporary name. If
-it raises, `PartNames.discard` removes what it left. No part is visible or durable before the intake
+read alone. A reader that returns has written every part completely, under a temporary name. If it
+raises, `PartNames.discard` removes what it left. No part is visible or durable before the intake
 syncs it and gives it its name.
 """
 
@@ -136,8 +136,8 @@ class StuckReader:
 class FileReader(Protocol):
     """Reads files; called by several threads at once.
 
-    Reading a file may take any time and memory. So a service reads in a process that it can end
-    (`reader_pool`), and a simulation reads in its own thread (`read_files`).
+    Reading a file may take any amount of time and memory. So a service reads in a process that it
+    can end (`reader_pool`), and a simulation reads in its own thread (`read_files`).
     """
 
     def __call__(
@@ -148,7 +148,7 @@ class FileReader(Protocol):
     ) -> ReadResult:
         """Read the first files, as many as possible; all if they are read `whole`. Blocks.
 
-        Once `hurried` returns true, no other file is begun; not asked for files that are read
+        Once `hurried` returns true, no other file is begun; it is not called if files are read
         `whole`. Raises `IntakeStoppedError` once `stopping` returned true; `OSError` if the device
         failed, or is full.
         """

@@ -5,7 +5,7 @@
     the intake              PartNames    renamed to <name>, between failpoints
     the intake                           their folder synced
 
-Guaranteed: a file has its final name only when its content is whole and durable; its number of
+Guaranteed: a file has its final name only when its content is complete and durable; its number of
 records is what was written. Names of parts consist of increment, part and claim, so that another
 try of the same claim replaces them. Not guaranteed: that an increment's files are ever used; only
 the source log decides that.
@@ -38,8 +38,8 @@ from cbp.model.flow.schema import Schema
 from controller.ingest.limits import IngestLimits
 
 _SAMPLE, _SAMPLED_FROM = 2_000, 8_000
-"""How many values of a column are sampled to find out whether they repeat, and from how many rows
-on they are."""
+"""Number of values of a column that are sampled to find out whether values repeat, and the number
+of rows from which on they are sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +210,11 @@ def _repeating(table: pa.Table, indexes: int) -> list[str] | bool:
 
 
 def _hardly_repeats(column: pa.ChunkedArray) -> bool:
-    """Return whether a value occurs less than twice on average, by two samples.
+    """Return whether values occur less than twice on average, estimated from two samples.
 
     If each value occurred twice, about `_SAMPLE ** 2 / rows` of `_SAMPLE` drawn values would repeat
-    an earlier one. The second sample has neighbours, since sorted values repeat only there.
+    an earlier one. The second sample consists of neighbours, since sorted values repeat only next
+    to each other.
     """
     type_, rows = column.type, len(column)
     if rows < _SAMPLED_FROM or pa.types.is_nested(type_) or pa.types.is_boolean(type_):

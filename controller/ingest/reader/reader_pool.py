@@ -41,7 +41,7 @@ from controller.ingest.reader.reader_process import HURRY, PLACE_BYTES, memory_b
 from controller.ingest.rejection import FileRejectedError, manifest_refused
 
 FREE_MAX = 2
-"""Idle processes that stay alive, some 90 MB each: one for a backlog, and one for others."""
+"""Idle processes that are kept, some 90 MB each: one for a backlog, and one for other sources."""
 
 FILES_MAX = 2_000
 GROWTH_BYTES_MAX = 256 << 20
@@ -135,11 +135,11 @@ class _Process:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def position(self) -> int:
-        """Return the position in its batch of the file that is read, also after its end."""
+        """Return the batch position of the file being read, even after the process ended."""
         return int.from_bytes(os.pread(self._place.fileno(), PLACE_BYTES, 0), "little")
 
     def hurry(self) -> None:
-        """Let it begin no other file of its batch, and answer."""
+        """Make the process answer without beginning another file of its batch."""
         os.pwrite(self._place.fileno(), HURRY, PLACE_BYTES)
 
     def kill(self) -> None:
@@ -195,7 +195,8 @@ class ReaderPool:
         """Read the first files; arguments and errors are those of `FileReader`.
 
         A file that ends the process, or takes too long, ends the batch before it. If the files are
-        read `whole`, it is read once more; then it is refused, and the others with it.
+        read `whole`, a file that ends the process is read once more; then it is refused, and all
+        others with it.
         """
         ends = 0
         while request.files:
@@ -209,10 +210,10 @@ class ReaderPool:
                 position = process.position()
                 if not request.whole:
                     if isinstance(failed, FileRejectedError) and failed.rule != "file_too_slow":
-                        # The file is not known, so fewer files are tried.
+                        # Which file it was is not known, so fewer files are tried.
                         position = min(position, len(request.files) // 2)
                     path = request.files[position].path
-                    _log.warning("a batch ended before %s, which is then read by itself", path)
+                    _log.warning("a batch failed; it is read again without %s and the rest", path)
                     request = replace(request, files=request.files[:position])
                     continue
                 if isinstance(failed, FileRejectedError):
@@ -227,10 +228,10 @@ class ReaderPool:
         return ReadResult("", (), ())
 
     def warm(self) -> None:
-        """Start a process if fewer than `FREE_MAX` are there, and wait until it can read.
+        """Start a process if fewer than `FREE_MAX` exist, and wait until it can read.
 
         A service calls it at its start and from time to time, so that no file waits for a process
-        to start, also not while a backlog of another source is read.
+        to start, even while a backlog of another source is read.
         """
         with self._lock:
             worn = [one for one in self._free if one.worn]

@@ -47,7 +47,7 @@ PREPARED = (_parquet,)
 
 
 _OF_WRITING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-"""Errors that reading a file cannot have."""
+"""Errors that only writing causes, so they are not those of the file that is read."""
 
 
 class _Progress:

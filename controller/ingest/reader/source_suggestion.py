@@ -2,7 +2,7 @@
 
 A sample from the beginning of the file is examined, within limits. Nothing is decided for the
 author: each doubtful guess is shown. The service's own reader then reads the sample as suggested,
-and what it refuses is shown, too. Nothing is registered.
+and its refusals are shown, too. Nothing is registered.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ _WORD = re.compile(r"[A-Za-z_][\w .-]*")
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """The source that a file suggests; `misfits` lines of the sample are not of the format."""
+    """The source that a file suggests; `misfits` counts the lines that are not of the format."""
 
     format: str
     columns: tuple[Column, ...]
@@ -196,7 +196,7 @@ class Suggestion:
 
     @property
     def bad_records(self) -> BadRecords:
-        """A policy that accepts the other records, and allows twice as many misfits."""
+        """A policy that rejects only wrong records, with a limit that allows for the misfits."""
         if not self.misfits:
             return QUARANTINE_FILE
         return BadRecords(COUNT_DEFAULT if self.misfits * 2 <= COUNT_DEFAULT else COUNT_MAX)

@@ -56,7 +56,7 @@ from controller.store.database.single_process import lock_file
 from controller.store.errors import DatabaseDamagedError, DatabaseSilentError, DatabaseUrlError
 
 Stamp = tuple[int, int]
-"""As long as it is equal, nothing was committed."""
+"""Two equal stamps of a database mean that nothing was committed in between."""
 
 KEPT_MAX = 10_000
 
@@ -151,7 +151,7 @@ LOCK_SECONDS = 8
 ANSWER_SECONDS = 10.0
 _REMOTE = {
     "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-    # A machine that vanished sends nothing: without these a read would wait for hours.
+    # A machine that vanished sends nothing: without the keep-alives a read would wait for hours.
     "keepalives_idle": STUCK_SECONDS,
     "keepalives_interval": 1,
     "keepalives_count": 3,
@@ -243,7 +243,7 @@ class Database:
     def read_once(self) -> Iterator[Connection]:
         """Open a connection for a single statement, which sees one snapshot of the database.
 
-        It costs half of `read`, since it begins no transaction.
+        It takes half the time of `read`, since it begins no transaction.
         """
         with self._translated(), self._single.connect() as connection:
             yield connection
@@ -308,7 +308,7 @@ class Database:
     def write_schema(self) -> Iterator[Connection]:
         """Like `write`, without failpoints and time limits: for migrations.
 
-        They may take long, or wait for those of another process.
+        Migrations may take long, or wait for the migrations of another process.
         """
         with (
             self._translated(),

@@ -131,7 +131,8 @@ def put_damaged_aside(url: str) -> tuple[Path, str] | None:
         lock = lock_file(path)
         try:
             aside = _free_name(path)
-            # The database itself comes last: if this is interrupted, it is found damaged again.
+            # The database itself is renamed last: if this is interrupted, it is found damaged
+            # again.
             for one, target in reversed(list(zip(files_of(path), files_of(aside), strict=True))):
                 with suppress(FileNotFoundError):
                     one.rename(target)

@@ -23,7 +23,7 @@ from controller.store.errors import DatabaseNewerError
 VERSION_TABLE = "cbp_schema_version"
 # The advisory lock of all upgrades; arbitrary, but the same in every version.
 UPGRADE_LOCK = 0x_CB_95_70_12
-# Alembic keeps its context in module globals.
+# Alembic keeps its context in module globals, so one migration runs at a time.
 _alembic_in_use = threading.Lock()
 
 
@@ -60,7 +60,7 @@ def schema_of(connection: Connection, label: str) -> Literal["newest", "earlier"
 
 @cache
 def _revisions() -> tuple[frozenset[str], str | None]:
-    """Return all revisions of this code, and the newest: reading them imports each one."""
+    """Return all revisions of this code, and the newest; cached, as reading imports each one."""
     script = ScriptDirectory.from_config(_config())
     revisions = frozenset(revision.revision for revision in script.walk_revisions())
     return revisions, script.get_current_head()

@@ -2,13 +2,13 @@
 
     {"framing": Framing, "frames": [[increment, read mark], ...], "closes": [index, ...]}
 
-What arrives at a framed input waits in `queue`, as at any other input, until it is framed. Then
-`frame` removes it and adds the frames, in one transaction. A punctuation is handled the same
-way; it waits in `closes`. An input whose value is NULL is not framed. Only frames that wait are
-stored, so there are few.
+An increment that arrives at a framed input waits in `queue`, as at any other input, until it is
+framed. Then `frame` removes it and adds the frames, in one transaction. A punctuation is handled
+the same way; it waits in `closes`. An input whose value is NULL is not framed. Only frames that
+wait are stored, so there are few.
 
-Invariant: what is framed leaves the queue in the same transaction. So each output increment is
-framed once, and each punctuation is applied once, after all increments before it
+Invariant: an increment leaves the queue in the transaction that frames it. So each output increment
+is framed once, and each punctuation is applied once, after all increments before it
 (tests/conformance/test_frames.py).
 
 Each punctuation has a row, and `dataflows.punctuations` counts them. Inputs hold those that wait to

@@ -1,6 +1,6 @@
-"""Store methods for figures of all dataflows at once: a fixed number of statements, however many.
+"""Store methods for figures of all dataflows together, for metrics.
 
-For metrics, which are asked for every few seconds.
+Metrics are read every few seconds, so the number of statements does not depend on the dataflows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _IS_QUARANTINED = claims.c.status == literal_column("'quarantined'")
 
 
 class Gauges:
-    """Store methods for figures of all dataflows at once; see `Store`."""
+    """Store methods for figures of all dataflows together; see `Store`."""
 
     _database: Database
 

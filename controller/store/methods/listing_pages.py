@@ -1,8 +1,8 @@
 """Pages of a listing, newest first, and the cursors between them.
 
 A cursor holds the key of the last item of its page. So items that arrive while a client
-reads pages neither repeat nor hide others. A cursor belongs to its kind of listing and to
-what is listed, such as a dataflow. It is opaque: clients store it as text.
+reads pages neither repeat nor hide others. A cursor belongs to one kind of listing, and for example
+to one dataflow. It is opaque: clients store it as text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def page(
 ) -> Page[T]:
     """Return the items after `cursor`, by descending `key`, at most `limit` (>= 1).
 
-    `of` is what is listed, such as a dataflow. Raises `CursorInvalidError`.
+    `of` identifies the listing, for example by a dataflow. Raises `CursorInvalidError`.
     """
     limit = max(1, limit)
     if cursor is not None:

@@ -1,8 +1,8 @@
 """Store methods that take a dataflow's position, and bring it back or forward.
 
 Each is one transaction, so a position is a consistent cut: no commit is half inside it. A
-restored dataflow has the increments in its queues, the last increment of each flow, and what its
-sources' logs brought; older increments are read from their tables.
+restored dataflow has the increments in its queues, the last increment of each flow, and the
+increments of its sources' logs; older increments are read from their tables.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ def _forget_undone(
 def close_again(connection: Connection, position: Position) -> None:
     """Queue the closes after the present position of the dataflow.
 
-    Closes that a roll-back dropped are in no connector of its position; only their requests stay
-    known.
+    Closes that a roll-back dropped are in no connector of its position; the store only keeps their
+    requests.
     """
     dataflow, number = position.dataflow, punctuations.c.number
     here = punctuations.c.dataflow == dataflow
@@ -224,7 +224,7 @@ def _require_same(position: Position, waiting: Mapping[str, Mapping[str, Connect
     present = {name: _inputs(stage.connectors) for name, stage in position.stages.items()}
     known = {name: _inputs(connectors) for name, connectors in waiting.items()}
     if present != known:
-        message = f"the stages or inputs of {position.dataflow!r} are not those of the position"
+        message = f"the stages or inputs of {position.dataflow!r} differ from those of the position"
         raise InvariantError(message, position=sorted(present), dataflow=sorted(known))
 
 
@@ -280,7 +280,7 @@ def restore_input(
     connector: Connector,
     later: Iterable[tuple[Increment, bool]],
 ) -> None:
-    """Replace the queue and the frames of one input by those of a connector, and later arrivals."""
+    """Set the queue and the frames of one input to those of a connector, plus later arrivals."""
     place = {"dataflow": dataflow, "stage": stage, "input": connector.input}
     mine = (queue.c[name] == value for name, value in place.items())
     connection.execute(delete_from(queue).where(*mine))

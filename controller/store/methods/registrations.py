@@ -45,7 +45,7 @@ _REVISIONS = select(dataflows.c.name, dataflows.c.revision).order_by(dataflows.c
 _STAGES = select(stages).where(stages.c.dataflow == bindparam("dataflow")).order_by(stages.c.stage)
 
 _NAMED_MAX = 100
-"""If more dataflows than this have changed, all of them are read."""
+"""If more dataflows than this have changed, all dataflows are read."""
 
 _REVISION_BITS = 48
 _NEVER: tuple[int, None] = (-1, None)
@@ -109,9 +109,9 @@ class Registrations:
         """Return dataflow -> its revision, by name, with one statement.
 
         It changes with each transaction, of any instance, that changes the dataflow, its stages,
-        queues, claims, sinks or runs, but not with removals because of age. Data read after the
-        revision is current as long as it is the same. A dataflow that was deleted and registered
-        again has another one.
+        queues, claims, sinks or runs, but not when old rows are removed. Data that was read after
+        the revision is current as long as the revision is the same. A dataflow that was deleted and
+        registered again has another revision.
         """
         return dict(self._database.kept.get("revisions", self._read_revisions))
 
@@ -151,7 +151,7 @@ class Registrations:
             tell(connection, Event(kind=_TOLD[desired], dataflow=name))
 
     def set_priorities(self, dataflow: str, priorities: Mapping[str, Priority]) -> None:
-        """Set the priorities of all stages: normal if left out; raises `NotFoundError`."""
+        """Set the priorities of all stages; a missing stage gets normal. Raises `NotFoundError`."""
         with held(self._database, dataflow) as connection:
             known = select(stages.c.stage, stages.c.priority).where(stages.c.dataflow == dataflow)
             events = []

@@ -95,7 +95,7 @@ class Runs:
         pause: str = "",
         figures: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Record a failed attempt: FAILED, one more failure; pause the stage if `pause` is given.
+        """Mark a run as FAILED and count the failure; pause the stage if `pause` is given.
 
         Does nothing if the run has already failed. Does not change the stage if another run
         committed the epoch. `figures` are those of the attempt.
@@ -142,7 +142,7 @@ class Runs:
             tell(connection, _event("stage.stopped" if error else "stage.paused", row, stage))
 
     def retry_stage(self, dataflow: str, stage: str) -> None:
-        """Retry a stopped stage once; end the pause after a failed attempt.
+        """Retry a stopped stage once, or end the wait of a stage after a failed attempt.
 
         Raises `NotFoundError`, `StagePausedError`.
         """
@@ -188,7 +188,7 @@ class Runs:
     ) -> Page[RunRecord]:
         """List the runs that match all given filters, newest first.
 
-        The times are those of their starts; `until` is exclusive. Raises `CursorInvalidError`.
+        The times refer to the starts of runs; `until` is exclusive. Raises `CursorInvalidError`.
         """
         wanted = {"dataflow": dataflow, "stage": stage, "epoch": epoch}
         wanted["status"] = status and status.value

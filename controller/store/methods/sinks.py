@@ -1,4 +1,4 @@
-"""Store methods for sinks: their progress, and the wishes of operators.
+"""Store methods for sinks: their progress, and the choices of operators.
 
 The folders of the dataflows have the truth (`controller.sinks.notes`): a lost database is filled
 again from there. Only pauses and choices of operators are lost with it.
@@ -58,9 +58,9 @@ class Sinks:
     def want_sink(
         self, dataflow: str, sink: str, *, desired: Desired | None = None, choice: str | None = None
     ) -> SinkRecord:
-        """Store an operator's wish for a sink; return the sink.
+        """Store the state, or the choice, that an operator wants for a sink; return the sink.
 
-        Its pause after a failure ends, so it is tried at once. Raises `NotFoundError`.
+        Its wait after a failure ends, so it is tried at once. Raises `NotFoundError`.
         """
         with held(self._database, dataflow) as connection:
             row = connection.execute(select(sinks).where(*_of(dataflow, sink))).first()

@@ -42,7 +42,7 @@ def row_of(record: Any) -> Values:
 
 
 def fields_of(kind: type[Any], row: Row[Any]) -> Values:
-    """Return the fields of the record in a row, by name, since `Row.count` is a method."""
+    """Return the fields of a row's record by name; as an attribute, `count` would be a method."""
     values = row._mapping
     return {name: values[_COLUMNS.get(name, name)] for name in _names(cast(Hashable, kind))}
 

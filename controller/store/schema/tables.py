@@ -15,7 +15,7 @@ wired.
 
 Guarantees: values come back as they went in, on both databases. Therefore names are compared byte
 by byte (no locale), times are UTC, and JSON is stored as our own text: PostgreSQL's JSON types
-refuse NUL and lone surrogates, which occur in file names and in messages of author's code. The
+refuse NUL and lone surrogates, which occur in file names and in messages of authors' code. The
 migrations create the deployed schema; a test compares it with this module
 (tests/conformance/test_migrations.py).
 """

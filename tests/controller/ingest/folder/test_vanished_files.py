@@ -46,7 +46,7 @@ def test_an_acknowledged_file_that_is_removed_is_reported_everywhere(tmp_path: P
         ("a", claim.id, True)
     ]
     (reported,) = drop.folder.look(drop.record, drop.dataflow)
-    assert "Drop whatever had data again" in reported["warning"]
+    assert "Drop again each file that had data" in reported["warning"]
     (why,) = drop.folder.troubled(drop.dataflow.name)
     assert why.startswith("source orders: 1 file was removed")
     assert drop.folder.troubled("another") == []

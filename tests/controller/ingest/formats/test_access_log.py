@@ -84,7 +84,10 @@ def test_the_common_layout_and_only_some_columns(tmp_path: Path):
         ),
         pytest.param(LINE[:-1] + ' "-"\n', "access_log_invalid", "the end of the line", id="more"),
         pytest.param(
-            LINE.replace("10/Oct", "31/Feb"), "value_type", "a time that exists", id="no such day"
+            LINE.replace("10/Oct", "31/Feb"),
+            "value_type",
+            "a valid date and time",
+            id="no such day",
         ),
         pytest.param(LINE.replace("10/Oct", "10/Okt"), "value_type", "10/Okt", id="month"),
         pytest.param(LINE.replace(" 2326", " " + "9" * 19), "value_type", "BIGINT", id="size"),
