@@ -113,7 +113,7 @@ def generation_id(dataflow: str) -> str:
 def counts_epochs(application: str) -> bool:
     """Return whether an application id counts epochs, of any generation.
 
-    The id of a new version (`change-N`) does not: it is 0 before epoch 0 and after it.
+    The id of a new version (`change-N`) counts none: its number is 0 both before and after epoch 0.
     """
     return application.rpartition("/")[2].partition("@")[0] in KINDS
 

@@ -1,4 +1,4 @@
-"""The actions of a Delta log entry as values, with their JSON, written and read. Pure.
+"""The actions of a Delta log entry as values; writes and reads their JSON. Pure.
 
 Each rule below is here because some reader fails if it is broken:
 - Every number is an integer: one float timestamp makes the table unreadable.
@@ -478,7 +478,7 @@ def _body(action: Action) -> Any:
 
 
 def _has_float(value: Any) -> bool:
-    """Return whether a value or an object in it is a float; called thousands of times."""
+    """Return whether a value or an object in it is a float; fast, since it is called often."""
     if not isinstance(value, dict):
         return isinstance(value, float)
     kinds = set(map(type, value.values()))  # few types, however many values

@@ -15,9 +15,9 @@ VACUUM touches the file before it is published.
 Guaranteed: the bytes are durable once `VectorsFile.write` returns; `read_vector` never returns a
 damaged vector. Absent on purpose: absolute paths (storage type `p`).
 
-With many files, opening and checking vectors costs more than the rows, so `VectorCache` keeps those
-that this process read or wrote lately. A vector never changes, and its name is made from its
-content. If the file of a cached vector is damaged, only the next read from the disk shows it.
+With many files, opening and checking vectors costs more than reading the rows, so `VectorCache`
+keeps those that this process read or wrote lately. A vector never changes, and its name is made
+from its content. Damage to a cached vector's file is only noticed at the next read from the disk.
 
 Source: Delta protocol, "Deletion Vectors" and "Deletion Vector File Storage Format".
 """
@@ -117,7 +117,7 @@ def read_vector(table_path: str, vector: DeletionVector, *, files: Files | None 
 
 
 def bitmap_of(rows: npt.NDArray[np.int64]) -> BitMap64:
-    """Return a bitmap of these rows, as one block: 20 times faster than one by one."""
+    """Return a bitmap of these rows, added as one block: 20 times faster than one by one."""
     return BitMap64(array("Q", np.ascontiguousarray(rows, np.int64).tobytes()))
 
 
@@ -214,7 +214,7 @@ VECTORS_BYTES_MAX = 32 << 20
 """Serialised bytes of the cached vectors; enough for 256 files of a million rows each."""
 
 OVERHEAD = 512
-"""Bytes of the objects around a vector; most of the size for a file that lost a few rows."""
+"""Bytes of the objects around a vector: most of its size in memory if it has only a few rows."""
 
 _Key = tuple[str, DeletionVector]
 

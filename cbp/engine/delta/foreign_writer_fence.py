@@ -63,7 +63,7 @@ _REFUSED_COLUMNS = {
 
 
 class ForeignWatch:
-    """Remembers the first foreign entry after our last one; mere `commitInfo` changes nothing."""
+    """Remembers the first foreign entry after our last one; skips those with only `commitInfo`."""
 
     def __init__(self, path: str) -> None:
         self._path = path

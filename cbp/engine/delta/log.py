@@ -255,7 +255,7 @@ class DeltaLog:
         raise FileLostError(self.entry_path(first - 1), why)
 
     def _ends_at(self, version: int) -> bool:
-        """Return whether `version` is the last one, without listing a log of thousands.
+        """Return whether `version` is the last one, without listing thousands of entries.
 
         Entries are removed oldest first, so if this entry exists, no later one was removed. Its
         existence is checked last: then it also existed when the next entry did not.

@@ -11,9 +11,9 @@ Guaranteed by `publish`:
   a redo that ignored a foreign OPTIMIZE would double rows.
 - In-commit timestamps rise from entry to entry.
 
-Not guaranteed: protection from a writer that ignores the protocol (it is detected, not
-prevented), or from one that wrote before a checkpoint that was accepted. Only one publisher may
-work on a table at a time. A second one is detected, and one of them stops.
+Not guaranteed: protection from a writer that ignores the protocol. It is only detected, and only
+from entries after the checkpoint from which the log was read. Only one publisher may work on a
+table at a time. A second one is detected, and one of them stops.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def create_table(
 def open_table(
     path: str, files: Files, *, checkpoint_interval: int = DEFAULT_LIMITS.checkpoint_entries
 ) -> ManagedTable:
-    """Open a managed table; `publish` writes a checkpoint after so many entries.
+    """Open a managed table; `publish` writes a checkpoint after `checkpoint_interval` entries.
 
     Raises:
         NotFoundError: There is no table.

@@ -29,7 +29,7 @@ PARTS = 8
 
 
 def expired(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Expiry:
-    """Return the files that retention drops from an output, and why the next one stays; pure."""
+    """Return the files that retention drops from an output, and why the next file stays; pure."""
     held = [_held(block) for block in blocks(live)]
     return expire(
         held,

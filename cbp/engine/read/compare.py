@@ -270,7 +270,7 @@ def compare_changes(
     close: Closeness = EXACTLY,
     split: Callable[[Row], tuple[Sequence[Any], int]] = split_change,
 ) -> list[Differing]:
-    """Return records whose signs have different sums, `SHOWN_MAX` at most; empty if all are equal.
+    """Return records whose signs sum up differently on the two sides, `SHOWN_MAX` at most.
 
     They are in no particular order. Each side is read once. `split` returns the record and the sign
     of a change.
@@ -473,7 +473,7 @@ class _Parts:
     def last(self, part: int, side: int, rank: _Rank | None) -> dict[Hashable, Row]:
         """Return the last record of each hashed value in one part of one side.
 
-        With a rank, that is the greatest one, and epochs before the records are left out.
+        With a rank, each row is an epoch and a record; returns the record with the greatest rank.
         """
         if rank is None:
             return {self._of(row): row for block in self._read(part, side) for row in block}

@@ -1,4 +1,4 @@
-"""Epochs of a recomputation: prepared in a separate folder, published every so many epochs.
+"""Epochs of a recomputation: prepared in a separate folder, published some epochs at a time.
 
 `cbp.engine.read.replay` decides again what each run reads. A `Repeat` follows the records: each
 epoch reads the same increments again, at the recorded time, and begins with the state after the

@@ -51,7 +51,7 @@ def empty_outputs(plan: RunPlan) -> dict[str, Increment]:
 
 
 _OF_BOTH_PHASES = (Failed, ProcessChanged, MessageMisplaced)
-"""The reports that a task which also runs the next phase makes for both phases."""
+"""Kinds of reports that cover both phases if a task also runs the next phase."""
 
 T = TypeVar("T")
 
@@ -179,7 +179,7 @@ def _figures(reported: Reported) -> dict[str, float]:
 def _outputs(plan: RunPlan, reported: Reported) -> dict[str, Increment]:
     outputs = empty_outputs(plan)
     addressed = [spec.name for spec in plan.node.translator.addressed]
-    # These decide which groups get this epoch's messages.
+    # Bindings decide which groups get this epoch's messages.
     bindings = tuple(
         DataFile(file.path, file.rows, file.size)
         for file in sorted(reported.all(BindingsFile), key=attrgetter("path"))

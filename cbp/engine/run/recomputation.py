@@ -19,7 +19,7 @@ Earlier records are written to one file per input, below a state's table, where 
 runs are collected. It is removed once the run is prepared, since no record names it. Memory: the
 records that are gone, and some hundred thousand others at a time in each thread.
 
-Invariant: the state of each group is that of a stage that read what counts in one increment
+Invariant: the state of each group is the same as after one run that read all records that count
 (tests/controller/loop/recovery/test_replacement.py).
 """
 
@@ -240,7 +240,7 @@ class _Recomputation:
 
     def _chosen(self, keys: pa.Table, hashes: Int64s) -> Positions:
         chosen = self._groups.among(hashes)
-        # A key that only shares a group's hash, and is out of range, causes no further search.
+        # A key outside the groups' range only shares a hash; dropped here, it costs no search.
         return chosen[self._range.inside(keys.take(pa.array(chosen)))] if chosen.size else chosen
 
     def _likely_records(self, files: Sequence[DataFile], spec: InputSpec) -> Iterator[_Part]:
@@ -264,7 +264,7 @@ class _Recomputation:
         return list(found) if file.records <= _ROWS and file.bytes <= _SMALL_BYTES else found
 
     def _selected(self, share: Share, spec: InputSpec) -> Iterator[_Part]:
-        """Yield the records of a file that belong to the run's groups, or can by its index."""
+        """Yield the records of a file that belong to the run's groups, or may by its index."""
         columns, key = file_columns(spec), self._key(spec)
         found = False
         for group in row_groups(share):
@@ -282,7 +282,7 @@ class _Recomputation:
                     yield part if likely.size < _FEW else self._of_groups([part], spec)
                 continue
             # If the last row group had records of the groups, or nearly every record can be one,
-            # this row group has some, too: all its columns are read together.
+            # this row group probably has some, too, so all its columns are read together.
             found = found or (width is not None and not narrows)
             records = group.read(columns.names if found else key.columns.names)
             keys = key.keys(records)
@@ -327,7 +327,7 @@ class _IndexWrongError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Records of a file: if exact, all belong to the run's groups; with their bits of the index."""
+    """Records of a file and their bits of its index; if exact, all belong to the run's groups."""
 
     path: str
     records: pa.Table

@@ -42,8 +42,8 @@ SLOTS_SECONDS = 60.0
 _POLL_SECONDS = 0.5
 _GIVEN_UP = "Could not recover from a failed barrier ResultStage"
 _REFUSED = ("SPARK-24819", "SPARK-24942")
-"""Spark's errors for a job that needs more slots than there are, and for any such job with dynamic
-allocation.
+"""Spark's errors for a barrier job that needs more slots than there are, and for any barrier job
+with dynamic allocation.
 """
 
 _DYNAMIC = "spark.dynamicAllocation.enabled"

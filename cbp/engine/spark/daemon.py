@@ -61,7 +61,7 @@ def watch_workers() -> None:
         end(outfile)
         watch.ended()
         if watch.is_changed:
-            # Spark's own worker writes this there if it must not be used again.
+            # Spark's own worker writes this at this point if it must not be used again.
             of_spark.write_int(SpecialLengths.END_OF_DATA_SECTION, outfile)
             sys.exit(-1)
 

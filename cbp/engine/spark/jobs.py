@@ -48,7 +48,7 @@ class WorkerVariables(MutableMapping[str, str]):
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
-        """Run the jobs that this thread makes in the workers of recomputations."""
+        """Let this thread's jobs run in the workers of recomputations until the block ends."""
         self._more.variables = {"CBP_RECOMPUTES": "1"}
         try:
             yield

@@ -235,7 +235,7 @@ class SparkExecutor:
         return _are_few([file for increment in increments for file in increment.files], task)
 
     def _placed(self, plan: RunPlan, task: TaskPlan) -> TaskPlan:
-        """Return the plan; inputs with too many messages not sorted by bucket are shuffled."""
+        """Return the plan; inputs with too many messages outside sorted files are shuffled."""
         few = {name for name in task.in_place if _are_few(_loose(plan, task, name), task)}
         return task if few == task.in_place else replace(task, in_place=frozenset(few))
 

@@ -330,7 +330,7 @@ class BucketState:
         return RecordPositions(hashes, np.full(len(positions), at, np.int64), positions)
 
     def take(self, positions: RecordPositions, columns: Sequence[str]) -> pa.Table:
-        """Return the rows of some records (at least one) of `find`, in the order of `positions`."""
+        """Return the rows of one or more records that `find` found, in the order of `positions`."""
         parts, places = [], []
         for at in _files_of(positions.file):
             mine = np.flatnonzero(positions.file == at)

@@ -158,7 +158,7 @@ class SecondOrder:
     def spans(
         self, wanted: Sequence[pa.Array], starts: Int64s, stops: Int64s, *, first: int = 0
     ) -> tuple[Int64s, Int64s]:
-        """Return the result of `span` for many wanted rows together, which are columns."""
+        """Return the result of `span` for many wanted rows, which are given as columns."""
         last = self._columns[-1] if self._is_unique and self._columns else None
         for column, values in zip(self._columns[first:], wanted, strict=False):
             starts, stops = column.spans(values, starts, stops, unique=column is last)
@@ -213,7 +213,7 @@ class _Column:
             first = self.edge(wanted, start, stop, behind=False)
             return first, self.edge(wanted, first, stop, behind=True)
         target, values = self._target(wanted), self._values
-        # Rows of one group agree in its key, and mostly one row has a second key.
+        # Mostly all rows (if it is of the key) or one (second key) have the value: tried first.
         first = start
         if values[start] != target:
             first = bisect_left(values, target, start, stop)
@@ -230,7 +230,7 @@ class _Column:
     ) -> tuple[Int64s, Int64s]:
         """Return in each range the places of its wanted value; at most one if `unique`."""
         wanted = as_type(wanted, self._array.type)
-        # Rows of one group agree in its key, and mostly one row has a second key.
+        # Mostly all rows of a range have the value, which is of their key: this is tried first.
         whole = self._have(wanted, starts, starts + 1 == stops if unique else starts < stops)
         whole = whole if unique else self._have(wanted, stops - 1, whole)
         lefts, rights = starts.copy(), stops.copy()

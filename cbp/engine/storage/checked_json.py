@@ -39,7 +39,7 @@ def digested(data: bytes, path: str) -> bytes:
 
 
 def record_numbers(names: Iterable[str]) -> list[int]:
-    """Return the numbers of the records in a folder; other names are skipped, such as copies."""
+    """Return the numbers of the records in a folder; files with other names are skipped."""
     matches = (_NUMBERED.fullmatch(name) for name in names)
     return [int(match[1]) for match in matches if match]
 

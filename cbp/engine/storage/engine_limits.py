@@ -20,8 +20,8 @@ class EngineLimits:
         rows_per_task: Records of an increment, or called groups, that justify one more task.
         rows_per_task_sql: The same for SQL, where a plan without a shuffle saves more time.
         rows_per_record_task: Records of a record-wise stage that justify another task.
-        rows_per_loop_task: Records that a loop within a run can reach, by what is known before it,
-            that justify another task. Each superstep costs it an exchange of messages.
+        rows_per_loop_task: Records, as estimated before a loop within a run, that justify another
+            task of the loop. Each superstep costs a task an exchange of messages.
         loop_reach: Maximum number of state records that each record which arrives is assumed to
             reach.
         then_rows: Records up to which a record-wise task also runs the groupwise stage downstream
@@ -38,7 +38,7 @@ class EngineLimits:
         large_group_rows: Records of one input or state of a group, above which they are read in
             chunks of this size.
         call_rows: Records, over all flows, of the groups of one call on tables (at least one
-            group): enough to make the cost of a call negligible, few enough for some copies.
+            group): enough to make the cost of a call negligible, few enough to be copied.
         call_bytes: Bytes of these; for rows below 512 bytes, `call_rows` is the limit.
         whole_run_bytes: Bytes in memory of the records that the one call of a whole run reads and
             puts, or that a loop of messages holds; its task needs about eight times as much. Beyond
@@ -84,8 +84,9 @@ class EngineLimits:
             fast.
         file_rows: Records of a file of state. A file is read, copied and merged as a whole.
         file_bytes: Bytes of such a file in Arrow; a task needs three times as much.
-        beside_bytes: Size above which a whole run writes a file of state in a thread, while it
-            finds the records of the next, and settles the two halves of the buckets in parallel.
+        beside_bytes: Size of state files above which a whole run writes a file in a thread while it
+            finds the records of the next file, and settles the two halves of the buckets in
+            parallel.
         read_rows: Records that a reader converts to Python objects at a time.
         read_bytes: Bytes of these records; as Python objects they take several times as much.
         pending_rows: Records of a large group, read or emitted, that wait in memory for an equal

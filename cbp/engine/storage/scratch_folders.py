@@ -52,7 +52,7 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
 
 
 def _remove_dead(folder: Path) -> None:
-    """Remove a folder that no process uses; one without a lock is being made."""
+    """Remove a folder that no process uses; skip one without a lock, which is being made."""
     with suppress(OSError):  # it is removed by another process, or belongs to another user
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
         try:

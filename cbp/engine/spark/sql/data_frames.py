@@ -95,7 +95,10 @@ class Results:
                 getattr(self.out, state.name).delete = take
 
     def distinct(self) -> tuple[dict[str, DataFrame], dict[str, str]]:
-        """Return each distinct frame by its first flow, states first; and by flow, its first."""
+        """Return the distinct frames by the first flow with each, and that first flow by flow.
+
+        States come before outputs.
+        """
         frames: dict[str, DataFrame] = {}
         given: dict[str, str] = {}
         for name in self._schemas:

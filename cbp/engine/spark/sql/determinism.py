@@ -1,4 +1,4 @@
-"""Finds whether Spark computes the same from the same records whenever it runs a plan; by Catalyst.
+"""Finds, by Catalyst, whether a plan gives the same result whenever Spark runs it on equal records.
 
 A plan can depend on the time or on chance in four ways. Spark has an answer for each of them:
 

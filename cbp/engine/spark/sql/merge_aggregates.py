@@ -28,7 +28,7 @@ _CHANGED = {"groupingExpressions", "aggregateExpressions", "initialInputBufferOf
 
 
 def combined(frame: DataFrame) -> DataFrame:
-    """Return a frame of the same rows with `combined_plan`, which is made now."""
+    """Return a frame of the same rows, whose plan is `combined_plan` and is made now."""
     session: Any = frame.sparkSession
     with active(session):
         rows = combined_plan(frame).execute()

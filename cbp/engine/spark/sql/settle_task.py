@@ -187,7 +187,7 @@ class _ArrivedResults:
                     self._emit(nobody, name, run, row, row + 1)
 
     def _check_keys(self, output: OutputSpec, run: FlowRun) -> None:
-        """Refuse a record whose key is no called group's, and a second record of a key."""
+        """Refuse a record whose key is not that of a called group, and a second record of a key."""
         table = run.table.select(list(run.columns)).rename_columns(list(output.schema.names))
         keys = table.select(list(output.key))
         foreign = np.flatnonzero(~_hits(run.hashes, self.hashes))
