@@ -202,7 +202,7 @@ class ChangeFeed:
                 at += batch.num_rows
 
     def _net(self, read: Read, rows: int) -> Iterator[pa.Table]:
-        """Yield the net changes, in as many passes over all changes as memory needs."""
+        """Yield the net changes, in as many passes over all changes as memory requires."""
         key = feed_key(self.snapshot.metadata.configuration)
         names, types = list(key.names), [field.type for field in key.fields]
         passes = max(1, -(-rows // self.limits.merge_rows))
@@ -218,7 +218,7 @@ class ChangeFeed:
                 yield net_changes(pa.concat_tables(parts, promote_options="permissive"), names)
 
     def _write(self, changes: Iterable[pa.Table]) -> tuple[ChangeFile, ...]:
-        """Write changes; without any, an empty file, so that readers do not derive changes."""
+        """Write changes; if there are none, write an empty file, so that readers derive none."""
         tables = self._cut(changes)
         first, second = next(tables), next(tables, None)
         if second is None:

@@ -114,8 +114,8 @@ def plan_table(
     Args:
         named: This table's `NamedFiles`, the same object in every call.
         queued: Returns the files that connectors and unpublished records still need,
-            relative to the table. Called last, so that increments published before are in
-            queues by then, unless they were consumed.
+            relative to the table. Called last: by then, increments published earlier are in queues,
+            unless they were consumed.
     """
     log = table.log
     oldest = oldest_kept(log.readable(), log.stamp, retention, now_ms=now_ms)

@@ -85,7 +85,7 @@ def require_generations(folder: str, files: Files, newest: int) -> None:
 
 
 def _tables_of(folder: str, files: Files, stage: str) -> list[str]:
-    """Return the folders of the tables of a stage, or of all (`""`), relative to the dataflow's."""
+    """Return the folders of a stage's tables, or of all tables (`""`), below the dataflow's."""
     return [
         f"{area}/{name}"
         for area in _AREAS

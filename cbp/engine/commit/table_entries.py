@@ -205,7 +205,7 @@ def live_adds(snapshot: Snapshot, table: str, intentions: Iterable[Intention]) -
 def live_at(
     folder: str, table: str, snapshot: Snapshot, intentions: Sequence[Intention], *, files: Files
 ) -> tuple[dict[str, AddFile], VectorsFile | None]:
-    """Return the files of a table as of the newest of these intentions, as an entry lists them.
+    """Return the files of a table after the newest of these intentions, in the form of an entry.
 
     The intentions are later than `snapshot`. The caller has to write the file of new vectors.
     """

@@ -127,7 +127,7 @@ def rows_of(bitmap: BitMap64) -> npt.NDArray[np.int64]:
 
 
 def live_in(dead: BitMap64, first: int, last: int) -> npt.NDArray[np.int64]:
-    """Return the rows from `first` up to, not including, `last` that are not dead; ascending."""
+    """Return the rows from `first` to `last` - 1 that are not dead, ascending."""
     if not dead:
         return np.arange(first, last)
     rows = BitMap64()

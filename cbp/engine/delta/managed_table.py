@@ -223,7 +223,7 @@ class ManagedTable:
             app_id: The application that publishes; each has its own increasing versions.
             version: Number of the publication, such as the epoch.
             timestamp_ms: In-commit timestamp; raised if the table already has a later one.
-            removes: Files to remove; also files that get a new vector, with their old one.
+            removes: Files to remove; also files that get a new vector, with their old vector.
             also: Further applications for which the entry states the same `version`.
             metadata: Columns and settings from this entry on; None: unchanged.
             marks: Further transactions of the same entry, with versions of their own.

@@ -55,7 +55,7 @@ WHOLE = CompactionGrain()
 
 
 def due(epoch: int, limits: EngineLimits) -> bool:
-    """Return whether a run compacts outputs; not each, since this costs more with more live files."""
+    """Return whether a run compacts outputs; not each does: many live files make it slow."""
     return epoch % limits.output_fanout == 0
 
 

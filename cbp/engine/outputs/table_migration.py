@@ -136,8 +136,8 @@ class ViewFilling:
 class TableRewriter:
     """Writes the files of altered tables.
 
-    `epoch` is the stage's next one; files that a crash leaves are collected after it. The index
-    copies of new state files are put into `cache`.
+    `epoch` is the stage's next one; files that a crash leaves are collected after that epoch. The
+    index copies of new state files are put into `cache`.
     """
 
     epoch: int
@@ -217,7 +217,7 @@ class TableRewriter:
     def _state_files(
         self, table: StateTable, pieces: Iterable[pa.Table], declared: DeclaredTable
     ) -> list[AddFile]:
-        """Write records that ascend by unsigned hash to files by bucket; durable."""
+        """Write records, which ascend by unsigned hash, to files by bucket; durable."""
         schema = arrow_schema(declared.schema, wide=True).append(pa.field(HASH[0], pa.int64()))
         written: list[str] = []
         files: RunFiles | None = None

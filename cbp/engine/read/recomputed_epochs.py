@@ -42,7 +42,7 @@ class RecomputedEpochs:
         folder: Folder of the tables; increments name their files relative to it.
         id: Prefix of the ids of the runs, `[a-z0-9]+`.
         before_run: Called with the id of each run before it starts; may raise to stop.
-        units: The physical stages, by their leaders; to find what writes a looked-up table.
+        units: The physical stages, by their leaders; to find the writer of a looked-up table.
         origins: Returns the dropped files of increments, for records that are set aside.
         last_ms: The time of the newest epoch.
     """

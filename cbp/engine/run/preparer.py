@@ -151,7 +151,7 @@ class Preparer:
             return with_members(first, self._phase(first, enter)[0])
         prepared, more = self._phase(first, enter, behind)
         behind = reading(behind, prepared)
-        # A single task may have done both phases; otherwise the second is a job of its own.
+        # A single task may have done both phases; otherwise the second is a separate job.
         if more:
             rest = assemble(behind, Reported(more), now_ms=self.now_ms())
         else:

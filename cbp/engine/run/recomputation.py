@@ -6,7 +6,7 @@ r"""Recomputation: the groups of a run that reads a replacement are recomputed.
                                               the run, on groups without state
 
 Every group of the run is given all of its records that count. Its state is replaced by what it
-emits, so the run writes what an ordinary one writes, and views change by their difference. A group
+emits, so the run writes the same as an ordinary run, and views change by their difference. A group
 that no longer has a record is not called, and loses its state (`TranslatorSpec.anew`). Groups are
 found by the hash of their key; keys of one hash are all recomputed.
 

@@ -285,7 +285,7 @@ class BucketState:
         self._readers = {at: reader for at, reader in kept if isinstance(reader, IndexedFile)}
 
     def edges(self, hashes: Positions) -> list[int]:
-        """Return where the hashes of each bucket begin, as callers have them, and their end."""
+        """Return where the hashes of each bucket begin, and the end; see `bucket_edges`."""
         if len(self.buckets) == 1:
             return [0, len(hashes)]
         return bucket_edges(hashes, self.buckets, buckets=self.of, flips=self.flips)

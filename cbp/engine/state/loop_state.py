@@ -200,7 +200,7 @@ class LoopState(BucketState):
         return deleted + sum(int(file.batch.nbytes) for file in self._written)
 
     def changes(self) -> tuple[pa.Table, pa.Table]:
-        """Return what the loop deleted from files, and its live records; after `turn`."""
+        """Return what the loop deleted from files, and its live records; call after `turn`."""
         paths = [self.files[at].path for at in self._gone]
         bitmaps = [bytes(bitmap.serialize()) for bitmap in self._gone.values()]
         gone = pa.table([pa.array(paths, pa.string()), pa.array(bitmaps, pa.binary())], _GONE)

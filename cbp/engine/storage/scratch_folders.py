@@ -1,4 +1,4 @@
-"""Scratch folders: only the process that made one writes it; removed after that process ends.
+"""Scratch folders: each is written only by the process that made it, and removed after its end.
 
     <root>/spark-3f9a.../lock       locked for as long as the folder is in use
     <root>/spark-3f9a.../...        temporary files of Spark, its JVM and its Python workers
