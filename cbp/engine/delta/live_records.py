@@ -29,7 +29,7 @@ def read_batches(
     without: Collection[str] = (),
     dictionaries: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield records in order, less columns `without`; columns `dictionaries` as dictionaries."""
+    """Yield records in order, without columns `without`; `dictionaries` are read as such."""
     file = open_parquet(path, dictionaries=dictionaries)
     meta = file.metadata
     rows = rows_at_a_time(limits, rows=meta.num_rows, memory=bytes_unpacked(meta))

@@ -11,7 +11,7 @@ The change is found by comparing the table with its declaration:
 - An *output* that got columns keeps its files, since readers take a missing column as null. An
   output whose types were widened is rewritten, file by file: not every reader can widen.
 - A table that starts again, of a state or of an output, loses its files in the same entry. An
-  output's entry also records that its older increments are gone, as the entry of a retention does.
+  output's entry also records that its older increments are gone, as a retention's entry does.
 - A table that was *built* elsewhere is copied, and replaces all that the table showed.
 - A *view* that was an output before is filled with the last record of each key of its flow
   (`ViewFilling`). Its table is created by the redo.

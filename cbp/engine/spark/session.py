@@ -54,7 +54,7 @@ _REQUIRED = {
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 
 _SOCKET_FOLDER_MAX = 103 - len("/.12345678-1234-1234-1234-123456789012.sock")
-"""Maximum length in bytes of a folder's path; in a longer one, no Unix socket of Spark may fit."""
+"""Maximum length in bytes of a folder's path such that Spark's Unix sockets fit on any system."""
 
 _SETTINGS = {
     # The names of settings that Spark's pages and logs mask.

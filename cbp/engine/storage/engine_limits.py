@@ -70,7 +70,7 @@ class EngineLimits:
         narrow_bytes: Bytes of a flow's records above which its strings have offsets of 64 bits;
             small files can exceed this, since repeated strings are compressed away.
         sort_run_bytes: Bytes that an external sort sorts at a time; this takes three times as much
-        memory.
+            memory.
         sort_block_bytes: Bytes of each run in memory while an external sort merges runs: a hundred
             runs need 50 MB.
         checkpoint_entries: Entries of a table's log after which a checkpoint is written.
@@ -85,9 +85,9 @@ class EngineLimits:
         small_file_rows: Records up to which a file of state gets no index copy: reading it is as
             fast.
         file_rows: Maximum number of records in a file of state: a file is read, copied and merged
-        completely.
+            completely.
         file_bytes: Maximum number of bytes of such a file in Arrow; a task needs three times as
-        much.
+            much.
         beside_bytes: Size of state files above which a whole run writes a file in a thread while it
             finds the records of the next file, and settles the two halves of the buckets in
             parallel.
@@ -96,7 +96,7 @@ class EngineLimits:
         pending_rows: Records of a large group, read or emitted, that wait in memory for an equal
             record of the other side: about 80 MB. Further records go to disk.
         spill_partitions: Number of parts into which these further records are cut; each fits in
-        memory.
+            memory.
         spill_block_rows: Records that are written to such a part together.
         compared_rows: Records of each part into which a comparison cuts two tables.
         output_fanout: Neighboring files of similar size in an output that start a merge, and runs

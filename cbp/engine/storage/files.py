@@ -313,7 +313,7 @@ class LocalFiles:
 
     @contextmanager
     def _temporary(self, path: str, data: bytes, staged: str = "") -> Iterator[str]:
-        """Yield a durable temporary file with `data`, beside `path` or in `staged`; remove it."""
+        """Yield a durable temporary file of `data` by `path` or in `staged`; then remove it."""
         folder, name = os.path.split(path)
         self.make_dirs(folder or ".")
         temporary = os.path.join(staged or folder, f".{name}.{uuid.uuid4().hex}{_TEMPORARY}")

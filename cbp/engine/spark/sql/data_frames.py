@@ -95,7 +95,7 @@ class Results:
                 getattr(self.out, state.name).delete = take
 
     def distinct(self) -> tuple[dict[str, DataFrame], dict[str, str]]:
-        """Return the distinct frames by the first flow with each, and that first flow by flow.
+        """Return each distinct frame under its first flow, and for each flow that first flow.
 
         States come before outputs.
         """
