@@ -65,7 +65,7 @@ _TOGETHER = 2
 """Number of change files that are made in parallel."""
 
 Read = Callable[[], Iterator[pa.Table]]
-"""Reads changes in their order: the columns of the view, `change_type` and `sign`."""
+"""Reads tables of changes, in order, with the view's columns, `change_type` and `sign`."""
 
 
 def is_derivable(adds: Iterable[AddFile], removes: Sequence[object]) -> bool:

@@ -185,7 +185,7 @@ class IntentionLog:
         return self.generations[-1].position if self.generations else None
 
     def positions(self) -> list[Position]:
-        """Return the positions at which a roll-back can begin, of all generations, ascending."""
+        """Return the positions of all generations at which a roll-back can begin, ascending."""
         return list(self.newest_positions())[::-1]
 
     def newest_positions(self) -> Iterator[Position]:

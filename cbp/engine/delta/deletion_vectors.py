@@ -49,7 +49,7 @@ _VERSION = b"\x01"
 _OWN = b"CBPVECT1"
 _HEAD_BYTES = len(_VERSION) + len(_OWN) + 16
 _NEAR_BYTES = 64 << 10
-"""For a vector that ends before this offset, the file's head is read together with the vector."""
+"""If a vector ends before this offset, one read gets it together with the file's head."""
 _FILE_BYTES_MAX = 2**31 - 1
 _UUID_CHARS = 20
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"

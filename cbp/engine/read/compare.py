@@ -6,14 +6,15 @@ Both sides are read as streams, batch by batch.
 
 - A multiset is compared by `cbp.engine.state.multiset_difference`; records that come in another
   order are spilled by hash.
-- Others are cut by a hash into parts of about `compared_rows` records, on disk: a view by its keys,
-  changes by their record, and a multiset whose records need not agree exactly (`Closeness`) by the
-  columns that must agree.
+- Other tables are cut by a hash into parts of about `compared_rows` records, on disk: a view by its
+  keys, changes by their record, and a multiset with a tolerance (`Closeness`) by the columns that
+  must be equal.
 
 Guaranteed: a difference of one record, beyond the table's tolerance, is found; no decision
 depends on a hash. If a table differs, its first `SHOWN_MAX` keys are returned, and its comparison
-ends. Not guaranteed: bounded memory with a tolerance, which needs all records in memory that agree
-in every column without floating-point numbers.
+ends.
+Not guaranteed: bounded memory with a tolerance. All records that agree in every column without
+floating-point numbers are then in memory together.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def column_names(
 def _declared(
     comparison: Comparison, spec: TranslatorSpec
 ) -> tuple[Schema, tuple[str, ...], OutputSpec | None]:
-    """Return a table's columns, those of its key, and the spec of its output if it is one."""
+    """Return a table's columns, its key's columns, and, for an output, the spec."""
     if comparison.kind == "set_aside":
         return SET_ASIDE_COMPARED, ("key", "record"), None
     if comparison.kind == "state":

@@ -203,7 +203,7 @@ class Preparer:
         self.faults("job.before")
         for tries in count():
             if aside is not None:
-                # Under another name: files of an earlier try are garbage.
+                # Run under another name, since the files of an earlier try are garbage.
                 run = f"{task.run}s{tries}" if tries else task.run
                 # Messages are routed like other records, so that those without a key are found.
                 apart, left = frozenset[str](), aside.left_out
@@ -241,7 +241,7 @@ class Preparer:
                 task.stage,
                 task.epoch,
             )
-            # Under another name: files of the first job are garbage and must not be overwritten.
+            # Under another name, since the first job's garbage files must not be overwritten.
             again = replace(task, run=f"{task.run}x", in_place=frozenset())
             tries.append(self.executor.execute(plan, again))
         changed = (one for done in tries for one in Reported(done).all(ProcessChanged))

@@ -183,7 +183,7 @@ class SettingAside:
     def change(
         self, reports: Sequence[SetAside], *, files: Files, now_ms: int
     ) -> tuple[TableChange | None, dict[str, float]]:
-        """Return the change of the table, whose file is durable, and figures.
+        """Return the change of the table (its file is durable), and figures.
 
         `SetAsideFullError` if there are more records than can be set aside.
         """

@@ -11,9 +11,9 @@ is expected to call as many groups as the last run with records at the same inpu
 of tasks, and so the time of a run, depends on the estimate.
 
 A loop within a run has several tasks if it can reach enough records to be worth the exchange
-between them (`_loop_rows`), and if slots are free. What it is worth depends only on what the run
-reads, so it is the same for each try of a run, which can continue from the snapshots of an earlier
-try with as many tasks. It finds them by a digest of what the run depends on (`_depends_on`,
+between them (`_loop_rows`), and if slots are free. Apart from free slots, this depends only on what
+the run reads. So a try of a run can continue from the snapshots of an earlier try with as many
+tasks, which it finds by a digest of what the run depends on (`_depends_on`,
 `cbp.engine.task.superstep_log`).
 """
 

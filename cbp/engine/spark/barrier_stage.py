@@ -122,7 +122,7 @@ def exchange_task(
 
 @dataclass(frozen=True)
 class BarrierJobs:
-    """The jobs of loops of several tasks, on one Spark."""
+    """One Spark's jobs for loops that have several tasks."""
 
     context: SparkContext
     placement: Placement

@@ -372,7 +372,7 @@ class JvmOutput:
             self._is_passed_on = True
 
     def detach(self) -> None:
-        """Close this process's end for writing, once another process has its own."""
+        """Close this process's writing end of the pipe, once another process has its own."""
         with suppress(OSError):
             os.close(self.descriptor)
 

@@ -132,7 +132,7 @@ class WorkerPool:
                 worker.kill()
 
     def stacks(self, run: str) -> list[ProcessStack]:
-        """Return where the workers that serve a run are now; none if none do."""
+        """Return where the workers that serve a run are now; empty if there are none."""
         with self._lock:
             workers = self._serving.get(run, [])
         stacks = ask_all(lambda worker: worker.stack(), workers)

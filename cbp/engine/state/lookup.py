@@ -272,7 +272,7 @@ class IndexedFile:
         return order
 
     def _sound(self, names: Sequence[str], rows: Int64s | None) -> list[pa.Array]:
-        """Return columns after a check of some rows, or of all (`None`), for damage."""
+        """Check some rows, or all (`None`), for damage; return the columns."""
         if rows is None:
             self._checked(lambda guard: self._pass_columns(guard, names))
         else:
@@ -448,7 +448,7 @@ def spans_of(hashes: Int64s, wanted: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def hashes_of(batch: pa.RecordBatch) -> Int64s:
-    """Return `_hash` of every row; a view."""
+    """Return `_hash` of every row, as a view."""
     column = batch.column(batch.schema.get_field_index("_hash"))
     hashes: Int64s = column.to_numpy(zero_copy_only=True)
     return hashes

@@ -95,7 +95,7 @@ class LoopState(BucketState):
         return BucketState.as_filed(self, at, hashes) if at < self._fixed else hashes
 
     def files_of(self, hashes: Positions) -> Iterator[tuple[int, int, int]]:
-        """See `BucketState`; each file in memory may have records of all buckets."""
+        """Yield files and ranges, as `BucketState`; a file in memory can be of all buckets."""
         yield from BucketState.files_of(self, hashes)
         start, stop = 0, len(hashes)
         for number, file in enumerate(self._written):

@@ -2,8 +2,8 @@
 
 Files of a state with a second key are written in this order, so a place in the order is the row
 itself. A file of another origin (an earlier version, a correction, keys that share a hash) is
-sorted in memory when a look-up first needs it. A look-up of a few groups together checks only the
-order of their rows, once per process.
+sorted in memory when a look-up first needs it. A look-up of a few groups checks only the order of
+these groups' rows, once per process.
 
 A search compares values, never hashes alone: rows of another key with the same hash are in another
 range. It goes column by column, each by a binary search among rows that agree in the columns
@@ -39,7 +39,7 @@ _MANY = 8
 """If one row in this many is needed, checking all rows costs less than taking only those."""
 
 Read = Callable[[Int64s | None], Sequence[pa.Array]]
-"""Returns the columns of an order, after a check of some rows, or of all (`None`), for damage."""
+"""Checks some rows, or all (`None`), for damage; returns the columns of an order."""
 
 _EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 
@@ -321,7 +321,7 @@ class _Scalars:
 
 
 def _raw(array: pa.Array, type_: DataType) -> Any:
-    """Return a column's values as something that is indexed by place; any value for a null."""
+    """Return a column's values, indexed by place; a null has an arbitrary value."""
     kind = type_.kind
     if kind == "DATE":
         array = array.view(pa.int32())
@@ -365,7 +365,7 @@ def ascend(groups: Int64s, columns: Sequence[pa.Array], *, strictly: bool = Fals
 
 
 def _compared(column: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return for every value but the last whether it is above its successor, and equal to it."""
+    """Return for each value but the last whether it is above, and whether it equals, the next."""
     left, right = column[:-1], column[1:]
     above, equal = _mask(pc.greater(left, right)), _mask(pc.equal(left, right))
     if pa.types.is_floating(column.type):

@@ -74,7 +74,7 @@ class Room:
         return cls(stage, limits.whole_run_bytes, limits.whole_run_bytes * limits.whole_run_spill)
 
     def take(self, records: pa.Table) -> pa.Table:
-        """Return records once they have room; or `RunTooLargeError`, `DiskFullError`."""
+        """Return records once they have room; raises `RunTooLargeError` or `DiskFullError`."""
         self.hold(records.nbytes)
         return records
 

@@ -4,7 +4,7 @@
     <root>/spark-3f9a.../...        temporary files of Spark, its JVM and its Python workers
 
 A process that is killed removes nothing: Spark leaves some 90 MB. The next process of this machine
-and user that makes a folder of the same kind removes every one whose lock is free.
+and user that makes a folder of the same kind removes all such folders whose lock is free.
 
 Guaranteed: a folder that is in use is never removed
 (tests/cbp/engine/storage/test_scratch_folders.py).

@@ -1,4 +1,4 @@
-"""Interface of an author in Spark SQL: the frames that the plan reads, and its results.
+"""An author's interface to Spark SQL: the frames that the plan reads, and its results.
 
 Guaranteed: a result has the declared columns, in their order and types. If two results are the same
 frame, or equal queries, Spark evaluates them once, except for states whose columns or keys have
