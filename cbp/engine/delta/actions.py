@@ -389,7 +389,7 @@ def decode(data: bytes, path: str = "a log entry") -> list[Action]:
 def _undigested(data: bytes, path: str) -> bytes:
     """Return an entry without its digest, after checking the digest if there is one."""
     if not data.strip():
-        # If it were read as an entry without actions, its changes would silently be left out.
+        # A damaged entry, read as one without actions, would silently lose its changes.
         raise FileDamagedError(path, f"it contains no Delta action ({len(data)} bytes)")
     end = data.find(b"\n")
     start = end - len(_MARK) - _DIGITS - len(_MARK_END)

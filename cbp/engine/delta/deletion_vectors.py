@@ -220,7 +220,7 @@ _Key = tuple[str, DeletionVector]
 
 
 class VectorCache:
-    """The cache; see the module header. Several threads may use it."""
+    """Cache of vectors; see the module header. Several threads may use it."""
 
     def __init__(self, *, bytes_max: int = VECTORS_BYTES_MAX) -> None:
         self._bytes_max = bytes_max

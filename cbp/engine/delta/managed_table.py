@@ -291,7 +291,7 @@ class ManagedTable:
     def clean_before(self, version: int) -> int:
         """Remove the log before the newest checkpoint up to `version`; return that checkpoint.
 
-        What stays can be read: the checkpoint, its own entry, and the later entries.
+        The rest can be read: the checkpoint, its own entry, and the later entries.
         """
         with self._lock:
             self._files.remove_temporaries(self.log.folder)

@@ -428,7 +428,7 @@ def _output_differs(path: str, what: str) -> TableForeignError:
 
 
 def _require_all(path: str, adds: Iterable[AddFile], snapshot: Snapshot) -> None:
-    """Raise `InvariantError` if files do not have the number of live records of a table."""
+    """Raise `InvariantError` if files do not have as many records as a table has live ones."""
     rows = sum(add.rows for add in adds)
     if rows != (read := sum(add.rows - add.dead for add in snapshot.live.values())):
         message = f"{path}: {rows} records were written instead of {read}"

@@ -240,7 +240,7 @@ def _count(counts: DifferenceCounts, olds: list[Row], news: list[Row]) -> None:
 def compare_multisets(sides: Sides, key: Sequence[int]) -> list[Differing]:
     """Return the first keys whose records differ, as multisets; empty if both sides are equal.
 
-    Each side is read up to two times, and counted once. `key` has the positions of the columns that
+    Each side is read at most twice, and counted once. `key` has the positions of the columns that
     identify a difference.
     """
     surplus, missing = _one_sided(sides)

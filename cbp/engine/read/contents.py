@@ -83,7 +83,7 @@ def contents_since(contents: Contents, comparison: Comparison) -> Contents:
 
 
 def contents_with_gaps(contents: Contents, gaps: Sequence[range]) -> Contents:
-    """Return contents whose epochs leave out some numbers; `gaps` are ascending."""
+    """Return contents with epochs renumbered to skip the numbers in `gaps`, which ascend."""
 
     def numbered(epoch: int) -> int:
         for gap in gaps:

@@ -125,7 +125,7 @@ class RecomputedEpochs:
         return self._unpublished[next(n for n, unit in self.units.items() if writer in unit.names)]
 
     def record(self, epoch: Intention) -> None:
-        """Add the record of an epoch, later than all earlier ones; publish if that is due."""
+        """Add the record of an epoch, later than all earlier ones; publish if enough have come."""
         self.note(epoch)
         if self.is_due(epoch.stage):
             self.publish(epoch.stage)

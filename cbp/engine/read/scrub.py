@@ -80,7 +80,7 @@ class ScrubbedFile:
 NUMBERED = re.compile(r"(?P<folder>.*)/(?P<number>\d{20})\.json\Z")
 """A file of one record."""
 SEALED = re.compile(r"(?P<folder>.*)/[^/]+/(?P<start>\d{20})-(?P<end>\d{20})\.jsonl\Z")
-"""A file of several entries of a source's log."""
+"""A file that holds several entries of a source's log."""
 TABLE_LOG = "/_delta_log/"
 _INCREMENT = re.compile(r"(?P<log>sources/[^/]+)/(?P<number>\d{12})-[^/]+\.parquet\Z")
 _SOURCES = "sources/"

@@ -111,7 +111,7 @@ class LocalExecutor:
         """Do nothing: a task here cannot be interrupted."""
 
     def stacks(self, run: str) -> Sequence[ProcessStack]:
-        """Return none: a run uses its caller's thread."""
+        """Return no stacks: a run uses its caller's thread."""
         return ()
 
     def starved(self, runs: Collection[str]) -> Collection[str]:

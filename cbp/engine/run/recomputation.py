@@ -155,7 +155,7 @@ class _Recomputation:
         return replace(self.plan, node=node, inputs=inputs, retained={})
 
     def _hashes_of_run(self) -> Int64s:
-        """Return the hashes of all groups that have a record in the run, or one that is gone."""
+        """Return the hashes of all groups that have a record in the run, or a removed record."""
         found = [np.empty(0, np.int64)]
         for spec in self._spec.inputs:
             for increment in self.plan.inputs.get(spec.name, ()):
@@ -201,7 +201,7 @@ class _Recomputation:
     def _write(
         self, sink: ParquetSink, records: pa.Table, gone: pa.Table, spec: InputSpec
     ) -> pa.Table:
-        """Write records except those taken back; return records that are still to be removed."""
+        """Write records, except those taken back; return the records still to be removed."""
         rest, still = subtract_rows(records, gone)
         if rest.num_rows:
             sink.write(rest)

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeferredExecutor:
-    """Passes tasks to an executor that `make` makes in a separate thread; see `SparkExecutor`."""
+    """Passes tasks to an executor that `make` creates in a separate thread; see `SparkExecutor`."""
 
     shuffles = True
 
@@ -53,7 +53,7 @@ class DeferredExecutor:
             self._begin()
 
     def waits_for(self) -> str:
-        """Return `""` once Spark has started; before, its name and its state or last error."""
+        """Return `""` once Spark has started; until then, a text with its state or last error."""
         with self._changed:
             if self._executor is not None:
                 return ""

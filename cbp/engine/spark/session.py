@@ -274,7 +274,7 @@ def require_safe(session: SparkSession) -> None:
 def with_room(master: str) -> tuple[str, dict[str, str]]:
     """Return a local master with extra slots, so that a run can start while another one hangs.
 
-    Also returns the settings by which Spark plans for the actual processors. Other masters than
+    Also returns the settings by which Spark plans for the actual processors. Masters other than
     `local[n]` and `local[*]` stay as they are.
     """
     match, slots = _LOCAL.fullmatch(master), local_slots(master)

@@ -147,7 +147,7 @@ class SparkExecutor:
         frame.mapInArrow(nothing_in_arrow, RESULT).collect()
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Raise for keys in SQL that Spark does not accept, and SQL that depends on the clock."""
+        """Raise for keys in SQL that Spark refuses, and for SQL that depends on the clock."""
         self._expressions.check(dataflow, nodes)
         self._queries.check(dataflow, nodes)
 
@@ -318,7 +318,7 @@ class SparkExecutor:
         return starved(self.spark.sparkContext, runs)
 
     def forget(self, folder: str) -> None:
-        """Drop the sessions of a folder's stages, and the checks of the dataflow named like it."""
+        """Drop the sessions of a folder's stages, and the checks of its dataflow."""
         self._queries.forget(folder.rpartition("/")[2])
         for stage in list(self._sessions):  # a copy, since runs of other stages add theirs
             if stage[0] == folder:

@@ -79,7 +79,7 @@ _SWEEPS = 8
 """A process sweeps again once it has written this fraction (an eighth) of the bound for copies."""
 
 _ORDER, _PHYSICAL = b"cbp.order", b"physical"
-"""Marks a copy whose rows do not ascend by hash, which this engine does not write."""
+"""Marks a copy whose rows do not ascend by hash; this engine writes no such data files."""
 
 _log = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class IndexCache:
         """Return all rows of a data file; `FileDamagedError` if it is missing or damaged.
 
         Args:
-            size: The data file's bytes; part of the copy's name, as `table_id`.
+            size: The data file's bytes; part of the copy's name, as is `table_id`.
             rows: Physical rows of the file, as the log states them.
             copy: Whether to make a missing copy of a large file; pointless for
                 a file that is about to be replaced.

@@ -60,7 +60,7 @@ class _Part:
 
 @dataclass(slots=True)
 class LoopState(BucketState):
-    """The files of some neighbors, and the records of a loop, whose memory `room` counts."""
+    """Files of some neighboring buckets, and a loop's records, whose memory `room` counts."""
 
     spec: StateSpec = field(kw_only=True)
     room: Room = field(kw_only=True, default_factory=lambda: Room("", sys.maxsize))

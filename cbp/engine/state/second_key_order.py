@@ -90,7 +90,7 @@ class SecondOrder:
         self._passed = np.zeros(0, np.bool_)
 
     def check_ranges(self, starts: Int64s, stops: Int64s, read: Read) -> None:
-        """Check ranges of rows, each of all rows of a hash; if they are many, check all."""
+        """Check ranges of rows, each with all rows of a hash; if they are many, check all rows."""
         if not self._is_checked:
             some = np.flatnonzero(stops > starts)
             starts, sizes = starts[some], (stops - starts)[some]
@@ -196,7 +196,7 @@ class _Column:
         return values
 
     def edge(self, wanted: Any, start: int, stop: int, *, behind: bool) -> int:
-        """Return the first place of a range whose value is not below (or is above) the wanted."""
+        """Return the first place of a range whose value is not below (or is above) `wanted`."""
         rank, search = wanted[0], bisect_right if behind else bisect_left
         if rank == (2 if behind else 0):
             return stop if behind else start
@@ -301,7 +301,7 @@ class _Column:
         return bool(value != value)
 
     def _target(self, wanted: Any) -> Any:
-        """Return a value as `_values` has it."""
+        """Return a value in the form of `_values`."""
         value = wanted[1]
         if self._kind == "DATE":
             return (value - _EPOCH_DAY).days

@@ -32,7 +32,7 @@ _END = len(_MARK) + _DIGITS + 2
 
 
 def digested(data: bytes, path: str) -> bytes:
-    """Return a JSON object, which has members, with its name and digest as the last ones."""
+    """Return a non-empty JSON object with its name and digest as the last members."""
     if name := own_name(path):
         data = b"".join((data[:-1], b',"_name":', json.dumps(name).encode(), b"}"))
     return b"".join((data[:-1], _MARK, digest_of(data), b'"}'))

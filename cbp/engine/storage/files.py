@@ -369,7 +369,7 @@ def _is_same_file(one: str, other: str) -> bool:
 
 
 def _make_dirs(path: str, grown: dict[str, None]) -> None:
-    """Create a folder and its missing parents; add the folders that got a name to `grown`."""
+    """Create a folder and its missing parents; add folders that got a new entry to `grown`."""
     if os.path.isdir(path):
         return
     if parent := os.path.dirname(path):

@@ -46,8 +46,8 @@ def run_record(spec: TranslatorSpec, context: RunContext) -> pa.RecordBatch:
 class Frames:
     """The frames that the author's plan reads; see `cbp.sdk.forms.TranslateSql`.
 
-    Each becomes an attribute, and a view of the session, which no other may use at the same time.
-    The text of every query is added to `texts`.
+    Each becomes an attribute, and a view of the session. Nothing else may use this session at the
+    same time. The text of every query is added to `texts`.
     """
 
     def __init__(

@@ -153,7 +153,7 @@ def parts_of(task: TaskPlan, *, small: bool) -> list[int] | list[None]:
 
 
 class SqlJob:
-    """One run of a translator in SQL; `bodies` executes it. Each part has a session of its own."""
+    """One run of a translator in SQL; `bodies` executes it. Each part has a separate session."""
 
     def __init__(
         self,

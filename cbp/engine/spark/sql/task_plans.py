@@ -60,10 +60,10 @@ def _keys_of(spec: InputSpec) -> InputSpec:
 
 
 def deletions(state: str) -> str:
-    """Name the result that deletes records of a kept state, as `TranslateSql.queries` does."""
+    """Return the name of a result that deletes records of a kept state; see `TranslateSql`."""
     return f"{state}.delete"
 
 
 def result_flow(flow: str) -> str:
-    """Name the flow of a result; no author's name begins with an underscore."""
+    """Return the name of a result's flow; no author's name begins with an underscore."""
     return f"_{flow}"
