@@ -114,7 +114,7 @@ class SetAsideTable:
                 "input: register a version that has it"
             )
             raise ValueError(message)
-        # All are read before any is written, since the caller does not remove a failed call's files.
+        # All are read before any is written, since the caller leaves a failed call's files.
         rows_by_input = [
             [
                 read_record(one["record"], input_.schema)
