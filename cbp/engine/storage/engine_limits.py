@@ -88,15 +88,14 @@ class EngineLimits:
             completely.
         file_bytes: Maximum number of bytes of such a file in Arrow; a task needs three times as
             much.
-        beside_bytes: Size of state files above which a whole run writes a file in a thread while it
+        beside_bytes: Bytes from which a whole run writes a file of state in a thread, while it
             finds the records of the next file, and settles the two halves of the buckets in
             parallel.
         read_rows: Records that a reader converts to Python objects at a time.
         read_bytes: Bytes of these records; as Python objects they take several times as much.
         pending_rows: Records of a large group, read or emitted, that wait in memory for an equal
             record of the other side: about 80 MB. Further records go to disk.
-        spill_partitions: Number of parts into which these further records are cut; each fits in
-            memory.
+        spill_partitions: Number of parts into which these are cut on disk; each fits in memory.
         spill_block_rows: Records that are written to such a part together.
         compared_rows: Records of each part into which a comparison cuts two tables.
         output_fanout: Neighboring files of similar size in an output that start a merge, and runs

@@ -89,8 +89,7 @@ class SettleTask:
         cache = writers.cache()
         visited: set[int] = set()
         with Spool(plan.layout, plan.limits) as spool:
-            # The results of a plan of one task come unsorted: sorting here costs less than in
-            # Spark.
+            # A plan of one task yields unsorted results: sorting here costs less than in Spark.
             spool.take(batches, ordered=self.look_up is None)
             bucket_work.count_arrived(plan, spool, writers.counts)
             called = None if self.look_up is None else self.look_up.called()
