@@ -273,8 +273,8 @@ def compare_changes(
 ) -> list[Differing]:
     """Return records whose signs sum up differently on the two sides, `SHOWN_MAX` at most.
 
-    They are in no particular order. Each side is read once. `split` returns the record and the sign
-    of a change.
+    Empty if all sums are equal; in no particular order. Each side is read once. `split` returns
+    the record and the sign of a change.
     """
     spilled = _Parts(sides, lambda row: close.parts(split(row)[0])[0])
     return _unpaired(spilled, close, lambda wants, has: _net(wants, has, split), None)
