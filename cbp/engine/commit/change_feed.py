@@ -1,4 +1,4 @@
-"""Change files of a view's table: what an entry changes, for readers of Delta's change data feed.
+"""Change files of a view's table: an entry's changes, for readers of Delta's change data feed.
 
 Readers of the feed treat an entry as one moment, so it has at most one change of a key: one insert,
 one delete, or one pair of updates. If a view has no key, equal records are counted: a record has
@@ -55,21 +55,21 @@ _logger = logging.getLogger(__name__)
 _TYPE = "_change_type"
 _TYPES = (INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE)
 _DELTAS_NAMES = {UPDATE_BEFORE: "update_preimage", UPDATE_AFTER: "update_postimage"}
-"""The names of updates in Delta's protocol; it names the other types as we do."""
+"""Delta's names of updates; Delta's names of the other types are the same as ours."""
 
 _HASH, _EPOCH, _PARTITION = "_hash", "_epoch", "_bucket"
 _FILE_ROWS, _FILE_BYTES = 131_072, 64 << 20
-"""About the maximum records and bytes of a change file, which is made in memory."""
+"""Approximate maximum of records and bytes in a change file, which is made in memory."""
 
 _TOGETHER = 2
 """Number of change files that are made in parallel."""
 
 Read = Callable[[], Iterator[pa.Table]]
-"""Reads changes in their order: the columns of the view, `change_type` and `sign`."""
+"""Reads tables of changes, in order, with the view's columns, `change_type` and `sign`."""
 
 
 def is_derivable(adds: Iterable[AddFile], removes: Sequence[object]) -> bool:
-    """Return whether an entry needs no change files: it only adds records, all inserted."""
+    """Return whether an entry needs no change files: it only adds files, without dead rows."""
     return not removes and all(add.deletion_vector is None for add in adds)
 
 
@@ -122,7 +122,7 @@ def feed_of_repair(
 
 
 def _net_records(records: pa.Table, signs: Int64s) -> pa.Table:
-    """Return each record as often as its signs sum up to, as inserted or deleted."""
+    """Return as many inserts or deletes of each record as the sum of its signs says."""
     (codes,) = row_codes([records])
     sums = np.bincount(codes, weights=signs).astype(np.int64)
     _, firsts = np.unique(codes, return_index=True)
@@ -142,7 +142,7 @@ class ChangeFeed:
     limits: EngineLimits
 
     def write_epochs(self, epochs: Sequence[Sequence[str]]) -> tuple[ChangeFile, ...]:
-        """Write the changes of epochs, each given by its files of the view's flow; durable.
+        """Write the changes of epochs durably; an epoch is given as its files of the view's flow.
 
         The epochs are in order, oldest first.
         """
@@ -155,7 +155,7 @@ class ChangeFeed:
     def write_difference(
         self, before: Mapping[str, AddFile], after: Mapping[str, AddFile]
     ) -> tuple[ChangeFile, ...]:
-        """Write how two live sets of the table differ, by reading the rows that differ; durable."""
+        """Write the difference of two live sets durably; reads only the rows that differ."""
         sides = [*self._sides(before, after)]
         rows = sum(len(rows) for _, rows, _ in sides)
         return self._write(self._net(lambda: self._rows(sides), rows))
@@ -202,7 +202,7 @@ class ChangeFeed:
                 at += batch.num_rows
 
     def _net(self, read: Read, rows: int) -> Iterator[pa.Table]:
-        """Yield the net changes, in as many passes over all changes as memory needs."""
+        """Yield the net changes, in as many passes over all changes as memory requires."""
         key = feed_key(self.snapshot.metadata.configuration)
         names, types = list(key.names), [field.type for field in key.fields]
         passes = max(1, -(-rows // self.limits.merge_rows))
@@ -218,7 +218,7 @@ class ChangeFeed:
                 yield net_changes(pa.concat_tables(parts, promote_options="permissive"), names)
 
     def _write(self, changes: Iterable[pa.Table]) -> tuple[ChangeFile, ...]:
-        """Write changes; without any, an empty file, so that readers do not derive changes."""
+        """Write changes; if there are none, write an empty file, so that readers derive none."""
         tables = self._cut(changes)
         first, second = next(tables), next(tables, None)
         if second is None:

@@ -35,7 +35,7 @@ from cbp.engine.storage.file_names import file_epoch
 from cbp.engine.storage.files import Files, StoredFile
 
 FILES_MAX = 2_000
-"""Maximum number of files of a table that one call removes, in some tenths of a second."""
+"""Maximum number of files of a table that one call removes; this takes some tenths of a second."""
 
 _FOLDERS = ("_change_data", "_runs", "_vectors")
 ONE_DAY = Retention()
@@ -50,7 +50,7 @@ class NamedFiles:
         self._added: dict[int, frozenset[str]] = {}
 
     def since(self, base: int, generation: int = 0) -> tuple[int, set[str]]:
-        """Return the newest epoch that a version shows, and the files that it and later ones name.
+        """Return a version's newest epoch, and the files that it and later versions name.
 
         The epoch is -1 if the version shows none.
         """
@@ -114,8 +114,8 @@ def plan_table(
     Args:
         named: This table's `NamedFiles`, the same object in every call.
         queued: Returns the files that connectors and unpublished records still need,
-            relative to the table. Called last, so that increments published before are in
-            queues by then, unless they were consumed.
+            relative to the table. Called last: by then, increments published earlier are in queues,
+            unless they were consumed.
     """
     log = table.log
     oldest = oldest_kept(log.readable(), log.stamp, retention, now_ms=now_ms)

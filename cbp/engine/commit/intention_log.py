@@ -77,7 +77,7 @@ class IntentionLog:
             raise LogConflictError(path)
 
     def read(self, stage: str, epoch: int) -> Intention | None:
-        """Return an epoch's record, if any; `FileDamagedError`, like all methods that read."""
+        """Return an epoch's record, if any; raises `FileDamagedError`, as all reads do."""
         path = self._path(stage, epoch)
         if not self._files.exists(path):
             return None
@@ -153,7 +153,10 @@ class IntentionLog:
         return position
 
     def _remove_positions(self, generation: int, keep_seconds: float, most: int) -> int:
-        """Remove a generation's old positions, except the newest of all; return how many stay."""
+        """Remove a generation's old positions; return how many stay.
+
+        The newest generation keeps at least its newest position.
+        """
         folder = self._positions(generation)
         positions = [file for file in self._files.list_files(folder) if not file.temporary]
         young = sum(file.age_seconds < keep_seconds for file in positions)
@@ -165,7 +168,7 @@ class IntentionLog:
         for file in old:
             self._files.remove(f"{folder}/{file.path}", what="dead_record")
         if old:
-            # Without the sync, a loss of power could bring one back whose files were removed since.
+            # Without the sync, a loss of power could restore a position whose files are removed.
             self._files.sync_dir(folder)
         return min(keep, len(positions))
 
@@ -182,7 +185,7 @@ class IntentionLog:
         return self.generations[-1].position if self.generations else None
 
     def positions(self) -> list[Position]:
-        """Return the positions at which a roll-back can begin, of all generations, ascending."""
+        """Return the positions of all generations at which a roll-back can begin, ascending."""
         return list(self.newest_positions())[::-1]
 
     def newest_positions(self) -> Iterator[Position]:
@@ -195,7 +198,7 @@ class IntentionLog:
                 yield from kept_positions(generations, number, [generations[number - 1].position])
 
     def oldest_position(self) -> Position | None:
-        """Return the oldest position that was put and is kept; records after it stay."""
+        """Return the oldest position that no roll-back has undone; the records after it stay."""
         generations = self.generations
         for number in range(self.generation + 1):
             for position in self._positions_of(number):
@@ -281,8 +284,8 @@ class IntentionLog:
     def unpublished(self, stage: str, epoch: int) -> tuple[Intention, ...]:
         """Return the records of a stage before `epoch` that may be unpublished, in order.
 
-        The newest record says where they begin (`unpublished_from`). It is always among them,
-        unless `epoch` is the first of the generation. `FileLostError` if one is missing.
+        The newest record says where they begin (`unpublished_from`). This record is always among
+        them, unless `epoch` is the first of the generation. `FileLostError` if one is missing.
         """
         start = self.generations[-1].start(stage) if self.generations else 0
         if epoch <= start:
@@ -292,7 +295,7 @@ class IntentionLog:
         return (*(self._require(stage, e) for e in range(first, epoch - 1)), newest)
 
     def applied_ms(self, stage: str, epoch: int) -> int | None:
-        """Return when an epoch was published completely, by its tables; `None` if unknown."""
+        """Return, from the tables, when an epoch was published completely; `None` if unknown."""
         dataflow = self._folder.rpartition("/")[0]
         generation = home_of(self.generations, stage, epoch)
         return applied_ms(dataflow, self._files, stage, epoch, generation)

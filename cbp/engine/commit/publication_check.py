@@ -2,8 +2,8 @@
 
 Each log entry of a publication names all entries of the publication (`TOGETHER`). So this can be
 decided even without the epoch's record: the epoch was published if an entry of it exists, and so
-does every entry that this one names. Conversely, no run may continue from a table that shows less
-than was published, because its log is an old copy, or has lost its end.
+does every entry that this one names. Conversely, a table that shows less than was published has an
+old copy of its log, or a log that lost its end; no run may continue from it.
 
 Not guaranteed: an answer for epochs that changed no table, or were published by an earlier version
 of the service; these count as not applied.
@@ -85,7 +85,7 @@ def require_generations(folder: str, files: Files, newest: int) -> None:
 
 
 def _tables_of(folder: str, files: Files, stage: str) -> list[str]:
-    """Return the folders of the tables of a stage, or of all (`""`), relative to the dataflow's."""
+    """Return the folders of a stage's tables, or of all tables (`""`), below the dataflow's."""
     return [
         f"{area}/{name}"
         for area in _AREAS

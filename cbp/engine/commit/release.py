@@ -60,7 +60,7 @@ def _require_rolled_back(
 
 
 def _with_feed(table: ManagedTable, entry: Entry, files: Files) -> Entry:
-    """Return an entry of a table with the change files that it needs; they are durable."""
+    """Return an entry of a table with the change files that it needs, which are durable."""
     snapshot = table.snapshot
     has_feed = entry.kind == RECORDS and feed_flow(snapshot.metadata.configuration)
     if not has_feed or is_derivable(entry.adds, entry.removes):

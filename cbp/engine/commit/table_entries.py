@@ -41,7 +41,7 @@ RECORDS, LAYOUT, RETENTION = KINDS = "run", "compaction", "retention"
 
 _OPERATIONS = {RECORDS: "CBP RUN", LAYOUT: "CBP COMPACT", RETENTION: "CBP RETAIN"}
 OPERATIONS = frozenset(_OPERATIONS.values())
-"""Names of the operations of publications in a table's history."""
+"""The operation names of publications in a table's history."""
 
 _HORIZON = "horizon"
 TOGETHER = "publication"
@@ -113,7 +113,7 @@ def generation_id(dataflow: str) -> str:
 def counts_epochs(application: str) -> bool:
     """Return whether an application id counts epochs, of any generation.
 
-    The id of a new version (`change-N`) does not: it is 0 before epoch 0 and after it.
+    The id of a new version (`change-N`) counts none: its number is 0 both before and after epoch 0.
     """
     return application.rpartition("/")[2].partition("@")[0] in KINDS
 
@@ -149,7 +149,7 @@ def _horizon_kind(generation: int) -> str:
 
 
 def shown_generation(txns: Mapping[str, int]) -> int:
-    """Return the newest generation of its dataflow that a table shows; 0 before any roll-back."""
+    """Return the newest generation of the dataflow that a table shows; 0 before any roll-back."""
     marked = (n for name, n in txns.items() if name.endswith("/generation"))
     # A table that was created after the roll-back has no mark, only epochs with `@generation`.
     counted = (int(n) for name in txns for n in name.rpartition("/")[2].split("@")[1:])
@@ -157,7 +157,7 @@ def shown_generation(txns: Mapping[str, int]) -> int:
 
 
 def require_generation(path: str, txns: Mapping[str, int], intention: Intention) -> None:
-    """After a roll-back, refuse a run's record of an older generation than the table's."""
+    """Refuse a run's record if a roll-back has given the table a newer generation."""
     if shown_generation(txns) > intention.generation:
         raise LogConflictError(path)
 
@@ -197,7 +197,7 @@ def live_files(
 
 
 def live_adds(snapshot: Snapshot, table: str, intentions: Iterable[Intention]) -> list[AddFile]:
-    """Return the live files of an output table; as `live_files`."""
+    """Return the live files of an output table, as `live_files` does for a state."""
     view = _view(snapshot.live, unpublished(snapshot.txns, table, intentions))
     return [file.add for file in view.values()]
 
@@ -205,7 +205,7 @@ def live_adds(snapshot: Snapshot, table: str, intentions: Iterable[Intention]) -
 def live_at(
     folder: str, table: str, snapshot: Snapshot, intentions: Sequence[Intention], *, files: Files
 ) -> tuple[dict[str, AddFile], VectorsFile | None]:
-    """Return the files of a table as of the newest of these intentions, as an entry lists them.
+    """Return the files of a table after the newest of these intentions, in the form of an entry.
 
     The intentions are later than `snapshot`. The caller has to write the file of new vectors.
     """

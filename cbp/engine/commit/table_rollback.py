@@ -140,8 +140,8 @@ def roll_back_table(
 def _past(log: DeltaLog, target: Target) -> Snapshot:
     """Return the newest version that shows no epoch after the target.
 
-    Versions that an earlier roll-back undid show epochs after that roll-back's, so they are
-    skipped for every target. A later entry that shows no epoch, such as one that alters the
+    Versions that an earlier roll-back undid show epochs after the target of that roll-back, so they
+    are skipped for every target. A later entry that shows no epoch, such as one that alters the
     table, belongs to the epoch before it.
     """
     versions = log.readable()

@@ -1,4 +1,4 @@
-"""The actions of a Delta log entry as values, with their JSON, written and read. Pure.
+"""The actions of a Delta log entry as values; writes and reads their JSON. Pure.
 
 Each rule below is here because some reader fails if it is broken:
 - Every number is an integer: one float timestamp makes the table unreadable.
@@ -389,7 +389,7 @@ def decode(data: bytes, path: str = "a log entry") -> list[Action]:
 def _undigested(data: bytes, path: str) -> bytes:
     """Return an entry without its digest, after checking the digest if there is one."""
     if not data.strip():
-        # If it were read as an entry without actions, its changes would silently be left out.
+        # A damaged entry, read as one without actions, would silently lose its changes.
         raise FileDamagedError(path, f"it contains no Delta action ({len(data)} bytes)")
     end = data.find(b"\n")
     start = end - len(_MARK) - _DIGITS - len(_MARK_END)
@@ -478,7 +478,7 @@ def _body(action: Action) -> Any:
 
 
 def _has_float(value: Any) -> bool:
-    """Return whether a value or an object in it is a float; called thousands of times."""
+    """Return whether a value or an object in it is a float; fast, since it is called often."""
     if not isinstance(value, dict):
         return isinstance(value, float)
     kinds = set(map(type, value.values()))  # few types, however many values

@@ -38,7 +38,7 @@ def schema_string(schema: Schema, *, extra: Sequence[tuple[str, str]]) -> str:
 
 
 def declares_not_null(schema: str) -> bool:
-    """Return whether columns, as Delta's JSON, have a NOT NULL to be checked (`invariants`)."""
+    """Return whether Delta's JSON of columns has a NOT NULL for writers to check."""
     return any(not field["nullable"] for field in json.loads(schema)["fields"])
 
 

@@ -15,9 +15,9 @@ VACUUM touches the file before it is published.
 Guaranteed: the bytes are durable once `VectorsFile.write` returns; `read_vector` never returns a
 damaged vector. Absent on purpose: absolute paths (storage type `p`).
 
-With many files, opening and checking vectors costs more than the rows, so `VectorCache` keeps those
-that this process read or wrote lately. A vector never changes, and its name is made from its
-content. If the file of a cached vector is damaged, only the next read from the disk shows it.
+With many files, opening and checking vectors costs more than reading the rows, so `VectorCache`
+keeps those that this process read or wrote lately. A vector never changes, and its name is made
+from its content. Damage to a cached vector's file is only noticed at the next read from the disk.
 
 Source: Delta protocol, "Deletion Vectors" and "Deletion Vector File Storage Format".
 """
@@ -49,7 +49,7 @@ _VERSION = b"\x01"
 _OWN = b"CBPVECT1"
 _HEAD_BYTES = len(_VERSION) + len(_OWN) + 16
 _NEAR_BYTES = 64 << 10
-"""For a vector that ends before this offset, the file's head is read together with the vector."""
+"""If a vector ends before this offset, one read gets it together with the file's head."""
 _FILE_BYTES_MAX = 2**31 - 1
 _UUID_CHARS = 20
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -117,7 +117,7 @@ def read_vector(table_path: str, vector: DeletionVector, *, files: Files | None 
 
 
 def bitmap_of(rows: npt.NDArray[np.int64]) -> BitMap64:
-    """Return a bitmap of these rows, as one block: 20 times faster than one by one."""
+    """Return a bitmap of these rows, added as one block: 20 times faster than one by one."""
     return BitMap64(array("Q", np.ascontiguousarray(rows, np.int64).tobytes()))
 
 
@@ -127,7 +127,7 @@ def rows_of(bitmap: BitMap64) -> npt.NDArray[np.int64]:
 
 
 def live_in(dead: BitMap64, first: int, last: int) -> npt.NDArray[np.int64]:
-    """Return the rows from `first` up to, not including, `last` that are not dead; ascending."""
+    """Return the rows from `first` to `last` - 1 that are not dead, ascending."""
     if not dead:
         return np.arange(first, last)
     rows = BitMap64()
@@ -214,13 +214,13 @@ VECTORS_BYTES_MAX = 32 << 20
 """Serialised bytes of the cached vectors; enough for 256 files of a million rows each."""
 
 OVERHEAD = 512
-"""Bytes of the objects around a vector; most of the size for a file that lost a few rows."""
+"""Bytes of the objects around a vector: most of its size in memory if it has only a few rows."""
 
 _Key = tuple[str, DeletionVector]
 
 
 class VectorCache:
-    """The cache; see the module header. Several threads may use it."""
+    """Cache of vectors; see the module header. Several threads may use it."""
 
     def __init__(self, *, bytes_max: int = VECTORS_BYTES_MAX) -> None:
         self._bytes_max = bytes_max

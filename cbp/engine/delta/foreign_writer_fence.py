@@ -32,8 +32,8 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Null in a path, as in `_runs/_bucket=__HIVE_DEFAULT_PARTITION__/x.parquet`."""
 
 # Only `cbp.engine.commit.garbage_collection` removes deleted files. Spark is therefore set to keep
-# them forever. Otherwise Spark refuses every version that is older than the retention of deleted
-# files (a week, by default) although all files are there, even the newest version of an idle table.
+# them forever. Otherwise Spark refuses every version older than the retention of deleted files (by
+# default a week), even the newest version of an idle table, although all of its files exist.
 _RETENTION = "interval 36500 days"
 OWN_SETTINGS = {
     "delta.deletedFileRetentionDuration": _RETENTION,
@@ -63,7 +63,7 @@ _REFUSED_COLUMNS = {
 
 
 class ForeignWatch:
-    """Remembers the first foreign entry after our last one; mere `commitInfo` changes nothing."""
+    """Remembers the first foreign entry after our last one; skips those with only `commitInfo`."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -1,7 +1,8 @@
 """Reads the live records of a data file in small batches.
 
-Guaranteed: a batch has at most `EngineLimits.read_rows` records, and fewer if they are wide. How
-wide is estimated from the uncompressed pages, which contain a repeated string only once.
+Guaranteed: a batch has at most `EngineLimits.read_rows` records, and fewer if they are wide. Their
+width is estimated from the uncompressed pages: too low if strings repeat, since a page contains a
+repeated string only once.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def read_batches(
     without: Collection[str] = (),
     dictionaries: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield records in order, except columns `without`; columns `dictionaries` as dictionaries."""
+    """Yield records in order, without columns `without`; `dictionaries` are read as such."""
     file = open_parquet(path, dictionaries=dictionaries)
     meta = file.metadata
     rows = rows_at_a_time(limits, rows=meta.num_rows, memory=bytes_unpacked(meta))

@@ -102,7 +102,7 @@ class DeltaLog:
         """Return the versions that can be opened, ascending.
 
         After an interrupted clean-up, entries may lack the checkpoint that they build on. After a
-        loss of power, entries between them may be missing too.
+        loss of power, some entries in between may be missing too.
         """
         whole = self.versions()
         gaps = [at for at in range(1, len(whole)) if whole[at] != whole[at - 1] + 1]
@@ -129,7 +129,8 @@ class DeltaLog:
     def entries_since(self, version: int) -> Iterator[tuple[int, list[Action]]]:
         """Yield version and actions of each entry after `version`, in order.
 
-        `NotFoundError` if those right after it were cleaned up, `FileLostError` if one is missing.
+        `NotFoundError` if the entries right after it were cleaned up, `FileLostError` if one is
+        missing.
         """
         if self._ends_at(version):
             return
@@ -255,7 +256,7 @@ class DeltaLog:
         raise FileLostError(self.entry_path(first - 1), why)
 
     def _ends_at(self, version: int) -> bool:
-        """Return whether `version` is the last one, without listing a log of thousands.
+        """Return whether `version` is the last one, without listing thousands of entries.
 
         Entries are removed oldest first, so if this entry exists, no later one was removed. Its
         existence is checked last: then it also existed when the next entry did not.

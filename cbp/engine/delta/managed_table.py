@@ -11,9 +11,9 @@ Guaranteed by `publish`:
   a redo that ignored a foreign OPTIMIZE would double rows.
 - In-commit timestamps rise from entry to entry.
 
-Not guaranteed: protection from a writer that ignores the protocol (it is detected, not
-prevented), or from one that wrote before a checkpoint that was accepted. Only one publisher may
-work on a table at a time. A second one is detected, and one of them stops.
+Not guaranteed: protection from a writer that ignores the protocol. It is only detected, and only
+from entries after the checkpoint from which the log was read. Only one publisher may work on a
+table at a time. A second one is detected, and one of them stops.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def create_table(
 def open_table(
     path: str, files: Files, *, checkpoint_interval: int = DEFAULT_LIMITS.checkpoint_entries
 ) -> ManagedTable:
-    """Open a managed table; `publish` writes a checkpoint after so many entries.
+    """Open a managed table; `publish` writes a checkpoint after `checkpoint_interval` entries.
 
     Raises:
         NotFoundError: There is no table.
@@ -223,7 +223,7 @@ class ManagedTable:
             app_id: The application that publishes; each has its own increasing versions.
             version: Number of the publication, such as the epoch.
             timestamp_ms: In-commit timestamp; raised if the table already has a later one.
-            removes: Files to remove; also files that get a new vector, with their old one.
+            removes: Files to remove; also files that get a new vector, with their old vector.
             also: Further applications for which the entry states the same `version`.
             metadata: Columns and settings from this entry on; None: unchanged.
             marks: Further transactions of the same entry, with versions of their own.
@@ -291,7 +291,7 @@ class ManagedTable:
     def clean_before(self, version: int) -> int:
         """Remove the log before the newest checkpoint up to `version`; return that checkpoint.
 
-        What stays can be read: the checkpoint, its own entry, and the later entries.
+        The rest can be read: the checkpoint, its own entry, and the later entries.
         """
         with self._lock:
             self._files.remove_temporaries(self.log.folder)

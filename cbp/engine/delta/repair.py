@@ -57,7 +57,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """The result of a repair; the table shows what our version `shows` showed.
+    """The result of a repair; the table again has the contents of our version `shows`.
 
     If `undone` is empty, other programs had written nothing: at most the fence was restored.
     """
@@ -135,8 +135,8 @@ def _last_of_ours(log: DeltaLog, newest: Snapshot) -> tuple[Snapshot, tuple[Undo
 def _restored(newest: Snapshot, good: Snapshot, stamp: int) -> list[Action]:
     """Return the actions after which the live files are those of our version.
 
-    Another program can have added a file of ours again, such as without its statistics. Only what
-    we recorded of it counts: if it has our deletion vector, our `add` replaces the other one.
+    Another program may have added one of our files again, for example without its statistics. Only
+    our own `add` counts: if the deletion vector is still ours, it simply replaces the other `add`.
     """
     before, again = dict[str, AddFile](), dict[str, AddFile]()
     for path, file in newest.live.items():

@@ -55,7 +55,7 @@ WHOLE = CompactionGrain()
 
 
 def due(epoch: int, limits: EngineLimits) -> bool:
-    """Return whether a run compacts its outputs; a compaction costs more with more live files."""
+    """Return whether a run compacts outputs; not each does: many live files make it slow."""
     return epoch % limits.output_fanout == 0
 
 
@@ -124,7 +124,7 @@ def merge(
     faults: Faults,
     limits: EngineLimits = DEFAULT_LIMITS,
 ) -> AddFile:
-    """Merge files into one that has their records in order, and the time of the newest ones.
+    """Merge files into one that has their records in order, and the newest arrival time.
 
     The merged file is durable, but not published. `InvariantError` if the files do not have as many
     records as their log entries say.

@@ -1,11 +1,11 @@
 """Retention of outputs: which files a run drops from an output's table, and how coarse merges are.
 
-    drop  | what may go, oldest first | what must stay        (cbp.model.flow.retention decides)
-    merge          within a grain: an eighth of what is kept, or must stay
+    drop  | may be dropped, oldest first | must stay          (cbp.model.flow.retention decides)
+    merge   within a grain: an eighth of the retention, or of what must stay if that is more
 
 A file is dropped when every record in it is older than the retention. So merges stay within a
 grain: without a grain, the oldest file would grow with every merge and never be dropped. The run
-that drops a file records that, like a compaction, so there is no second writer.
+that drops a file records this, as it records a compaction, so there is no second writer.
 `controller.loop.runs.output_retention` decides what must stay.
 
 Invariants (tests/cbp/engine/outputs/test_retention.py): the remaining records are the end of the
@@ -29,7 +29,7 @@ PARTS = 8
 
 
 def expired(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Expiry:
-    """Return the files that retention drops from an output, and why the next one stays; pure."""
+    """Return the files that retention drops from an output, and why the next file stays; pure."""
     held = [_held(block) for block in blocks(live)]
     return expire(
         held,

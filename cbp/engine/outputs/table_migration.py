@@ -11,7 +11,7 @@ The change is found by comparing the table with its declaration:
 - An *output* that got columns keeps its files, since readers take a missing column as null. An
   output whose types were widened is rewritten, file by file: not every reader can widen.
 - A table that starts again, of a state or of an output, loses its files in the same entry. An
-  output's entry also records that its older increments are gone, as one of a retention does.
+  output's entry also records that its older increments are gone, as a retention's entry does.
 - A table that was *built* elsewhere is copied, and replaces all that the table showed.
 - A *view* that was an output before is filled with the last record of each key of its flow
   (`ViewFilling`). Its table is created by the redo.
@@ -136,8 +136,8 @@ class ViewFilling:
 class TableRewriter:
     """Writes the files of altered tables.
 
-    `epoch` is the stage's next one; files that a crash leaves are collected after it. The index
-    copies of new state files are put into `cache`.
+    `epoch` is the stage's next one; files that a crash leaves are collected after that epoch. The
+    index copies of new state files are put into `cache`.
     """
 
     epoch: int
@@ -191,7 +191,7 @@ class TableRewriter:
         """Copy a table that was built elsewhere; return the change that shows it.
 
         Records of an output, and set-aside records, get negative epochs, in their order, since
-        no increment and no run has a negative number. The table at `path` need not exist; all runs
+        no increment and no run has a negative number. The table at `path` may be missing; all runs
         of `source` are published; its stage ran `epochs` times to build it.
         """
         snapshot = source.refresh()
@@ -217,7 +217,7 @@ class TableRewriter:
     def _state_files(
         self, table: StateTable, pieces: Iterable[pa.Table], declared: DeclaredTable
     ) -> list[AddFile]:
-        """Write records that ascend by unsigned hash to files by bucket; durable."""
+        """Write records, which ascend by unsigned hash, to files by bucket; durable."""
         schema = arrow_schema(declared.schema, wide=True).append(pa.field(HASH[0], pa.int64()))
         written: list[str] = []
         files: RunFiles | None = None
@@ -255,7 +255,7 @@ class TableRewriter:
         declared: DeclaredTable,
         epochs: int,
     ) -> list[AddFile]:
-        """Copy an output file by file, with earlier epochs; durable."""
+        """Copy an output file by file, with negative epochs; durable."""
         schema, made = _output_schema(declared), list[AddFile]()
         for number, file in enumerate(in_order(snapshot.live.values())):
             pieces = self._earlier(source, [file], schema, EPOCH[0], epochs)
@@ -273,7 +273,7 @@ class TableRewriter:
         declared: DeclaredTable,
         epochs: int,
     ) -> list[AddFile]:
-        """Copy the set-aside records of a stage to one file, with earlier epochs; durable."""
+        """Copy the set-aside records of a stage to one file, with negative epochs; durable."""
         schema, files = arrow_schema(declared.schema), sorted(snapshot.live.items())
         pieces = self._earlier(source, [file for _, file in files], schema, "epoch", epochs)
         made = self._file(path, 0, schema, pieces)
@@ -306,7 +306,7 @@ class TableRewriter:
         column: str,
         epochs: int,
     ) -> Iterator[pa.Table]:
-        """Yield the live records of some files, with epochs in `column` that are lower."""
+        """Yield the live records of some files; the epochs in `column` are lower by `epochs`."""
         at = schema.get_field_index(column)
         for file in files:
             for batch in live_batches(source.path, file, limits=self.cache.limits):
@@ -362,7 +362,7 @@ def alter(
     ]
     adds = [replace(AddFile.from_json(add), data_change=data_change) for add in change.adds]
     feed: tuple[ChangeFile, ...] = ()
-    # Records with different columns cannot be compared: a reader of changes reads the files.
+    # Records with different columns cannot be compared, so a reader of changes reads the files.
     comparable = not adds or not _differs(snapshot.metadata, declared)
     if data_change and removes and comparable and feed_flow(snapshot.metadata.configuration):
         new = {add.path: add for add in adds}
@@ -428,7 +428,7 @@ def _output_differs(path: str, what: str) -> TableForeignError:
 
 
 def _require_all(path: str, adds: Iterable[AddFile], snapshot: Snapshot) -> None:
-    """Raise `InvariantError` if files do not have the number of live records of a table."""
+    """Raise `InvariantError` if files do not have as many records as a table has live ones."""
     rows = sum(add.rows for add in adds)
     if rows != (read := sum(add.rows - add.dead for add in snapshot.live.values())):
         message = f"{path}: {rows} records were written instead of {read}"

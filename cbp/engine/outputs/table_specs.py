@@ -78,7 +78,7 @@ def declared_tables(dataflow: str, node: StageNode) -> Iterator[DeclaredTable]:
 def declared_set_aside(dataflow: str, stage: str) -> DeclaredTable:
     """Return the table of set-aside records of a stage; it stays if the option is removed."""
     name = set_aside_table(stage)
-    # The id is no output's, since no output's name has a slash.
+    # No output has this id, since no output's name has a slash.
     return DeclaredTable(name, _table_id(dataflow, stage, name), SET_ASIDE, (), (), {})
 
 

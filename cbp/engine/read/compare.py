@@ -6,14 +6,15 @@ Both sides are read as streams, batch by batch.
 
 - A multiset is compared by `cbp.engine.state.multiset_difference`; records that come in another
   order are spilled by hash.
-- Others are cut by a hash into parts of about `compared_rows` records, on disk: a view by its keys,
-  changes by their record, and a multiset whose records need not agree exactly (`Closeness`) by the
-  columns that must agree.
+- Other tables are cut by a hash into parts of about `compared_rows` records, on disk: a view by its
+  keys, changes by their record, and a multiset with a tolerance (`Closeness`) by the columns that
+  must be equal.
 
 Guaranteed: a difference of one record, beyond the table's tolerance, is found; no decision
 depends on a hash. If a table differs, its first `SHOWN_MAX` keys are returned, and its comparison
-ends. Not guaranteed: bounded memory with a tolerance, which needs all records in memory that agree
-in every column without floating-point numbers.
+ends.
+Not guaranteed: bounded memory with a tolerance. All records that agree in every column without
+floating-point numbers are then in memory together.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def column_names(
 def _declared(
     comparison: Comparison, spec: TranslatorSpec
 ) -> tuple[Schema, tuple[str, ...], OutputSpec | None]:
-    """Return a table's columns, those of its key, and the spec of its output if it is one."""
+    """Return a table's columns, its key's columns, and, for an output, the spec."""
     if comparison.kind == "set_aside":
         return SET_ASIDE_COMPARED, ("key", "record"), None
     if comparison.kind == "state":
@@ -239,7 +240,7 @@ def _count(counts: DifferenceCounts, olds: list[Row], news: list[Row]) -> None:
 def compare_multisets(sides: Sides, key: Sequence[int]) -> list[Differing]:
     """Return the first keys whose records differ, as multisets; empty if both sides are equal.
 
-    Each side is read up to two times, and counted once. `key` has the positions of the columns that
+    Each side is read at most twice, and counted once. `key` has the positions of the columns that
     identify a difference.
     """
     surplus, missing = _one_sided(sides)
@@ -270,10 +271,10 @@ def compare_changes(
     close: Closeness = EXACTLY,
     split: Callable[[Row], tuple[Sequence[Any], int]] = split_change,
 ) -> list[Differing]:
-    """Return records whose signs have different sums, `SHOWN_MAX` at most; empty if all are equal.
+    """Return records whose signs sum up differently on the two sides, `SHOWN_MAX` at most.
 
-    They are in no particular order. Each side is read once. `split` returns the record and the sign
-    of a change.
+    Empty if all sums are equal; in no particular order. Each side is read once. `split` returns
+    the record and the sign of a change.
     """
     spilled = _Parts(sides, lambda row: close.parts(split(row)[0])[0])
     return _unpaired(spilled, close, lambda wants, has: _net(wants, has, split), None)
@@ -473,7 +474,7 @@ class _Parts:
     def last(self, part: int, side: int, rank: _Rank | None) -> dict[Hashable, Row]:
         """Return the last record of each hashed value in one part of one side.
 
-        With a rank, that is the greatest one, and epochs before the records are left out.
+        With a rank, each row is an epoch and a record; returns the record with the greatest rank.
         """
         if rank is None:
             return {self._of(row): row for block in self._read(part, side) for row in block}

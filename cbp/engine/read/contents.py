@@ -30,7 +30,7 @@ def state_contents(table: StateTable, schema: Schema, buckets: int, cache: Index
     """Return the contents of one version of a state table: a part per bucket, by hash."""
 
     def part(number: int, epochs: bool) -> Iterator[list[Row]]:
-        assert not epochs, "epochs were asked of a state, which has none"
+        assert not epochs, "epochs were requested for a state, which has none"
         for records in BucketState(table, cache, (number,)).records(schema.names):
             yield list(decode_table(records, schema))
 
@@ -83,7 +83,7 @@ def contents_since(contents: Contents, comparison: Comparison) -> Contents:
 
 
 def contents_with_gaps(contents: Contents, gaps: Sequence[range]) -> Contents:
-    """Return contents whose epochs leave out some numbers; `gaps` are ascending."""
+    """Return contents with epochs renumbered to skip the numbers in `gaps`, which ascend."""
 
     def numbered(epoch: int) -> int:
         for gap in gaps:

@@ -1,7 +1,7 @@
 """Records of increments: a page of them, or all as columns, batch by batch, as sinks copy them.
 
-An increment is read from its own files. If compaction replaced one of them and it was collected,
-it is read from its table, by `_epoch`: the same records in the same order.
+An increment is read from its own files. If one of these was replaced by compaction and collected,
+the increment is read from its table, by `_epoch`: the same records in the same order.
 
 A merge keeps the records of an output table in the order of the flow, with complete epochs next to
 each other (`cbp.engine.outputs.output_compaction`). So the records of an increment whose own files
@@ -11,7 +11,7 @@ are gone are slices of merged files (`located`). Nothing is written, and only `_
                _runs/merged-15.parquet, rows 210 to 240   found
 
 Guaranteed: a complete increment is read with as many records as were recorded, or an error is
-raised after the last batch; an increment of which not all records are found is not relocated
+raised after the last batch; an increment is not relocated unless all of its records are found
 (tests/cbp/engine/outputs/test_locate.py).
 """
 
@@ -40,7 +40,7 @@ from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.schema import Schema
 
 LiveOf = Callable[[str, Increment], Sequence[AddFile]]
-"""Returns the files of an increment's table that have its records; takes the dataflow's folder."""
+"""Takes a dataflow's folder and an increment; returns the files of its table with its records."""
 
 _NONE = np.empty(0, np.int64)
 

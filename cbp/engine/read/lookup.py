@@ -45,7 +45,7 @@ def look_up(
 
 
 def key_bucket(node: StageNode, state: str, key: Mapping[str, Any], *, hash_mask: int) -> int:
-    """Return the bucket of a state in which a key belongs; raises as `look_up`."""
+    """Return the bucket of a state to which a key belongs; raises as `look_up`."""
     columns = node.translator.key_of(_spec(node, state)).fields
     return bucket_of(_hash_of(columns, key, hash_mask), node.buckets)
 

@@ -133,7 +133,7 @@ class PageReader:
             raise VersionUnreadableError(path, version, why) from error
         there = {field["name"] for field in json.loads(snapshot.metadata.schema)["fields"]}
         if missing := [column for column in spec.schema.names if column not in there]:
-            why = f"the missing columns are {', '.join(missing)}"
+            why = f"it does not have the columns {', '.join(missing)}"
             raise VersionUnreadableError(path, version, why)
         live = live_files(snapshot, name, ())
         ordered = {b: tuple(sorted(files, key=lambda f: f.path)) for b, files in live.items()}

@@ -1,4 +1,4 @@
-"""Epochs of a recomputation: prepared in a separate folder, published every so many epochs.
+"""Epochs of a recomputation: prepared in a separate folder, published some epochs at a time.
 
 `cbp.engine.read.replay` decides again what each run reads. A `Repeat` follows the records: each
 epoch reads the same increments again, at the recorded time, and begins with the state after the
@@ -42,7 +42,7 @@ class RecomputedEpochs:
         folder: Folder of the tables; increments name their files relative to it.
         id: Prefix of the ids of the runs, `[a-z0-9]+`.
         before_run: Called with the id of each run before it starts; may raise to stop.
-        units: The physical stages, by their leaders; to find what writes a looked-up table.
+        units: The physical stages, by their leaders; to find the writer of a looked-up table.
         origins: Returns the dropped files of increments, for records that are set aside.
         last_ms: The time of the newest epoch.
     """
@@ -125,7 +125,7 @@ class RecomputedEpochs:
         return self._unpublished[next(n for n, unit in self.units.items() if writer in unit.names)]
 
     def record(self, epoch: Intention) -> None:
-        """Add the record of an epoch, later than all earlier ones; publish if that is due."""
+        """Add the record of an epoch, later than all earlier ones; publish if enough have come."""
         self.note(epoch)
         if self.is_due(epoch.stage):
             self.publish(epoch.stage)

@@ -181,7 +181,7 @@ class Replay:
     def _already_read(
         self, node: StageNode, waiting: Mapping[str, Connector]
     ) -> dict[str, tuple[Increment, ...]]:
-        """Return the increments that each input has read of its source."""
+        """Return the increments that each input has read from its source."""
         offered = self.history or self._offered.__getitem__
         read = {}
         for name, flow in node.wiring.items():

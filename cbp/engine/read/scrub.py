@@ -1,19 +1,20 @@
 """Scrub: read all files of a dataflow's folder, and report those that are damaged or missing.
 
     records      descriptions, intentions, positions, roll-backs, punctuations, notes, source logs:
-                 their digests, and that no number is missing between two, nor the newest
+                 digests; no number is missing, neither between two nor at the end
     table logs   digests of entries, checkpoints; the newest version can be read
     tables       every file of the newest version exists, is complete, and has as many rows as its
                  log says; so does the vector of its deleted rows
-    other files  of older versions, of waiting increments, of sources: complete, if they exist
-                 and, of files of runs, if a record or a log names them
+    other files  of older versions, of waiting increments, of sources: complete, if they exist;
+                 files of runs only if a record or a log names them
 
 A run that died before its record was put leaves files that no record names. A loss of power may
 have cut them; garbage collection removes them, and they are not damage.
 
 A scrub is lazy: the caller that iterates decides how fast it reads. While the service runs, files
-come and go: a file that is gone before it was read is not damage, unless it is still needed. Logs
-are numbered, so a missing record leaves a gap. The newest leaves no gap, but the tables name it.
+come and go: a file that was removed before it was read is not damage, unless it is still needed.
+Logs are numbered, so a missing record leaves a gap. If the newest record is missing, there is no
+gap, but the tables name it.
 
 Guaranteed: nothing is changed, and one damage hides no other.
 Not guaranteed: that a file without checksums, of an earlier version, is what was written; it is
@@ -79,7 +80,7 @@ class ScrubbedFile:
 NUMBERED = re.compile(r"(?P<folder>.*)/(?P<number>\d{20})\.json\Z")
 """A file of one record."""
 SEALED = re.compile(r"(?P<folder>.*)/[^/]+/(?P<start>\d{20})-(?P<end>\d{20})\.jsonl\Z")
-"""A file of several entries of a source's log."""
+"""A file that holds several entries of a source's log."""
 TABLE_LOG = "/_delta_log/"
 _INCREMENT = re.compile(r"(?P<log>sources/[^/]+)/(?P<number>\d{12})-[^/]+\.parquet\Z")
 _SOURCES = "sources/"

@@ -2,7 +2,7 @@
 
 Not guaranteed: that the reports stay few. There is one per file, and the driver collects all
 reports of a run. For more than some ten thousand files, tasks should write shards of actions beside
-the tables instead; that does not exist.
+the tables instead, which is not implemented.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def empty_outputs(plan: RunPlan) -> dict[str, Increment]:
 
 
 _OF_BOTH_PHASES = (Failed, ProcessChanged, MessageMisplaced)
-"""The reports that a task which also runs the next phase makes for both phases."""
+"""Kinds of reports that cover both phases if a task also runs the next phase."""
 
 T = TypeVar("T")
 
@@ -139,7 +139,7 @@ def assemble(plan: RunPlan, reported: Reported, *, now_ms: int) -> PreparedRun:
 
 
 def next_timer(plan: RunPlan, reported: Iterable[NextTimer]) -> int | None:
-    """Return a time before which no timer of a stage is due after a run; as in `PreparedRun`.
+    """Return a time before which no timer of a stage is due after a run; see `PreparedRun`.
 
     A run that read all timers knows this time; any other run keeps the earlier value.
     """
@@ -179,7 +179,7 @@ def _figures(reported: Reported) -> dict[str, float]:
 def _outputs(plan: RunPlan, reported: Reported) -> dict[str, Increment]:
     outputs = empty_outputs(plan)
     addressed = [spec.name for spec in plan.node.translator.addressed]
-    # These decide which groups get this epoch's messages.
+    # Bindings decide which groups get this epoch's messages.
     bindings = tuple(
         DataFile(file.path, file.rows, file.size)
         for file in sorted(reported.all(BindingsFile), key=attrgetter("path"))
@@ -196,7 +196,7 @@ def _outputs(plan: RunPlan, reported: Reported) -> dict[str, Increment]:
 
 
 def _state_changes(table: str, state: str, reported: Reported, now_ms: int) -> list[TableChange]:
-    """Return the change of the records and, as a separate change, that of the layout."""
+    """Return the change of the records and, separately, the change of the layout."""
     records = TableChange(
         table,
         adds=tuple(_add(new, now_ms) for new in reported.all(NewStateFile) if new.state == state),

@@ -42,8 +42,8 @@ def write_corrections(
 def correcting_plan(plan: RunPlan, node: StageNode, state: str, increment: Increment) -> RunPlan:
     """Return the plan of a run that reads corrections instead of the stage's inputs.
 
-    Fused stages run, too, if they read only changes of its views, or outputs of stages that run
-    for this reason.
+    Fused stages run, too, if they read only changes of this stage's views, or outputs of stages
+    that run for the same reason.
     """
     spec = correcting(node.translator, state, time_of(plan.time_ms))
     (input_,) = spec.inputs

@@ -56,7 +56,7 @@ class Executor(RunControl, Protocol):
         ...
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
-        """Run every task of a plan; return all their reports and one of the job's lane.
+        """Run every task of a plan; return all their reports, and one that names the job's lane.
 
         The reports of a task are returned once, even if Spark retries or speculates.
         """
@@ -83,7 +83,7 @@ class LocalExecutor:
         self._kind = kind
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Do nothing: this engine runs no SQL; a Python function replaces it or the call fails."""
+        """Do nothing: no SQL runs here; a Python function must replace it, or `execute` raises."""
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the same task code as Spark's workers."""
@@ -111,7 +111,7 @@ class LocalExecutor:
         """Do nothing: a task here cannot be interrupted."""
 
     def stacks(self, run: str) -> Sequence[ProcessStack]:
-        """Return none: a run uses its caller's thread."""
+        """Return no stacks: a run uses its caller's thread."""
         return ()
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
@@ -171,7 +171,7 @@ def run_together(
 
 
 def joined_reports(by_task: Sequence[list[TaskReport]]) -> list[TaskReport]:
-    """Return the reports of tasks that ran together; if tasks failed, those of the first of these.
+    """Return the reports of tasks that ran together; after failures, only the first failed task's.
 
     All tasks end in the superstep in which one fails, and their groups are in order. So the first
     task that failed has the error that a single task would have; with microsteps, another task may

@@ -1,9 +1,9 @@
 """Phases of a run over several fused stages: cut the run into phases, join their results; pure.
 
 A run has one phase, or two if a groupwise stage follows a record-wise one. The second phase reads
-the increment that the first one wrote, just as if both stages ran by themselves.
-Each phase is a plan of its own. Further stages of a phase run as followers in the tasks of its
-first stage (`cbp.engine.task.writers`).
+the increment that the first one wrote, just as if both stages ran separately. Each phase has a
+separate plan. Further stages of a phase run as followers in the tasks of its first stage
+(`cbp.engine.task.writers`).
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Preparer:
             raise DefinitionError(Mistake("set_aside_unfit", where, str(exc))) from exc
         try:
             with self._pinned(plan) as pinned:
-                # Timers of groups that were left out are due, and no earlier run noted them.
+                # Groups left out may have due timers that no earlier run noted: read all timers.
                 run = replace(pinned, inputs=inputs, due_ms=0)
                 aside = SettingAside(run, table, gives_back=True, again=lambda: enter("again"))
                 prepared = self._run(run, enter, aside)
@@ -151,7 +151,7 @@ class Preparer:
             return with_members(first, self._phase(first, enter)[0])
         prepared, more = self._phase(first, enter, behind)
         behind = reading(behind, prepared)
-        # A single task may have done both phases; otherwise the second is a job of its own.
+        # A single task may have done both phases; otherwise the second is a separate job.
         if more:
             rest = assemble(behind, Reported(more), now_ms=self.now_ms())
         else:
@@ -199,13 +199,13 @@ class Preparer:
         return replace(prepared, figures=figures), reported.next_phase
 
     def _job(self, part: RunPlan, task: TaskPlan, aside: SettingAside | None) -> list[TaskReport]:
-        """Execute a job, until no group fails that can be set aside."""
+        """Execute a job; repeat it while groups fail that can be set aside."""
         self.faults("job.before")
         for tries in count():
             if aside is not None:
-                # Under another name: files of an earlier try are garbage.
+                # Run under another name, since the files of an earlier try are garbage.
                 run = f"{task.run}s{tries}" if tries else task.run
-                # Messages are routed like other records, so that one without a key is found.
+                # Messages are routed like other records, so that those without a key are found.
                 apart, left = frozenset[str](), aside.left_out
                 task = replace(task, run=run, set_aside=left, in_place=apart, by_bucket=apart)
             reports = self._executed(part, task)
@@ -241,7 +241,7 @@ class Preparer:
                 task.stage,
                 task.epoch,
             )
-            # Under another name: files of the first job are garbage and must not be overwritten.
+            # Under another name, since the first job's garbage files must not be overwritten.
             again = replace(task, run=f"{task.run}x", in_place=frozenset())
             tries.append(self.executor.execute(plan, again))
         changed = (one for done in tries for one in Reported(done).all(ProcessChanged))

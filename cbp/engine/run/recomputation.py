@@ -6,7 +6,7 @@ r"""Recomputation: the groups of a run that reads a replacement are recomputed.
                                               the run, on groups without state
 
 Every group of the run is given all of its records that count. Its state is replaced by what it
-emits, so the run writes what an ordinary one writes, and views change by their difference. A group
+emits, so the run writes the same as an ordinary run, and views change by their difference. A group
 that no longer has a record is not called, and loses its state (`TranslatorSpec.anew`). Groups are
 found by the hash of their key; keys of one hash are all recomputed.
 
@@ -19,7 +19,7 @@ Earlier records are written to one file per input, below a state's table, where 
 runs are collected. It is removed once the run is prepared, since no record names it. Memory: the
 records that are gone, and some hundred thousand others at a time in each thread.
 
-Invariant: the state of each group is that of a stage that read what counts in one increment
+Invariant: the state of each group is the same as after one run that read all records that count
 (tests/controller/loop/recovery/test_replacement.py).
 """
 
@@ -155,7 +155,7 @@ class _Recomputation:
         return replace(self.plan, node=node, inputs=inputs, retained={})
 
     def _hashes_of_run(self) -> Int64s:
-        """Return the hashes of all groups that have a record in the run, or one that is gone."""
+        """Return the hashes of all groups that have a record in the run, or a removed record."""
         found = [np.empty(0, np.int64)]
         for spec in self._spec.inputs:
             for increment in self.plan.inputs.get(spec.name, ()):
@@ -201,7 +201,7 @@ class _Recomputation:
     def _write(
         self, sink: ParquetSink, records: pa.Table, gone: pa.Table, spec: InputSpec
     ) -> pa.Table:
-        """Write records except those taken back; return records that are still to be removed."""
+        """Write records, except those taken back; return the records still to be removed."""
         rest, still = subtract_rows(records, gone)
         if rest.num_rows:
             sink.write(rest)
@@ -240,7 +240,7 @@ class _Recomputation:
 
     def _chosen(self, keys: pa.Table, hashes: Int64s) -> Positions:
         chosen = self._groups.among(hashes)
-        # A key that only shares a group's hash, and is out of range, causes no further search.
+        # A key outside the groups' range only shares a hash; dropped here, it costs no search.
         return chosen[self._range.inside(keys.take(pa.array(chosen)))] if chosen.size else chosen
 
     def _likely_records(self, files: Sequence[DataFile], spec: InputSpec) -> Iterator[_Part]:
@@ -264,7 +264,7 @@ class _Recomputation:
         return list(found) if file.records <= _ROWS and file.bytes <= _SMALL_BYTES else found
 
     def _selected(self, share: Share, spec: InputSpec) -> Iterator[_Part]:
-        """Yield the records of a file that belong to the run's groups, or can by its index."""
+        """Yield the records of a file that belong to the run's groups, or may by its index."""
         columns, key = file_columns(spec), self._key(spec)
         found = False
         for group in row_groups(share):
@@ -282,7 +282,7 @@ class _Recomputation:
                     yield part if likely.size < _FEW else self._of_groups([part], spec)
                 continue
             # If the last row group had records of the groups, or nearly every record can be one,
-            # this row group has some, too: all its columns are read together.
+            # this row group probably has some, too, so all its columns are read together.
             found = found or (width is not None and not narrows)
             records = group.read(columns.names if found else key.columns.names)
             keys = key.keys(records)
@@ -327,7 +327,7 @@ class _IndexWrongError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Records of a file: if exact, all belong to the run's groups; with their bits of the index."""
+    """Records of a file and their bits of its index; if exact, all belong to the run's groups."""
 
     path: str
     records: pa.Table

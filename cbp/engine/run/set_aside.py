@@ -49,7 +49,7 @@ GIVEN_BACK = "_given_back"
 
 _WINDOW_ROWS = 1_000
 _FILES_MAX = 16
-"""If the table has this many files, a run merges them into its own."""
+"""If the table has this many files, a run merges them into its own file."""
 
 Record = dict[str, Any]
 """A record of the table, by column (`SET_ASIDE`)."""
@@ -114,7 +114,7 @@ class SetAsideTable:
                 "input: register a version that has it"
             )
             raise ValueError(message)
-        # All are read before any is written: the caller removes what a complete call has written.
+        # All are read before any is written, since the caller leaves a failed call's files.
         rows_by_input = [
             [
                 read_record(one["record"], input_.schema)
@@ -164,7 +164,7 @@ class SettingAside:
         """The groups that the next attempt of the job leaves out."""
         waiting = () if self.gives_back else (one["key"] for one in self.table.records)
         keys = dict.fromkeys(key for key in (*waiting, *self.failed) if key is not None)
-        # All that is given back can fail again, also once a version has lowered the limit.
+        # All records that are given back can fail again, even if a version lowered the limit.
         most = max(self._most, len(self.table.records)) if self.gives_back else self._most
         return LeftOut(tuple(keys), most)
 
@@ -183,7 +183,7 @@ class SettingAside:
     def change(
         self, reports: Sequence[SetAside], *, files: Files, now_ms: int
     ) -> tuple[TableChange | None, dict[str, float]]:
-        """Return the change of the table, whose file is durable, and figures.
+        """Return the change of the table (its file is durable), and figures.
 
         `SetAsideFullError` if there are more records than can be set aside.
         """

@@ -2,7 +2,7 @@
 
 Guaranteed: a state whose records are placed by another hash or number of buckets than the stage
 declares is refused here, before any look-up. A looked-up table is read as of one moment, chosen by
-`pinned`; the run's record has it (`cbp.model.run.intention.LookupMoment`).
+`pinned`; the run's record contains this moment (`cbp.model.run.intention.LookupMoment`).
 Not guaranteed: that a table is as new as its log; call `refresh` where that matters.
 """
 

@@ -11,9 +11,10 @@ is expected to call as many groups as the last run with records at the same inpu
 of tasks, and so the time of a run, depends on the estimate.
 
 A loop within a run has several tasks if it can reach enough records to be worth the exchange
-between them (`_loop_rows`), and if slots are free. What it is worth depends only on what the run
-reads, so each try of a run finds the same, and can continue from snapshots of as many tasks. It
-finds them by a digest of what the run depends on (`_depends_on`, `cbp.engine.task.superstep_log`).
+between them (`_loop_rows`), and if slots are free. Apart from free slots, this depends only on what
+the run reads. So a try of a run can continue from the snapshots of an earlier try with as many
+tasks, which it finds by a digest of what the run depends on (`_depends_on`,
+`cbp.engine.task.superstep_log`).
 """
 
 from __future__ import annotations
@@ -125,8 +126,8 @@ class Planner:
         """Return the plan that every task of a phase is given; its fused stages run as followers.
 
         The number of tasks depends on the number of records that the phase reads, or of groups that
-        the last such run called, whichever is larger. The first superstep of a loop does not read
-        the messages `held`, by loopback.
+        the last such run called, whichever is larger. `held` has, by loopback, messages that the
+        first superstep of a loop does not read.
         """
         spec, node = plan.node.translator, plan.node
         outer = any(state.grouping == "outer" for state in spec.states)

@@ -42,8 +42,8 @@ SLOTS_SECONDS = 60.0
 _POLL_SECONDS = 0.5
 _GIVEN_UP = "Could not recover from a failed barrier ResultStage"
 _REFUSED = ("SPARK-24819", "SPARK-24942")
-"""Spark's errors for a job that needs more slots than there are, and for any such job with dynamic
-allocation.
+"""Spark's errors for a barrier job that needs more slots than there are, and for any barrier job
+with dynamic allocation.
 """
 
 _DYNAMIC = "spark.dynamicAllocation.enabled"
@@ -122,7 +122,7 @@ def exchange_task(
 
 @dataclass(frozen=True)
 class BarrierJobs:
-    """The jobs of loops of several tasks, on one Spark."""
+    """One Spark's jobs for loops that have several tasks."""
 
     context: SparkContext
     placement: Placement

@@ -3,9 +3,10 @@
     files -> slots (JVM, or Python where the author computes a key) -> union
       -> repartition by task -> sort within task
 
-Guaranteed: a frame has the layout of `cbp.engine.shuffle.layout`, and after the shuffle its order,
-the same as that of `cbp.engine.shuffle.replicated_read` without Spark. Values that vary from run to
-run (paths, live files) never enter generated code, so Spark compiles a stage's code once.
+Guaranteed: a frame has the layout of `cbp.engine.shuffle.layout` and, after the shuffle, the order
+of this layout, as `cbp.engine.shuffle.replicated_read` gives it without Spark. Values that vary
+from run to run (paths, live files) never enter generated code, so Spark compiles a stage's code
+once.
 Absent on purpose: how the records are used, and whether they are shuffled at all
 (`cbp.engine.spark.spark_executor`).
 """

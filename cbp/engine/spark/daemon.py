@@ -5,7 +5,7 @@ NumPy and the engine imported already, and shares their memory.
 
 The imported objects are frozen for the garbage collector, so the collection that Spark's daemon
 does after every task examines only the task's own objects. A worker that Spark has ended gets a
-broken pipe when it reports; that is not an error, so it prints none.
+broken pipe when it reports; this is expected, so it prints no error.
 
 A worker that author's code has changed (`cbp.model.author.process_state`) asks Spark not to use it
 again. Functions of an author's own plan in SQL are watched, too, although no report names them.
@@ -61,7 +61,7 @@ def watch_workers() -> None:
         end(outfile)
         watch.ended()
         if watch.is_changed:
-            # Spark's own worker writes this there if it must not be used again.
+            # Spark's own worker writes this at this point if it must not be used again.
             of_spark.write_int(SpecialLengths.END_OF_DATA_SECTION, outfile)
             sys.exit(-1)
 

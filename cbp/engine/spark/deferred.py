@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeferredExecutor:
-    """Passes tasks to an executor that `make` makes in a separate thread; see `SparkExecutor`."""
+    """Passes tasks to an executor that `make` creates in a separate thread; see `SparkExecutor`."""
 
     shuffles = True
 
@@ -53,7 +53,7 @@ class DeferredExecutor:
             self._begin()
 
     def waits_for(self) -> str:
-        """Return the missing part, with the error of the last attempt; `""` after the start."""
+        """Return `""` once Spark has started; until then, a text with its state or last error."""
         with self._changed:
             if self._executor is not None:
                 return ""
@@ -65,7 +65,7 @@ class DeferredExecutor:
         """Do nothing: Spark is already starting."""
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Refuse SQL that Spark refuses; before the start nothing, since `execute` checks it."""
+        """Refuse SQL that Spark refuses; before the start, leave this check to `execute`."""
         if self._executor is not None:
             self._executor.refuse(dataflow, nodes)
 

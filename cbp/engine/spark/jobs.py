@@ -3,8 +3,10 @@
 The jobs of one dataflow share a pool, and Spark assigns slots to pools in turn. So a job of many
 tasks does not keep jobs of other dataflows waiting until the last of its tasks has begun.
 
-Jobs of a recomputation run in Python workers of their own, so what runs have left in a process
-cannot make both sides of a comparison wrong in the same way.
+Jobs of a recomputation run in separate Python workers, so what runs have left in a process cannot
+make both sides of a comparison wrong in the same way.
+
+A run is starved if all of its jobs wait for a slot.
 
 Guaranteed: a run between two jobs, or whose plan is still being made, does not count as starved.
 Not guaranteed: that a starved run stays so for long; check more than once before acting on it.
@@ -48,7 +50,7 @@ class WorkerVariables(MutableMapping[str, str]):
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
-        """Run the jobs that this thread makes in the workers of recomputations."""
+        """Let this thread's jobs run in the workers of recomputations until the block ends."""
         self._more.variables = {"CBP_RECOMPUTES": "1"}
         try:
             yield

@@ -54,7 +54,7 @@ _REQUIRED = {
 _UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 
 _SOCKET_FOLDER_MAX = 103 - len("/.12345678-1234-1234-1234-123456789012.sock")
-"""Most bytes in the path of a folder in which Spark can make its Unix sockets, on every system."""
+"""Maximum length in bytes of a folder's path such that Spark's Unix sockets fit on any system."""
 
 _SETTINGS = {
     # The names of settings that Spark's pages and logs mask.
@@ -100,10 +100,10 @@ _SETTINGS = {
 }
 
 _MODULES = "spark.submit.pyFiles"
-"""Files with Python modules. Spark's start adds the jars of all packages, 80 MB, which have none.
+"""Lists files of Python modules. It is set because Spark adds the jars of all packages to it.
 
-Each would be copied, and be on the path of modules here and in all workers: each search for a
-module or an entry point elsewhere would then read their tables of contents first.
+These have 80 MB and no modules. Each would be copied, and be on the path of modules here and in all
+workers: every search for a module or an entry point would read their tables of contents first.
 """
 
 _LOCAL = re.compile(r"local\[(\d+|\*)(,\d+)?\]")
@@ -114,7 +114,7 @@ _LAST_LINES_SECONDS = 5.0
 """How long a failed start waits for the last lines of its JVM."""
 
 _LOCKS: list[int] = []
-"""Locks of scratch folders, open while this process lives, so that no other removes the folders."""
+"""Locks of scratch folders; open while this process lives, so no other process removes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ def _start_jvm(options: Mapping[str, str], output: JvmOutput | None) -> None:
 
 
 def _scratch(settings: SparkSettings) -> dict[str, str]:
-    """Return the settings by which a local Spark has a folder of its own for temporary files."""
+    """Return the settings by which a local Spark has a separate folder for temporary files."""
     if not settings.scratch or not settings.master.startswith("local"):
         return {}  # a cluster's workers have folders of their own, and remove them
     folder, lock = take_scratch(_scratch_root(), "spark-")
@@ -227,8 +227,8 @@ def _scratch(settings: SparkSettings) -> dict[str, str]:
 def sockets_in(folder: Path) -> dict[str, str]:
     """Return the setting by which Spark uses TCP if its sockets do not fit in a folder; pure.
 
-    A long path, such as that of `TMPDIR` on macOS, has no room for the names of Unix sockets. If it
-    has, the operator's setting counts, or the built-in one.
+    A long path, such as that of `TMPDIR` on macOS, has no room for the names of Unix sockets. For a
+    shorter one, nothing is returned: the operator's setting applies, or else the built-in one.
     """
     fits = len(os.fsencode(folder)) <= _SOCKET_FOLDER_MAX
     return {} if fits else {_UNIX_SOCKETS: "false"}
@@ -274,7 +274,7 @@ def require_safe(session: SparkSession) -> None:
 def with_room(master: str) -> tuple[str, dict[str, str]]:
     """Return a local master with extra slots, so that a run can start while another one hangs.
 
-    Also returns the settings by which Spark plans for the actual processors. Other masters than
+    Also returns the settings by which Spark plans for the actual processors. Masters other than
     `local[n]` and `local[*]` stay as they are.
     """
     match, slots = _LOCAL.fullmatch(master), local_slots(master)
@@ -318,9 +318,8 @@ def authentication(
         spark://, others      master, workers and driver share one; else the master is refused
 
     `settings` are the operator's, of `CBP_SPARK_CONF` or Spark's own defaults. Absent on purpose:
-    `local-cluster`, which is for tests. Raises
-    `SparkUnauthenticatedError` if the master is a cluster, and authentication is switched off, or
-    a secret is missing that YARN and Kubernetes do not need.
+    `local-cluster`, which is for tests. Raises `SparkUnauthenticatedError` for a cluster if
+    authentication is switched off, or if the secret is missing (YARN and Kubernetes need none).
     """
     if master.startswith("local-cluster"):
         return {}
@@ -373,7 +372,7 @@ class JvmOutput:
             self._is_passed_on = True
 
     def detach(self) -> None:
-        """Close this process's end for writing, once another process has its own."""
+        """Close this process's writing end of the pipe, once another process has its own."""
         with suppress(OSError):
             os.close(self.descriptor)
 

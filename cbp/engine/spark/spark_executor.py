@@ -148,7 +148,7 @@ class SparkExecutor:
         frame.mapInArrow(nothing_in_arrow, RESULT).collect()
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Raise for keys in SQL that Spark does not accept, and SQL that depends on the clock."""
+        """Raise for keys in SQL that Spark refuses, and for SQL that depends on the clock."""
         self._expressions.check(dataflow, nodes)
         self._queries.check(dataflow, nodes)
 
@@ -238,7 +238,7 @@ class SparkExecutor:
         return _are_few([file for increment in increments for file in increment.files], task)
 
     def _placed(self, plan: RunPlan, task: TaskPlan) -> TaskPlan:
-        """Return the plan; inputs with too many messages not sorted by bucket are shuffled."""
+        """Return the plan; inputs with too many messages outside sorted files are shuffled."""
         few = {name for name in task.in_place if _are_few(_loose(plan, task, name), task)}
         return task if few == task.in_place else replace(task, in_place=frozenset(few))
 
@@ -321,7 +321,7 @@ class SparkExecutor:
         return starved(self.spark.sparkContext, runs)
 
     def forget(self, folder: str) -> None:
-        """Drop the sessions of a folder's stages, and the checks of the dataflow named like it."""
+        """Drop the sessions of a folder's stages, and the checks of its dataflow."""
         self._queries.forget(folder.rpartition("/")[2])
         for stage in list(self._sessions):  # a copy, since runs of other stages add theirs
             if stage[0] == folder:

@@ -67,7 +67,7 @@ class WorkerPool:
     """The resident workers of one executor, `most` of them; safe to use from several threads."""
 
     def __init__(self, most: int, environment: Mapping[str, str] = MappingProxyType({})) -> None:
-        # Author's code that runs in this process, such as a Runnable, may change it later.
+        # Copied now, since author's code in this process, such as a Runnable, may change it later.
         self._environment = {**os.environ, **safe_path(), **environment}
         self.most = most
         self._lock = threading.Lock()
@@ -132,7 +132,7 @@ class WorkerPool:
                 worker.kill()
 
     def stacks(self, run: str) -> list[ProcessStack]:
-        """Return where the workers that serve a run are now; none if none do."""
+        """Return where the workers that serve a run are now; empty if there are none."""
         with self._lock:
             workers = self._serving.get(run, [])
         stacks = ask_all(lambda worker: worker.stack(), workers)
@@ -169,7 +169,7 @@ class WorkerPool:
         return None
 
     def _claimed(self) -> int:
-        """Return how many workers are missing, counted as starting; the caller starts them."""
+        """Count missing workers as starting, and return their number; the caller starts them."""
         busy = sum(map(len, self._serving.values()))
         missing = self.most - len(self._free) - busy - self._starting
         self._starting += missing

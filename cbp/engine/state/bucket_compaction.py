@@ -27,7 +27,7 @@ from cbp.engine.storage.external_sort import sorted_tables
 from cbp.engine.storage.file_sizes import is_full
 
 FANOUT_LARGE = 3
-"""Files of any other tier than the lowest that start a merge. The trade-off:
+"""Number of files that start a merge, in every tier except the lowest. The trade-off:
 `tests/cbp/engine/state/test_bucket_compaction.py`."""
 
 _TIER_FACTOR = 8

@@ -285,7 +285,7 @@ class BucketState:
         self._readers = {at: reader for at, reader in kept if isinstance(reader, IndexedFile)}
 
     def edges(self, hashes: Positions) -> list[int]:
-        """Return where the hashes of each bucket begin, as callers have them, and their end."""
+        """Return where the hashes of each bucket begin, and the end; see `bucket_edges`."""
         if len(self.buckets) == 1:
             return [0, len(hashes)]
         return bucket_edges(hashes, self.buckets, buckets=self.of, flips=self.flips)
@@ -330,7 +330,7 @@ class BucketState:
         return RecordPositions(hashes, np.full(len(positions), at, np.int64), positions)
 
     def take(self, positions: RecordPositions, columns: Sequence[str]) -> pa.Table:
-        """Return the rows of some records (at least one) of `find`, in the order of `positions`."""
+        """Return the rows of one or more records that `find` found, in the order of `positions`."""
         parts, places = [], []
         for at in _files_of(positions.file):
             mine = np.flatnonzero(positions.file == at)

@@ -33,7 +33,7 @@ def evict(
 ) -> tuple[list[str], int]:
     """Unlink the least recently used files until the rest and a new file fit in the bound.
 
-    The bound is at most half of the total of these files and the free space. If the new file
+    The bound is at most half of the sum of these files' bytes and the free space. If the new file
     cannot fit on the disk at all, nothing is removed. Returns the names of the removed files, and
     the bound in bytes.
 

@@ -216,7 +216,7 @@ class Guard:
             self._bytes(buffers[0], positions >> 3, 1)
 
     def is_shorter(self) -> bool:
-        """Return whether the file was truncated under the map, so that reads kill the process."""
+        """Return whether the mapped file was truncated: reading the map would kill the process."""
         try:
             status = os.stat(self.path)
         except OSError:

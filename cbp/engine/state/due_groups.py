@@ -28,9 +28,9 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """Groups that a run calls because their timers are due: those that are not after `until`.
+    """Groups that a run calls because they have a due timer: one that is not after `until`.
 
-    `hashes` are of their keys, ascending, each once. Other groups can have the same hash.
+    `hashes` are those of their keys, ascending, each once. Other groups can have the same hash.
     """
 
     hashes: Int64s
@@ -38,7 +38,7 @@ class Woken:
 
 
 def due_groups(states: Iterable[BucketState], until: datetime) -> tuple[Woken, int | None]:
-    """Return the groups of states of timers that are due, and the time in us of the next timer."""
+    """Return the groups that have a due timer, and the time of the next timer in microseconds."""
     parts: list[Int64s] = []
     next_us = _NEVER
     for state in states:

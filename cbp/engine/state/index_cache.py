@@ -16,7 +16,7 @@ only a cache (see the package README):
   (`release`), so its memory does not grow with replaced files. If its address space is
   bounded (`spark.executor.pyspark.memory`), maps that are not in use are closed to make room.
 - The copies are bounded, by bytes and by half of their disk (`cache_eviction.py`). A process
-  touches the files that it has mapped and uses, so that no other one evicts its hottest copies.
+  touches the files that it has mapped and uses, so that no other process evicts its hottest copies.
 
 Strings are widened to `large_string`: above 2 GB a `string` column would be split
 into chunks, and reading only one of them would lose rows. The row count is checked.
@@ -76,10 +76,10 @@ TOUCH_SECONDS = 60.0
 """A copy in use is touched once in this time; eviction needs no finer resolution."""
 
 _SWEEPS = 8
-"""A process sweeps again after it has written one part in this many of the bytes for copies."""
+"""A process sweeps again once it has written this fraction (an eighth) of the bound for copies."""
 
 _ORDER, _PHYSICAL = b"cbp.order", b"physical"
-"""Marks a copy whose rows do not ascend by hash, which this engine does not write."""
+"""Marks a copy whose rows do not ascend by hash; this engine writes no such data files."""
 
 _log = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class IndexCache:
         """Return all rows of a data file; `FileDamagedError` if it is missing or damaged.
 
         Args:
-            size: The data file's bytes; part of the copy's name, as `table_id`.
+            size: The data file's bytes; part of the copy's name, as is `table_id`.
             rows: Physical rows of the file, as the log states them.
             copy: Whether to make a missing copy of a large file; pointless for
                 a file that is about to be replaced.
@@ -357,7 +357,7 @@ class IndexCache:
             raise
 
     def _sweep(self, room: int, *, full: bool = False) -> bool:
-        """Evict the least recently used copies and old boots; return whether any copy went."""
+        """Evict the least recently used copies and old boots; return whether a copy was evicted."""
         cache, own = self._folder.parent, self._folder.name
         if self._unswept is None:
             remove_boots(cache, own=own, now=self._clock())
@@ -400,7 +400,7 @@ def _open_parquet(source: str, rows: int) -> CheckedFile:
 def _one_batch(table: pa.Table, *, copies: bool = True) -> pa.RecordBatch:
     """Return all rows as one batch; strings widened so that any size fits.
 
-    With `copies`, the batch keeps no larger table in memory of which it would be a view.
+    With `copies`, the batch is never a view, which would keep a larger table in memory.
     """
     wide = wide_schema(table.schema)
     chunked = (as_type(c, f.type) for c, f in zip(table.columns, wide, strict=True))

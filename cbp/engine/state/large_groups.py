@@ -97,7 +97,7 @@ def without(state: BucketState, groups: Sequence[int], wanted: Int64s | None) ->
     gone = np.array(groups, np.int64)
     if wanted is not None:
         return state.find(np.setdiff1d(wanted, gone, assume_unique=True))
-    assert not state.flips, "the state flips hashes, so it has no look-up of all groups"
+    assert not state.flips, "a state with flipped hashes cannot be searched for all groups"
     every = [state.whole(at).others(gone) for at in range(len(state.files))]
     return state.find(np.unique(np.concatenate(every)))
 

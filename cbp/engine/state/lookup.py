@@ -18,7 +18,7 @@ rows of (url of 31 characters, BIGINT, hash), 17 MB of Parquet (`tests/bench/tes
 
 `TimeOrder` has the rows of a file in the order of their times, for timers. The earliest rows are
 sorted once per file and process, as many as are due and some thousands ahead. All times are read
-again only when the time has passed those.
+again only when all of these rows are due.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TimeOrder:
             if start == len(rows):
                 last_us = max(times[-1], until_us + 1) if start else until_us + 1
                 rows, times = self._sort(2 * start + 1)
-                # Among rows with one time, other ones can be the earliest now.
+                # Rows of one time may now have another order: those of the last time come again.
                 start = int(np.searchsorted(times, last_us, "left"))
             stop = min(start + size, len(rows))
             yield rows[start:stop], times[start:stop]
@@ -272,7 +272,7 @@ class IndexedFile:
         return order
 
     def _sound(self, names: Sequence[str], rows: Int64s | None) -> list[pa.Array]:
-        """Return columns after a check of some rows, or of all (`None`), for damage."""
+        """Check some rows, or all (`None`), for damage; return the columns."""
         if rows is None:
             self._checked(lambda guard: self._pass_columns(guard, names))
         else:
@@ -341,7 +341,7 @@ class IndexedFile:
 
 
 class RowGroups:
-    """A Parquet file, read by row group; those without statistics always. Not thread-safe."""
+    """A Parquet file, read by row group; row groups without statistics always. Not thread-safe."""
 
     def __init__(self, file: CheckedFile) -> None:
         self._file = file
@@ -448,7 +448,7 @@ def spans_of(hashes: Int64s, wanted: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def hashes_of(batch: pa.RecordBatch) -> Int64s:
-    """Return `_hash` of every row; a view."""
+    """Return `_hash` of every row, as a view."""
     column = batch.column(batch.schema.get_field_index("_hash"))
     hashes: Int64s = column.to_numpy(zero_copy_only=True)
     return hashes

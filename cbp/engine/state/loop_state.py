@@ -6,12 +6,12 @@
     end       -> deaths of files, live records that the loop wrote
     snapshot  -> changes, go_on_from (`cbp.engine.task.superstep_log`)
 
-What supersteps wrote are files in memory, numbered after those of the table, so that the rest of
-the engine reads them like any other. Two of them are merged, without their dead records, once the
-newer one has as many records as are live in the older one, or if these are few and small. So there
-are few files whatever the number of supersteps, and each record is copied seldom. If their room is
-scarce they are mapped temporary files, each of some megabytes; several of them, which ascend by
-hash, are then merged as one.
+The records that supersteps wrote are files in memory, numbered after those of the table, so that
+the rest of the engine reads them like any other. Two of them are merged, without their dead
+records, once the newer one has as many records as are live in the older one, or if the live ones
+are few and small. So there are few files whatever the number of supersteps, and each record is
+copied seldom. If memory is scarce, they are mapped temporary files: a merge then writes several of
+some megabytes each, which ascend by hash and are later merged as one file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ more file would take as long as sorting and copying them."""
 
 @dataclass(slots=True)
 class _Part:
-    """Live records to be merged: those of a table, or of a file in memory; some in narrow types."""
+    """Live records to be merged, of a table or a file in memory; some have narrow types."""
 
     rows: int
     nbytes: int
@@ -60,7 +60,7 @@ class _Part:
 
 @dataclass(slots=True)
 class LoopState(BucketState):
-    """The files of some neighbors, and the records of a loop, whose memory `room` counts."""
+    """Files of some neighboring buckets, and a loop's records, whose memory `room` counts."""
 
     spec: StateSpec = field(kw_only=True)
     room: Room = field(kw_only=True, default_factory=lambda: Room("", sys.maxsize))
@@ -81,7 +81,7 @@ class LoopState(BucketState):
 
     @property
     def in_memory(self) -> Sequence[int]:
-        """See `BucketState`: what the loop wrote."""
+        """The files that the loop wrote; see `BucketState`."""
         return range(self._fixed, len(self.files))
 
     def reader(self, at: int, wanted: Positions | None) -> StateRows:
@@ -95,7 +95,7 @@ class LoopState(BucketState):
         return BucketState.as_filed(self, at, hashes) if at < self._fixed else hashes
 
     def files_of(self, hashes: Positions) -> Iterator[tuple[int, int, int]]:
-        """See `BucketState`; each file in memory may have records of all buckets."""
+        """Yield files and ranges, as `BucketState`; a file in memory can be of all buckets."""
         yield from BucketState.files_of(self, hashes)
         start, stop = 0, len(hashes)
         for number, file in enumerate(self._written):
@@ -200,7 +200,7 @@ class LoopState(BucketState):
         return deleted + sum(int(file.batch.nbytes) for file in self._written)
 
     def changes(self) -> tuple[pa.Table, pa.Table]:
-        """Return what the loop deleted from files, and its live records; after `turn`."""
+        """Return what the loop deleted from files, and its live records; call after `turn`."""
         paths = [self.files[at].path for at in self._gone]
         bitmaps = [bytes(bitmap.serialize()) for bitmap in self._gone.values()]
         gone = pa.table([pa.array(paths, pa.string()), pa.array(bitmaps, pa.binary())], _GONE)
@@ -250,7 +250,7 @@ class LoopState(BucketState):
         return _Part(self.files[at].rows - len(dead), file.memory, tables)
 
     def _absorbs_last_tier(self, rows: int) -> bool:
-        """Return whether so many newer records are merged with the last tier's live ones."""
+        """Return whether this many newer records are merged with the last tier's live records."""
         many = len(self.files)
         last = range(many - self._tiers[-1], many)
         live = sum(self.files[at].rows - len(self.dead_rows(at)) for at in last)

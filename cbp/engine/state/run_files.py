@@ -94,7 +94,7 @@ class RunFiles:
         self._made.extend(self._write(self._path(), piece) for piece in self._cutter.add(rows))
 
     def write_beside(self, rows: pa.Table) -> None:
-        """Add new records and write them now; many in a thread, for which `close` waits."""
+        """Add new records and write them now; large files in threads, which `close` waits for."""
         self.rows += rows.num_rows
         for piece in chain(self._cutter.add(rows), self._cutter.rest()):
             if piece.nbytes < self._beside_bytes:

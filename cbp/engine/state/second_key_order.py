@@ -2,8 +2,8 @@
 
 Files of a state with a second key are written in this order, so a place in the order is the row
 itself. A file of another origin (an earlier version, a correction, keys that share a hash) is
-sorted in memory when a look-up first needs it. A look-up of a few groups together checks only the
-order of their rows, once per process.
+sorted in memory when a look-up first needs it. A look-up of a few groups checks only the order of
+these groups' rows, once per process.
 
 A search compares values, never hashes alone: rows of another key with the same hash are in another
 range. It goes column by column, each by a binary search among rows that agree in the columns
@@ -39,7 +39,7 @@ _MANY = 8
 """If one row in this many is needed, checking all rows costs less than taking only those."""
 
 Read = Callable[[Int64s | None], Sequence[pa.Array]]
-"""Returns the columns of an order, after a check of some rows, or of all (`None`), for damage."""
+"""Checks some rows, or all (`None`), for damage; returns the columns of an order."""
 
 _EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 
@@ -90,7 +90,7 @@ class SecondOrder:
         self._passed = np.zeros(0, np.bool_)
 
     def check_ranges(self, starts: Int64s, stops: Int64s, read: Read) -> None:
-        """Check ranges of rows, each of all rows of a hash; if they are many, check all."""
+        """Check ranges of rows, each with all rows of a hash; if they are many, check all rows."""
         if not self._is_checked:
             some = np.flatnonzero(stops > starts)
             starts, sizes = starts[some], (stops - starts)[some]
@@ -158,7 +158,7 @@ class SecondOrder:
     def spans(
         self, wanted: Sequence[pa.Array], starts: Int64s, stops: Int64s, *, first: int = 0
     ) -> tuple[Int64s, Int64s]:
-        """Return the result of `span` for many wanted rows together, which are columns."""
+        """Return the result of `span` for many wanted rows, which are given as columns."""
         last = self._columns[-1] if self._is_unique and self._columns else None
         for column, values in zip(self._columns[first:], wanted, strict=False):
             starts, stops = column.spans(values, starts, stops, unique=column is last)
@@ -196,7 +196,7 @@ class _Column:
         return values
 
     def edge(self, wanted: Any, start: int, stop: int, *, behind: bool) -> int:
-        """Return the first place of a range whose value is not below (or is above) the wanted."""
+        """Return the first place of a range whose value is not below (or is above) `wanted`."""
         rank, search = wanted[0], bisect_right if behind else bisect_left
         if rank == (2 if behind else 0):
             return stop if behind else start
@@ -213,7 +213,7 @@ class _Column:
             first = self.edge(wanted, start, stop, behind=False)
             return first, self.edge(wanted, first, stop, behind=True)
         target, values = self._target(wanted), self._values
-        # Rows of one group agree in its key, and mostly one row has a second key.
+        # Mostly all rows (if it is of the key) or one (second key) have the value: tried first.
         first = start
         if values[start] != target:
             first = bisect_left(values, target, start, stop)
@@ -230,7 +230,7 @@ class _Column:
     ) -> tuple[Int64s, Int64s]:
         """Return in each range the places of its wanted value; at most one if `unique`."""
         wanted = as_type(wanted, self._array.type)
-        # Rows of one group agree in its key, and mostly one row has a second key.
+        # Mostly all rows of a range have the value, which is of their key: this is tried first.
         whole = self._have(wanted, starts, starts + 1 == stops if unique else starts < stops)
         whole = whole if unique else self._have(wanted, stops - 1, whole)
         lefts, rights = starts.copy(), stops.copy()
@@ -301,7 +301,7 @@ class _Column:
         return bool(value != value)
 
     def _target(self, wanted: Any) -> Any:
-        """Return a value as `_values` has it."""
+        """Return a value in the form of `_values`."""
         value = wanted[1]
         if self._kind == "DATE":
             return (value - _EPOCH_DAY).days
@@ -321,7 +321,7 @@ class _Scalars:
 
 
 def _raw(array: pa.Array, type_: DataType) -> Any:
-    """Return a column's values as something that is indexed by place; any value for a null."""
+    """Return a column's values, indexed by place; a null has an arbitrary value."""
     kind = type_.kind
     if kind == "DATE":
         array = array.view(pa.int32())
@@ -365,7 +365,7 @@ def ascend(groups: Int64s, columns: Sequence[pa.Array], *, strictly: bool = Fals
 
 
 def _compared(column: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return for every value but the last whether it is above its successor, and equal to it."""
+    """Return for each value but the last whether it is above, and whether it equals, the next."""
     left, right = column[:-1], column[1:]
     above, equal = _mask(pc.greater(left, right)), _mask(pc.equal(left, right))
     if pa.types.is_floating(column.type):

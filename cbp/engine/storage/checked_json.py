@@ -32,14 +32,14 @@ _END = len(_MARK) + _DIGITS + 2
 
 
 def digested(data: bytes, path: str) -> bytes:
-    """Return a JSON object, which has members, with its name and digest as the last ones."""
+    """Return a non-empty JSON object with its name and digest as the last members."""
     if name := own_name(path):
         data = b"".join((data[:-1], b',"_name":', json.dumps(name).encode(), b"}"))
     return b"".join((data[:-1], _MARK, digest_of(data), b'"}'))
 
 
 def record_numbers(names: Iterable[str]) -> list[int]:
-    """Return the numbers of the records in a folder; other names are skipped, such as copies."""
+    """Return the numbers of the records in a folder; files with other names are skipped."""
     matches = (_NUMBERED.fullmatch(name) for name in names)
     return [int(match[1]) for match in matches if match]
 

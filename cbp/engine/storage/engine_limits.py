@@ -14,14 +14,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """The limits of one engine. None changes a result: only what is in memory, a file or a task.
+    """The limits of one engine: how much is in memory, a file or a task. None changes a result.
 
     Attributes:
         rows_per_task: Records of an increment, or called groups, that justify one more task.
         rows_per_task_sql: The same for SQL, where a plan without a shuffle saves more time.
         rows_per_record_task: Records of a record-wise stage that justify another task.
-        rows_per_loop_task: Records that a loop within a run can reach, by what is known before it,
-            that justify another task. Each superstep costs it an exchange of messages.
+        rows_per_loop_task: Records, as estimated before a loop within a run, that justify another
+            task of the loop. Each superstep costs a task an exchange of messages.
         loop_reach: Maximum number of state records that each record which arrives is assumed to
             reach.
         then_rows: Records up to which a record-wise task also runs the groupwise stage downstream
@@ -38,7 +38,7 @@ class EngineLimits:
         large_group_rows: Records of one input or state of a group, above which they are read in
             chunks of this size.
         call_rows: Records, over all flows, of the groups of one call on tables (at least one
-            group): enough to make the cost of a call negligible, few enough for some copies.
+            group): enough to make the cost of a call negligible, few enough to be copied.
         call_bytes: Bytes of these; for rows below 512 bytes, `call_rows` is the limit.
         whole_run_bytes: Bytes in memory of the records that the one call of a whole run reads and
             puts, or that a loop of messages holds; its task needs about eight times as much. Beyond
@@ -49,15 +49,16 @@ class EngineLimits:
         superstep_log_ms: Minimum time in milliseconds between two snapshots of a loop; 0: one after
             each superstep.
         microsteps: Maximum number of microsteps of a task between two exchanges of a loop.
-        microstep_rows: Maximum number of messages that a task sends in them. Beyond that, calls
-            that other tasks' messages make useless would cost more than an exchange.
+        microstep_rows: Maximum number of messages that a task sends in its microsteps between two
+            exchanges. Beyond that, calls that other tasks' messages make useless would cost more
+            than an exchange.
         jvm_batch_bytes: Bytes of a batch for the JVM, of at least one record.
         settings_rows: Maximum number of records of a table that goes to every group as a whole.
         remote_bytes: Bytes of remote writes in memory per state; sorting needs three times as much.
         inline_deletes_bytes: Bytes of a state's bitmaps of deleted rows that are stored in the
             intention itself, over all tasks of a run; larger bitmaps go to files.
         message_block_bytes: Bytes of messages that a task sorts by bucket at a time; this takes
-            about three times as much.
+            about three times as much memory.
         message_group_rows_min: Small buckets share a row group of at least this many messages: a
             row group costs some 100 bytes.
         message_group_rows_max: Messages of a row group; a reader reads as many at a time.
@@ -67,8 +68,9 @@ class EngineLimits:
         spool_bytes: A flow's records above this size go to disk; two flows and their windows fit
             in a small worker.
         narrow_bytes: Bytes of a flow's records above which its strings have offsets of 64 bits;
-            small files can have as much, since repeated strings are compressed away.
-        sort_run_bytes: Bytes that an external sort sorts at a time; it needs three times as much.
+            small files can exceed this, since repeated strings are compressed away.
+        sort_run_bytes: Bytes that an external sort sorts at a time; this takes three times as much
+            memory.
         sort_block_bytes: Bytes of each run in memory while an external sort merges runs: a hundred
             runs need 50 MB.
         checkpoint_entries: Entries of a table's log after which a checkpoint is written.
@@ -79,20 +81,23 @@ class EngineLimits:
         named_rows: Records of a window from which its first look-up finds all kept records that
             the window's inputs name.
         timers_ahead: Timers of a file that are sorted by time beyond the due ones; 16 bytes each.
-        merge_rows: Records of the pieces in which files of state are merged.
+        merge_rows: Records of each piece in which files of state are merged.
         small_file_rows: Records up to which a file of state gets no index copy: reading it is as
             fast.
-        file_rows: Records of a file of state. A file is read, copied and merged as a whole.
-        file_bytes: Bytes of such a file in Arrow; a task needs three times as much.
-        beside_bytes: Size above which a whole run writes a file of state in a thread, while it
-            finds the records of the next, and settles the two halves of the buckets in parallel.
+        file_rows: Maximum number of records in a file of state: a file is read, copied and merged
+            completely.
+        file_bytes: Maximum number of bytes of such a file in Arrow; a task needs three times as
+            much.
+        beside_bytes: Bytes from which a whole run writes a file of state in a thread, while it
+            finds the records of the next file, and settles the two halves of the buckets in
+            parallel.
         read_rows: Records that a reader converts to Python objects at a time.
         read_bytes: Bytes of these records; as Python objects they take several times as much.
         pending_rows: Records of a large group, read or emitted, that wait in memory for an equal
             record of the other side: about 80 MB. Further records go to disk.
-        spill_partitions: Parts into which these are cut on disk; a part fits in memory.
+        spill_partitions: Number of parts into which these are cut on disk; each fits in memory.
         spill_block_rows: Records that are written to such a part together.
-        compared_rows: Records of the parts into which a comparison of two tables cuts them.
+        compared_rows: Records of each part into which a comparison cuts two tables.
         output_fanout: Neighboring files of similar size in an output that start a merge, and runs
             between two searches for such files.
         copy_block_bytes: Bytes of an index copy under one checksum; a copy with blocks of another

@@ -22,22 +22,22 @@ def flow_file(index: int, part: int, run: str) -> str:
 
 
 def merged_file(epoch: int, run: str) -> str:
-    """Return an output table's merged file, written by a run; relative to the table."""
+    """Return the path, below an output's table, of a merged file that a run writes."""
     return f"_runs/{flow_file(epoch, 0, f'{run}-merged')}"
 
 
 def rewritten_file(epoch: int, number: int, run: str) -> str:
-    """Return an output table's file, written by a change of version; relative to the table."""
+    """Return the path, below an output's table, of a file that a change of version writes."""
     return f"_runs/{flow_file(epoch, number, f'{run}-change')}"
 
 
 def bucket_file(bucket: int, epoch: int, run: str, number: int) -> str:
-    """Return a run file of state, relative to the table."""
+    """Return the path of a run file of state, relative to the table."""
     return f"_runs/_bucket={bucket}/{epoch:012d}-{number:05d}-{run}.parquet"
 
 
 def change_file(epoch: int, number: int, digest: str) -> str:
-    """Return a change file of a view's table, named by its content; relative to the table."""
+    """Return the path, below a view's table, of a change file; named by the file's content."""
     return f"_change_data/{flow_file(epoch, number, digest)}"
 
 

@@ -6,8 +6,8 @@ Guaranteed by `Files`:
   never sees a part of a file (tests/cbp/engine/storage/test_files.py races two processes).
 - What was acknowledged (`Written`, `Exists`, a return) is on the disk, with its
   name. This holds for `Exists` too, because a writer that finds its own entry takes it as done.
-- A temporary file never outlives the call that made it. Those that a killed process left are not
-  listed, and stay until `remove_temporaries`.
+- A temporary file never outlives the call that made it. Temporary files that a killed process left
+  are not listed, and stay until `remove_temporaries`.
 
 Not guaranteed: after an `OperatingError` from a put the outcome is open; put again and compare.
 
@@ -18,7 +18,7 @@ A log entry must have exactly one writer. What ensures that depends on the file 
     s3, s3a, s3n              a LogStore that arbitrates through DynamoDB, if one is configured
 
 Refused by name: Delta's LogStore on `file:`, which lets two processes both create the same file
-(tests/spark/test_log_store.py), and the single-driver store on S3, with its locks in one JVM.
+(tests/spark/test_log_store.py), and the single-driver store on S3, whose locks are in one JVM.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ def files_for(
 ) -> Files:
     """Return the `Files` of the file system that a path or URI names, if tables may be there.
 
-    `FileSystemUnsafeError` if no safe `put_if_absent` exists for the scheme, with Spark's
-    settings that may name a LogStore, or one exists but tasks cannot write there yet.
+    `FileSystemUnsafeError` if the scheme has no safe `put_if_absent`, even by a LogStore that
+    Spark's settings name, or if it has one but tasks cannot write there yet.
     """
     scheme = scheme_of(uri)
     if scheme in LOCAL:
@@ -313,7 +313,7 @@ class LocalFiles:
 
     @contextmanager
     def _temporary(self, path: str, data: bytes, staged: str = "") -> Iterator[str]:
-        """Write `data` durably to a temporary file, beside `path` or in `staged`; remove it."""
+        """Yield a durable temporary file of `data` by `path` or in `staged`; then remove it."""
         folder, name = os.path.split(path)
         self.make_dirs(folder or ".")
         temporary = os.path.join(staged or folder, f".{name}.{uuid.uuid4().hex}{_TEMPORARY}")
@@ -369,7 +369,7 @@ def _is_same_file(one: str, other: str) -> bool:
 
 
 def _make_dirs(path: str, grown: dict[str, None]) -> None:
-    """Create a folder and its missing parents; add the folders that got a name to `grown`."""
+    """Create a folder and its missing parents; add folders that got a new entry to `grown`."""
     if os.path.isdir(path):
         return
     if parent := os.path.dirname(path):

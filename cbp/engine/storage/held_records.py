@@ -28,8 +28,8 @@ _LEAST_BYTES, _LEAST_SHARE = 1 << 20, 16
 """Smallest file in bytes, or this share of the memory if that is less."""
 
 _PIECE_BYTES, _PIECE_SHARE, _PIECE_LEAST = 16 << 20, 64, 1 << 10
-"""Size of what is made at a time while room is scarce: at most the first number of bytes, otherwise
-this part of the memory, and at least the last number of bytes."""
+"""Size of the pieces that are made while room is scarce: this part of the memory (the second
+number), but at most the first and at least the last number of bytes."""
 
 _BATCH_BYTES = 4 << 20
 """Approximate bytes of a batch of small tables that are written together."""
@@ -40,7 +40,7 @@ class Holder(Protocol):
 
     @property
     def memory(self) -> int:
-        """Bytes that it holds in memory, and could move to a file."""
+        """Bytes that this holder has in memory, and could move to a file."""
         ...
 
     def spill(self) -> None:
@@ -74,7 +74,7 @@ class Room:
         return cls(stage, limits.whole_run_bytes, limits.whole_run_bytes * limits.whole_run_spill)
 
     def take(self, records: pa.Table) -> pa.Table:
-        """Return records once they have room; or `RunTooLargeError`, `DiskFullError`."""
+        """Return records once they have room; raises `RunTooLargeError` or `DiskFullError`."""
         self.hold(records.nbytes)
         return records
 
@@ -112,7 +112,7 @@ class Room:
             raise RunTooLargeError(self.stage, most, taken, self.superstep, on_disk=True)
 
     def free(self, memory: int, on_disk: int = 0) -> None:
-        """Count that bytes are no longer held."""
+        """Stop counting bytes that are no longer held."""
         self.taken -= memory
         self.on_disk -= on_disk
 

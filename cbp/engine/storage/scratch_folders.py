@@ -1,10 +1,10 @@
-"""Scratch folders: only the process that made one writes it; removed after that process ends.
+"""Scratch folders: each is written only by the process that made it, and removed after its end.
 
     <root>/spark-3f9a.../lock       locked for as long as the folder is in use
     <root>/spark-3f9a.../...        temporary files of Spark, its JVM and its Python workers
 
 A process that is killed removes nothing: Spark leaves some 90 MB. The next process of this machine
-and user that makes a folder of the same kind removes every one whose lock is free.
+and user that makes a folder of the same kind removes all such folders whose lock is free.
 
 Guaranteed: a folder that is in use is never removed
 (tests/cbp/engine/storage/test_scratch_folders.py).
@@ -52,7 +52,7 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
 
 
 def _remove_dead(folder: Path) -> None:
-    """Remove a folder that no process uses; one without a lock is being made."""
+    """Remove a folder that no process uses; skip one without a lock, which is being made."""
     with suppress(OSError):  # it is removed by another process, or belongs to another user
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
         try:

@@ -7,7 +7,7 @@ Attempts of a task on one machine share the file, whichever Spark job they belon
 
     per call:  (key columns, _hash, _called if state expires),
                then per state (its columns, _group, _file, _position)
-    at last:   (figure, value)
+    at end:    (figure, value)
 
 Guaranteed: a reader that finds no file looks up again, with the same result.
 """
@@ -33,7 +33,7 @@ _PLACES = ("_group", "_file", "_position")
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """The called groups of a task: buckets that run together, to their calls by hash."""
+    """The called groups of a task: maps buckets that run together to their calls, by hash."""
 
     calls: Mapping[tuple[int, ...], Sequence[Call]]
     figures: Mapping[str, float]

@@ -1,4 +1,4 @@
-"""Interface of an author in Spark SQL: the frames that the plan reads, and its results.
+"""An author's interface to Spark SQL: the frames that the plan reads, and its results.
 
 Guaranteed: a result has the declared columns, in their order and types. If two results are the same
 frame, or equal queries, Spark evaluates them once, except for states whose columns or keys have
@@ -46,8 +46,8 @@ def run_record(spec: TranslatorSpec, context: RunContext) -> pa.RecordBatch:
 class Frames:
     """The frames that the author's plan reads; see `cbp.sdk.forms.TranslateSql`.
 
-    Each becomes an attribute, and a view of the session, which no other may use at the same time.
-    The text of every query is added to `texts`.
+    Each becomes an attribute, and a view of the session. Nothing else may use this session at the
+    same time. The text of every query is added to `texts`.
     """
 
     def __init__(
@@ -95,7 +95,10 @@ class Results:
                 getattr(self.out, state.name).delete = take
 
     def distinct(self) -> tuple[dict[str, DataFrame], dict[str, str]]:
-        """Return each distinct frame by its first flow, states first; and by flow, its first."""
+        """Return each distinct frame under its first flow, and for each flow that first flow.
+
+        States come before outputs.
+        """
         frames: dict[str, DataFrame] = {}
         given: dict[str, str] = {}
         for name in self._schemas:

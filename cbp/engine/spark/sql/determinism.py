@@ -1,4 +1,4 @@
-"""Finds whether Spark computes the same from the same records whenever it runs a plan; by Catalyst.
+"""Finds, by Catalyst, whether a plan gives the same result whenever Spark runs it on equal records.
 
 A plan can depend on the time or on chance in four ways. Spark has an answer for each of them:
 
@@ -7,8 +7,8 @@ A plan can depend on the time or on chance in four ways. Spark has an answer for
     CAST('now' AS TIMESTAMP)             the rule `SpecialDatetimeValues` changes the plan
     TIMESTAMP 'now', DATE 'today'        the text of the literal is a special value
 
-The last one is no longer in an analysed plan, so the query is parsed again. Only a query with a
-quotation mark can have one.
+A literal of the last kind is no longer in an analysed plan, so the query is parsed again. Only a
+query with a quotation mark can have such a literal.
 
 `is_deterministic` and `has_moment` err on the safe side: at worst, a plan is made again in vain.
 `differences` and `moments` name only what certainly differs, since a query is refused for it.

@@ -8,10 +8,10 @@
 
 A small increment, which would not be shuffled (`cbp.engine.shuffle.replicated_read`), is run in
 parts: each is one task with a plan of its own over the keys that it owns, for which Spark shuffles
-and broadcasts nothing. Its views are named like inputs and states, so each part of a stage has its
-own session. A larger increment is one plan. Spark shuffles the keys to the tasks that find their
-state, whatever the author's plan asks for, and shuffles keys and results to the tasks that settle.
-The first record of a task that finds state has the task's number.
+and broadcasts nothing. The views of a plan are named like inputs and states, so each part of a
+stage has its own session. A larger increment is one plan. Spark shuffles the keys to the tasks that
+find their state, whatever the author's plan asks for, and shuffles keys and results to the tasks
+that settle. The first record of a task that finds state has the task's number.
 
 Guaranteed: a batch has at most about `BATCH_BYTES_MAX`, or one record. A text wider than
 `TEXT_BYTES_MAX` fails the plan before it is in a batch (`is_wide`); the stage then runs again with
@@ -102,7 +102,7 @@ def counted_settings(spark: SparkSession) -> Mapping[str, str]:
 
 
 def checked(value: str, type_: DataType) -> str:
-    """Return an expression for the value that fails if the value is a text that is too long."""
+    """Return an expression that yields the value, or fails if it is a text that is too long."""
     if type_.kind not in _TEXTS:
         return value
     fails = f"CAST(raise_error('{_WIDE}') AS {type_})"
@@ -153,7 +153,7 @@ def parts_of(task: TaskPlan, *, small: bool) -> list[int] | list[None]:
 
 
 class SqlJob:
-    """One run of a translator in SQL; `bodies` executes it. Each part has a session of its own."""
+    """One run of a translator in SQL; `bodies` executes it. Each part has a separate session."""
 
     def __init__(
         self,

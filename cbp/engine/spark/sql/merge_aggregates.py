@@ -8,7 +8,7 @@ shuffle, so every group is hashed, looked up and copied twice.
 Guaranteed: the rows are those of Spark's own plan. An aggregation is left unchanged unless all its
 functions are partial below and final above, over the same groups. Functions and groups are matched
 by Catalyst's ids, fields by their names. With distinct functions, Spark has more than two steps;
-those that do not fit stay.
+steps that do not fit are left unchanged.
 Not covered: plans of several partitions, and plans that are made for one run only.
 
 Source: Spark's own rule of a later release, `CombineAdjacentAggregation` (SPARK-43317).
@@ -28,7 +28,7 @@ _CHANGED = {"groupingExpressions", "aggregateExpressions", "initialInputBufferOf
 
 
 def combined(frame: DataFrame) -> DataFrame:
-    """Return a frame of the same rows with `combined_plan`, which is made now."""
+    """Return a frame of the same rows, whose plan is `combined_plan` and is made now."""
     session: Any = frame.sparkSession
     with active(session):
         rows = combined_plan(frame).execute()

@@ -119,7 +119,7 @@ class SqlKeys:
 
     An expression must have one value of its declared type for each record, and the same value
     whenever it is evaluated, since a run may be retried. Spark analyses it over the columns of the
-    input, so that a wrong one is refused when the dataflow is registered.
+    input, so that a wrong expression is refused when the dataflow is registered.
     """
 
     def __init__(self, spark: SparkSession) -> None:

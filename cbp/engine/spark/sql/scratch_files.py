@@ -18,7 +18,7 @@ import pyarrow as pa
 
 
 class ScratchFile:
-    """Writes tables, as other writers of the file do; without an error if the disk is full."""
+    """Writes tables to a file that others may write too; a full disk raises no error."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

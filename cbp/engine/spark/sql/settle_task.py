@@ -89,7 +89,7 @@ class SettleTask:
         cache = writers.cache()
         visited: set[int] = set()
         with Spool(plan.layout, plan.limits) as spool:
-            # The results of a plan of one task come unsorted; sorting them here costs less.
+            # A plan of one task yields unsorted results: sorting here costs less than in Spark.
             spool.take(batches, ordered=self.look_up is None)
             bucket_work.count_arrived(plan, spool, writers.counts)
             called = None if self.look_up is None else self.look_up.called()
@@ -187,7 +187,7 @@ class _ArrivedResults:
                     self._emit(nobody, name, run, row, row + 1)
 
     def _check_keys(self, output: OutputSpec, run: FlowRun) -> None:
-        """Refuse a record whose key is no called group's, and a second record of a key."""
+        """Refuse a record whose key is not that of a called group, and a second record of a key."""
         table = run.table.select(list(run.columns)).rename_columns(list(output.schema.names))
         keys = table.select(list(output.key))
         foreign = np.flatnonzero(~_hits(run.hashes, self.hashes))

@@ -42,7 +42,7 @@ def with_results(task: TaskPlan, results: Iterable[str], *, keys: bool) -> TaskP
 
 
 def _output_of(spec: TranslatorSpec, output: OutputSpec) -> InputSpec:
-    """Return the flow of an output's records; if each key may come once, it is routed by key."""
+    """Return the flow of an output's records, routed by key if a key may have only one record."""
     by_key = output.single and spec.key is not None
     route_by = spec.key.names if by_key and spec.key is not None else ()
     return InputSpec(result_flow(output.name), output.schema, route_by)
@@ -60,10 +60,10 @@ def _keys_of(spec: InputSpec) -> InputSpec:
 
 
 def deletions(state: str) -> str:
-    """Name the result that deletes records of a kept state, as `TranslateSql.queries` does."""
+    """Return the name of a result that deletes records of a kept state; see `TranslateSql`."""
     return f"{state}.delete"
 
 
 def result_flow(flow: str) -> str:
-    """Name the flow of a result; no author's name begins with an underscore."""
+    """Return the name of a result's flow; no author's name begins with an underscore."""
     return f"_{flow}"
