@@ -1,8 +1,8 @@
 """Values of records in Python: checked against their type, compared and ordered.
 
-`typed` turns what an author emitted into the canonical Python value of its type, or
-refuses it; nothing is rounded, cut or guessed. `order_key` gives the total order in
-which groups, records and state are presented: nulls first, then ascending, NaN last.
+`typed` turns an emitted value into the canonical Python value of its type, or refuses it; nothing
+is rounded, cut or guessed. `order_key` gives the total order in which groups, records and state are
+presented: nulls first, then ascending, NaN last.
 
     >>> typed(3, DataType("DOUBLE"))
     3.0
@@ -114,7 +114,7 @@ def typed_key(given: Any, types: Sequence[DataType]) -> Row:
 def bound_key(given: Any, key: Schema) -> Row:
     """Return the key that an author binds to an address, in the form in which keys are compared.
 
-    Values that do not fit, one per column, are a `TypeError`.
+    Raises `TypeError` unless there is one value for each column, and each of them fits.
     """
     values = given if isinstance(given, tuple) else (given,)
     if len(values) != len(key):
@@ -293,7 +293,7 @@ _CONVERSIONS: Mapping[tuple[type, str], str] = {
     (set, "list"): "; write sorted(value)",
     (str, "list"): "; write [value]",
 }
-"""How a value of another type becomes the one that is expected, by its name."""
+"""A value's type, the name of the expected type -> how an author converts the value."""
 
 
 _READERS: dict[str, Callable[[Any, DataType], Any]] = {

@@ -1,9 +1,8 @@
 """Calls the author's function: its arguments `group` and `out`, and how errors are located.
 
 Python's own call checks column names at once. Types are checked on whole columns, when the window
-is encoded. Only if that fails, the groups of the window are called again with `checked=True`, so
-that the error names the author's line: translators are deterministic, so the same record fails
-again.
+is encoded. If that fails, the groups of the window are called again with `checked=True`, so that
+the error names the author's line: translators are deterministic, so the same record fails again.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _YOUNG_OBJECTS_MAX = 10_000
 
 
 def free_cycles() -> None:
-    """Free the author's reference cycles; collection is off, as a window's records are in use."""
+    """Free the author's reference cycles; automatic collection is off (`TaskWriters.report`)."""
     if gc.get_count()[0] > _YOUNG_OBJECTS_MAX:
         gc.collect(0)
 
@@ -74,11 +73,11 @@ def calling_loop(
 ) -> Callable[..., None]:
     """Return `loop(keys, flows, done, translate, group, out, buffers, ends)`: one call per group.
 
-    It is compiled for the flows' names, which are checked identifiers, like `emit_function`: so the
-    loop costs only a fraction of the author's code. `done` counts up before each group, and so
-    identifies one that fails; `ends` gets the number of emissions after each group. Flows that are
-    `watched` may be read twice (`cbp.model.author.read_once`); groups of `kept` flows are objects,
-    passed unchanged.
+    It is compiled for the flows' names, which are checked identifiers, as `emit_function` is: so
+    the loop costs only a fraction of the author's code. `done` counts up before each group, and so
+    identifies the one that fails; `ends` gets the number of emissions after each group. A second
+    reading of a `watched` flow is an error (`cbp.model.author.read_once`); groups of `kept` flows
+    are objects, passed unchanged.
     """
     groups = [f"g{i}" for i in range(len(flows))]
     marks = [f"m{i}" for i in range(len(states))]

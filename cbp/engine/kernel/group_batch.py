@@ -54,7 +54,7 @@ class StateStream:
         self._rows_max, self._names = limits.large_group_rows, spec.schema.names
 
     def keys(self, columns: Sequence[str]) -> pa.Table:
-        """Return the distinct keys; a part of them, at least two, if they are not all equal."""
+        """Return the only key, or at least two of the distinct keys if there are several."""
         distinct = None
         for table, _ in self._group.tables(columns):
             # For Arrow, the two zeros are two keys: without this, the search would stop at them.
@@ -166,9 +166,9 @@ class Source:
 class Window:
     """Some groups, ready to be called; parallel lists with one entry per group.
 
-    `states` are those that are replaced by what groups emit. `arrived` has the inputs' records as
-    columns, and each group's rows in them. It is empty if there are few or too many records, if
-    groups had to be distinguished by key, or if groups share records.
+    `states` has the states whose records are replaced by the emitted ones. `arrived` has the
+    inputs' records as columns, and each group's rows in them. It is empty if there are few or too
+    many records, if groups had to be distinguished by key, or if groups share records.
     """
 
     keys: list[Any]

@@ -210,8 +210,8 @@ def _bound(flow: str, names: Sequence[str], args: Row, kwargs: Mapping[str, Any]
 class AuthorCall:
     """Context of a call of the author's code; turns exceptions into an `AuthorCodeError`.
 
-    `place` is `file.py:12` of the function, by default that of `translate`; the message shows
-    the group's records per flow, `inputs`.
+    `place` is the `file.py:12` of the function, by default of `translate`. The message shows
+    `inputs`, the group's records by flow.
     """
 
     def __init__(

@@ -296,7 +296,7 @@ class ReferenceStage:
     ) -> None:
         """Drop expired records of uncalled groups, and set the timers of called groups.
 
-        `visited` are all keys that are called, or of which anything `expired`, by state.
+        `visited` has all keys that are called, or for which a state has `expired` records.
         """
         for timers in self.spec.expiries:
             state = self.spec.state(timers.expires)

@@ -147,7 +147,7 @@ def _units(number: float) -> int:
 
 
 def _whole_parts(numbers: Sequence[float]) -> list[float]:
-    """Return the parts of a sum that is too large for a float somewhere."""
+    """Return the parts of a sum that is too large for a float, at the end or on the way."""
     parts, left = list[float](), sum(map(_units, numbers))
     while left:
         try:

@@ -196,7 +196,7 @@ class FlightExchange:
             self._receive(part)
 
     def tell_failed(self, *, broken: bool) -> None:
-        """Report once to all others that this task failed; `broken`: since a third one is gone."""
+        """Report once to all others that this task failed; `broken`: as a third one is gone."""
         if not self._told:
             self._told = True
             for stream in self._streams.values():

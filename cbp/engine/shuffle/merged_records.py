@@ -1,4 +1,4 @@
-"""Combiners that are given as columns: records that are equal in all others become one.
+"""Combiners that are given as columns: records that are equal in all other columns become one.
 
     combine={"label": "min"}     (node, label): (1, 7) (2, 3) (1, 5) -> (1, 5) (2, 3)
 
@@ -26,10 +26,10 @@ from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.schema import DataType
 
 _FEW = 4_096
-"""Most records that are sorted to merge them: a hash aggregation takes 0.2 ms to begin."""
+"""Up to this many records are merged by a sort: a hash aggregation takes 0.2 ms to begin."""
 
 SUM_BITS = 62
-"""Most bits of a sum; a longer sum stays in parts, each exact."""
+"""Maximum number of bits of a sum; a longer sum stays in parts, each exact."""
 
 _BITS: Mapping[str, int] = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 

@@ -162,7 +162,7 @@ class Spool:
                 self._runs[at] = run.by_hash()
 
     def records(self, flow: int) -> int:
-        """Return the number of arrived records of an input; combined ones as their originals."""
+        """Return the number of arrived records of an input; a combined one counts its originals."""
         shared = self._counted(self.layout.tag(flow)) if flow in self.layout.shared else 0
         return self._counted(flow) + shared
 

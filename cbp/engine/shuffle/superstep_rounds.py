@@ -8,7 +8,7 @@ by task, are in the order in which one task would have emitted them. Each task s
 numbers its part as one task does with all messages.
 
 Mostly a superstep has one round. If a loopback has others inside it, its messages wait in the task
-that emitted them until all tasks know by a round that the inner loopbacks have no messages left.
+that emitted them until all tasks know from a round that the inner loopbacks have no messages left.
 The next round sends them, with the number of the superstep that emitted each. So the receiver can
 order them by superstep first.
 
@@ -125,7 +125,7 @@ class Arrived:
         return {name.removeprefix(kind): self._in_order(name) for name in names}
 
     def _in_order(self, name: str) -> list[HeldRecords]:
-        """Return holders of messages: those that have waited by superstep, then by sending task."""
+        """Return holders of messages, by sending task; after a wait, by superstep, then by task."""
         parts = sorted(self._held[name].items())
         held = {part: one.move() for part, one in parts if one.tables}
         pieces: list[tuple[int, int, pa.Table]] = []

@@ -27,7 +27,7 @@ from cbp.model.plan.spark_or_worker import Lane
 class OutputFile:
     """A new file of a flow, `stage.output`; its path is relative to the dataflow's folder.
 
-    `buckets` is their number if it holds messages sorted by bucket; otherwise 0.
+    `buckets` is the number of buckets if it holds messages sorted by bucket; otherwise 0.
     """
 
     flow: str
@@ -59,7 +59,7 @@ class NewStateFile:
 
 @dataclass(frozen=True, slots=True)
 class MergedFile:
-    """A new run file with records of older ones, which the first file of a merge names."""
+    """A new run file with the records of older ones; a merge's first new file `replaces` them."""
 
     state: str
     bucket: int
@@ -226,7 +226,7 @@ def encode(reports: Iterable[TaskReport]) -> str:
 
 
 def _plain(report: Any) -> list[Any]:
-    """Return a message's class and fields; `_inner` encodes those that are not JSON values."""
+    """Return a message's class and fields; `_inner` encodes fields that are not JSON values."""
     tag = type(report).__name__
     assert tag in _KINDS, f"{report!r} is not a report"
     return [tag, *(getattr(report, name) for name in _NAMES[tag])]
@@ -262,4 +262,4 @@ _FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "reports": lambda plain: tuple(map(_report, plain)),
     "error": lambda plain: None if plain is None else _report(plain),
 }
-"""By name, how fields that are not plain JSON values are read."""
+"""The functions that read fields that are not plain JSON values, by field name."""

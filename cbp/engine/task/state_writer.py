@@ -70,7 +70,7 @@ class TaskState:
     def files(
         self, state: str, bucket: int, cache: IndexCache | None, suffix: str = ""
     ) -> RunFiles:
-        """Return the new run files of a bucket, with a `suffix` that others lack."""
+        """Return the new run files of a bucket, with a unique `suffix`."""
         return RunFiles(
             self._plan.states[state],
             bucket=bucket,

@@ -52,8 +52,9 @@ class Answer:
     """A worker's answer to a request, and whether author's code has changed its process.
 
     Attributes:
-        by_loading: Whether loading the code has changed it; it then runs the same stage only.
-        by_calls: Whether calls have changed it, so that it ends after the answer.
+        by_loading: Whether loading the code has changed the process; it then runs the same stage
+            only.
+        by_calls: Whether calls have changed the process, so that it ends after the answer.
     """
 
     by_loading: bool = False

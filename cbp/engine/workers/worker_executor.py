@@ -18,7 +18,7 @@ worker that was used last, and those that have done nothing yet, stay.
 Guaranteed (tests/cbp/engine/workers/test_worker_executor.py): a worker does one run at a time and
 never outlives the service; runs of a recomputation share no worker with other runs; a worker begins
 with the environment and the folder that the service had at its start.
-Absent on purpose: a second try here; the loop counts tries.
+Absent on purpose: a second try; the controller's loop counts tries.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """A worker without a run, since a time in seconds; `used` if it has done one.
+    """A worker without a run, `since` a time in seconds; `used` if it has done a run.
 
     Attributes:
         shared_by: The runs that can use it: those of a folder's recomputation, or those of the
@@ -95,9 +95,9 @@ class WorkerExecutor(LocalExecutor):
 
     Args:
         free_max: Maximum number of idle workers that are kept.
-        ready: Number of workers, with those that work, which `warm` starts before runs need them.
+        ready: Number of workers, busy ones included, that `warm` starts before runs need them.
         memory_bytes_max: Limit of a worker's own memory; 0 means no limit.
-        loop_tasks_max: Maximum number of workers that a loop has; 0 means one a processor.
+        loop_tasks_max: Maximum number of workers that a loop has; 0 means one per processor.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class WorkerExecutor(LocalExecutor):
             return max(1, min(self.loop_tasks_max, self._processors - len(self._serving)))
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
-        """Run the same task code as Spark's workers, in a worker process, or in one a task.
+        """Run the same task code as Spark's workers, in one worker process, or in one per task.
 
         Raises:
             AuthorProcessError: If the author's code ended the process.
@@ -185,7 +185,7 @@ class WorkerExecutor(LocalExecutor):
         return self._asked(plan, requests)
 
     def warm(self) -> None:
-        """Start a worker that any run can use, if too few are ready; end those idle for long.
+        """Start a worker that any run can use, if too few are ready; end workers idle for long.
 
         One at a time, so that the runs under way keep most of the processors.
         """
@@ -299,7 +299,7 @@ class WorkerExecutor(LocalExecutor):
             self._keep(shared_by, worker, used=True)
 
     def _replace(self, shared_by: str) -> None:
-        """Start a worker before a run needs it, as in place of one that was ended."""
+        """Start a worker before a run needs it, for example in place of one that was ended."""
         with suppress(OSError):  # the next run starts one, and reports what is wrong
             self._keep(shared_by, self._start(), used=False)
 
