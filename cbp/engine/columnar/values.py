@@ -51,7 +51,7 @@ def typed_row(values: Sequence[Any], schema: Schema) -> Row:
 
 
 def emitted_row(values: Sequence[Any], schema: Schema, emit: str) -> Row:
-    """Return what `typed_row` returns; the error also names what emitted the record."""
+    """Return the result of `typed_row`; an error also names the emitting function."""
     try:
         return typed_row(values, schema)
     except TypeError as exc:

@@ -1,4 +1,4 @@
-"""XXH64 of many byte strings at once, with NumPy: the hot part of routing by a text key.
+"""XXH64 of many byte strings together, with NumPy: the hot part of routing by a text key.
 
 Strings of the same length are hashed together, word by word. Rare lengths go through the xxhash
 library, string by string; the digests are the same (tests/cbp/engine/columnar/test_xxh64.py). Words

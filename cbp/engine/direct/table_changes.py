@@ -191,7 +191,7 @@ class TableChanges:
         declared = {table.name: table for table in (left, *declared_tables(dataflow, node))}
         for change in changes:
             if not self._exists(folder, change.table):
-                # Created earlier than the change: a reader as of the change's time sees its
+                # Created before the change, so that a reader as of the change's time sees the new
                 # records.
                 self._create(folder, declared[change.table], timestamp_ms - 1)
             alter(

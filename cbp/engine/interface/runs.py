@@ -302,7 +302,7 @@ class RunControl(Protocol):
         """
 
     def warm(self) -> None:
-        """Prepare resources that runs would wait for, such as processes; end long idle ones.
+        """Prepare resources that runs would wait for, such as processes; end ones idle for long.
 
         A service calls it at its start and from time to time. It blocks for a second or so if there
         is something to start, and costs nothing otherwise.
@@ -315,7 +315,7 @@ class RunControl(Protocol):
         """
 
     def cancel(self, run: str) -> None:
-        """Ask a run to stop; its `prepare` then raises `RunCancelledError`. Returns at once."""
+        """Ask a run to stop; its `prepare` then raises `RunCancelledError`. Returns immediately."""
 
     def stacks(self, run: str) -> Sequence[ProcessStack]:
         """Return where the processes that execute a run are now; none if no process does.

@@ -1,8 +1,9 @@
 """Calls the author's function: its arguments `group` and `out`, and how errors are located.
 
-Python's own call checks column names at once. Types are checked on whole columns, when the window
-is encoded. If that fails, the groups of the window are called again with `checked=True`, so that
-the error names the author's line: translators are deterministic, so the same record fails again.
+Python's own call checks column names immediately. Types are checked on whole columns, when the
+window is encoded. If that fails, the groups of the window are called again with `checked=True`, so
+that the error names the author's line: translators are deterministic, so the same record fails
+again.
 """
 
 from __future__ import annotations
@@ -206,7 +207,7 @@ class Emitted:
         return out
 
     def associate(self, key: Any, address: str | int) -> None:
-        """Bind a key to an address; checked at once, so that an error names the author's line."""
+        """Bind a key to an address; checked here, so that an error names the author's line."""
         assert self._key is not None, "only stages with addresses have `associate`"
         self.bindings.append((checked_address(address), bound_key(key, self._key)))
 

@@ -198,7 +198,7 @@ class Window:
 
 
 class WindowReader:
-    """Reads the windows of one bucket; a group with too many records has a window of its own."""
+    """Reads the windows of one bucket; a group with too many records has its own window."""
 
     def __init__(
         self,

@@ -254,7 +254,7 @@ class GroupwiseRun:
                 raise self._failure(exc, 0) from exc
 
     def _hand_over(self, window: Window, at: int) -> None:
-        """Set what a group can read repeatedly: kept states and looked-up tables."""
+        """Set the flows that a group can read repeatedly: kept states and looked-up tables."""
         for kept in (*window.kept, *window.looked_up_by_key):
             setattr(self._group, kept.name, kept.handle(at))
         for source in window.lookups:

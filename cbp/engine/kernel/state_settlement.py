@@ -85,7 +85,7 @@ _ABSENT: Any = object()
 
 @dataclass(slots=True)
 class _Found:
-    """The puts and deletions of all groups of a window, beside their present records.
+    """The puts and deletions of all groups of a window, with the present records of their keys.
 
     Each group of `numbers` puts and deletes `sizes` records. `after` has these records, or `None`
     for one that is deleted. `before` has the live records with the same keys: `None` if there is

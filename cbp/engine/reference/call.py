@@ -1,8 +1,8 @@
 """One call of the author's code by the reference engine: its arguments, emissions and errors.
 
-The author emits through `Emitter.out`; each emission is checked at once, so that an error names
-the author's line. `AuthorCall` turns whatever the author's code raises into an
-`AuthorCodeError` with stage, function, place, key and the first records.
+The author emits through `Emitter.out`; each emission is checked immediately, so that an error names
+the author's line. `AuthorCall` turns whatever the author's code raises into an `AuthorCodeError`
+with stage, function, place, key and the first records.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class SetAside:
         return {one.key for one in self.before if one.key is not None}
 
     def take_group(self, key: Key, group: Group, error: AuthorCodeError | None = None) -> None:
-        """Set a group's new records aside; no error means that its earlier ones are set aside."""
+        """Set a group's new records aside; no error means that earlier ones are set aside."""
         if error is not None:
             self._fail(error)
         code = BEHIND_CODE if error is None else error.code

@@ -415,7 +415,7 @@ class ReferenceStage:
 
 
 def whole(rows: list[Any]) -> list[list[Any]]:
-    """Give a combiner all records of a group at once."""
+    """Give a combiner all records of a group in one call."""
     return [rows]
 
 

@@ -138,7 +138,7 @@ def exact_parts(how: AggregateHow, numbers: Sequence[float]) -> list[float]:
 
 
 _UNITS = 1 << 1074
-"""Every finite float is a whole multiple of 1 divided by this number."""
+"""Every finite float is an integer multiple of 1 divided by this number."""
 
 
 def _units(number: float) -> int:

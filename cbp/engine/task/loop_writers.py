@@ -2,7 +2,7 @@
 
 A message is read by the next superstep, or waits until the loops inside its own are at rest; if no
 superstep follows, it is written. The net changes of views are written at the end. The next
-superstep sees state that groups emitted for other keys. Any other output is written at once,
+superstep sees state that groups emitted for other keys. Any other output is written immediately,
 superstep after superstep; task 0 writes it for all tasks, since it is ordered by superstep first.
 
 What a loop holds is in memory while there is room (`EngineLimits.whole_run_bytes`), and in mapped
@@ -72,7 +72,7 @@ class LoopWriters(TaskWriters):
         }
 
     def write_output(self, name: str, columns: list[pa.Array]) -> None:
-        """Take records of an output; write them at once unless they are held."""
+        """Take records of an output; write them immediately unless they are held."""
         if name in self._numbers:
             self._numbers[name].frombytes(np.asarray(columns[0]).tobytes())
             return

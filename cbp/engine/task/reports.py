@@ -27,7 +27,7 @@ from cbp.model.plan.spark_or_worker import Lane
 class OutputFile:
     """A new file of a flow, `stage.output`; its path is relative to the dataflow's folder.
 
-    `buckets` is the number of buckets if it holds messages sorted by bucket; otherwise 0.
+    `buckets` is the number of buckets if the file holds messages sorted by bucket; otherwise 0.
     """
 
     flow: str
@@ -104,7 +104,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A coded error; the only message of a task that failed, beside `ProcessChanged`."""
+    """A coded error; the only message of a task that failed, apart from `ProcessChanged`."""
 
     type: str
     message: str
@@ -124,7 +124,7 @@ class Failed:
 class GroupFailed:
     """A group that fails, by its key as JSON; the next attempt of the job leaves it out.
 
-    All messages of a task that has one are of this kind, beside `ProcessChanged`.
+    All messages of a task that has one are of this kind, apart from `ProcessChanged`.
     """
 
     key: str
@@ -212,7 +212,7 @@ TaskReport: TypeAlias = (
 
 
 def has_succeeded(reports: Iterable[TaskReport]) -> bool:
-    """Return whether a task has succeeded, by what it reports."""
+    """Return whether a task has succeeded, judged by its reports."""
     return any(isinstance(report, Counts) for report in reports)
 
 

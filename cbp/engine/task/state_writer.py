@@ -7,7 +7,7 @@
     remote writes       appended to buckets of any task (`RemoteWrites`)
 
 Guaranteed: an existing file is never changed; the results are returned as reports.
-Not guaranteed: that a written file is durable; the task syncs all of them at once.
+Not guaranteed: that a written file is durable; the task syncs all of them together.
 """
 
 from __future__ import annotations

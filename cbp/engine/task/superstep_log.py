@@ -184,7 +184,7 @@ def _digest(part: bytes | memoryview) -> str:
 
 
 def _read(data: bytes, path: str) -> Snapshot:
-    """Read a snapshot; `FileDamagedError` if it is not what was put."""
+    """Read a snapshot; `FileDamagedError` if it is not as it was put."""
     start = _SIZE + int.from_bytes(data[:_SIZE], "little")
     head = parsed(data[_SIZE:start], path, dict)
     tables = {}

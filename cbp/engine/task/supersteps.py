@@ -410,7 +410,7 @@ class LoopWork:
         writers.counts["groups"] += work.groups
 
     def _turn(self, take_remote: Callable[[str], Sequence[pa.Table]]) -> None:
-        """Let the next superstep see what this one wrote, and what groups wrote for other keys."""
+        """Let the next superstep see all state that groups wrote, also for other keys."""
         plan = self.writers.plan
         for spec in plan.spec.states:
             remote = take_remote(spec.name)

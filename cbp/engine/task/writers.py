@@ -174,7 +174,7 @@ class TaskWriters:
 
     Attributes:
         plan: The run's plan, with translator instances of this task's own.
-        emitted: What the author emits between two writes.
+        emitted: The records that the author emits between two writes.
         counts: Figures of the task's work, by name.
         done: Reports of what was written so far.
     """

@@ -113,8 +113,8 @@ class WorkerExecutor(LocalExecutor):
         self._processors = len(os.sched_getaffinity(0))
         self.loop_tasks_max = loop_tasks_max or self._processors
         self._free_max, self._ready, self._seconds = free_max, ready, seconds
-        # Author's code that runs in the service, such as a Runnable, may change both later. The
-        # service's own settings hold its secrets.
+        # Both are copied now: author's code that runs in the service, such as a Runnable, may
+        # change them later. The service's own settings are left out, since they hold its secrets.
         own = {name: value for name, value in os.environ.items() if not name.startswith(_SERVICE)}
         self._start = partial(_Worker, memory_bytes_max, own, _folder())
         self._lock = threading.Lock()
@@ -278,7 +278,7 @@ class WorkerExecutor(LocalExecutor):
             raise RunCancelledError(run)
 
     def _idle(self, *shared_by: str) -> _Worker | None:
-        """Take an idle worker of the first of these runs; close those that ended by themselves."""
+        """Take an idle worker that one of these shares, preferably the first; close ended ones."""
         with self._lock:
             ended = [one for one in self._free if one.worker.ended]
             self._free = [one for one in self._free if one not in ended]

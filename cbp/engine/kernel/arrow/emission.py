@@ -1,4 +1,4 @@
-"""Emissions of one call of a vectorised translator: checked at once, stored until the state diff.
+"""Emissions of one call of a vectorised translator: checked, and stored until the state diff.
 
 Every emission is checked where it is made, so that an error's traceback ends in the author's line.
 The checks cover columns and types (`conform`), and that records of states belong to groups of the
@@ -167,7 +167,7 @@ class Emission:
 
 
 def conformed_copy(function: str, table: Any, schema: Schema) -> pa.Table:
-    """Return what `conformed_table` returns, sharing no memory with the author's arrays.
+    """Return the result of `conformed_table`, without memory shared with the author's arrays.
 
     Strings and bytes need no copy: NumPy lacks these types, so no array of the author shares them.
     """

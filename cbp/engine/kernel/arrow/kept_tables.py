@@ -143,6 +143,6 @@ def refuse_foreign_key(state: str, keys: pa.Table, numbers: npt.NDArray[np.int64
         key = row_at(keys, int(unknown[0]))
         message = (
             f"state {state!r} was read at the key {key!r}, but this call has no group with that "
-            "key. Read the state in the call that has the group, or by a Lookup of another stage"
+            "key. Read the state in the call that has the group, or with a Lookup in another stage"
         )
         raise AuthorMisuse(StateKeyForeignError, message)

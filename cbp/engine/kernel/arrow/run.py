@@ -46,7 +46,7 @@ from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
 @dataclass
 class CallSettler:
-    """Writes the emissions of calls: outputs at once, states as their difference."""
+    """Writes the emissions of calls: outputs immediately, states as their difference."""
 
     spec: TranslatorSpec
     states: Mapping[str, BucketState]
