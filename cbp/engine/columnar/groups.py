@@ -155,7 +155,7 @@ class FlowRun:
         return list(zip(*self.lists(start, stop), strict=True))
 
     def key_table(self, start: int, stop: int) -> pa.Table:
-        """Return the key columns of some records; a view."""
+        """Return the key columns of some records, as a view."""
         return _rows(self.table.select(list(self.keys)), start, stop)
 
     def first_place(self, hash_: int) -> int | None:

@@ -105,7 +105,7 @@ class KeptShape:
         return tuple(map(order_key, second, self._types))
 
     def in_order(self, seconds: Collection[Row]) -> Sequence[Row]:
-        """Return different second keys in their order."""
+        """Return distinct second keys, in order."""
         if not self._is_plain:
             return sorted(seconds, key=self.order_of)
         ordered = list(seconds)

@@ -72,7 +72,7 @@ class GroupKey:
     @classmethod
     def of(cls, spec: InputSpec, key: Schema | None) -> Self:
         """Return how the columns that route an input give the key of a stage's groups."""
-        assert isinstance(spec.route_by, tuple), "a recomputation needs a key that names columns"
+        assert isinstance(spec.route_by, tuple), "a recomputation needs inputs routed by columns"
         assert key is not None, "a recomputation needs a stage with a key"
         return cls(spec.schema.select(spec.route_by), key)
 

@@ -33,7 +33,7 @@ Wrote = Mapping[str, Mask]
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """How a call changes hidden timers: `died` are removed; `groups`, ascending, get one."""
+    """How a call changes hidden timers: `died` are removed; `groups`, ascending, get a new one."""
 
     died: Int64s
     groups: Int64s

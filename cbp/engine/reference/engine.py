@@ -186,7 +186,7 @@ class ReferenceEngine:
             self._stages[name].spec = node.translator
 
     def give_back(self, stage: str) -> None:
-        """Read the set-aside records of a stage again, in an epoch of their own."""
+        """Read the set-aside records of a stage again, in a separate epoch."""
         waiting: dict[str, list[Row]] = {}
         for one in self._stage(stage).aside:
             if one.input:

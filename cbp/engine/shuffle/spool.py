@@ -195,7 +195,7 @@ class Spool:
         return _nothing(self.layout.slots) if table is None else table
 
     def between(self, flow: int, first: int, last: int) -> pa.Table:
-        """Return one flow's records of the buckets `first` to `last`; a view."""
+        """Return one flow's records of the buckets `first` to `last`, as a view."""
         run = self._runs[flow]
         if run.table is None:
             return _nothing(self.layout.slots)

@@ -144,7 +144,7 @@ class LoopWriters(TaskWriters):
                 ends.append((number, self._waiting[name]))
 
     def drop(self, loopbacks: Collection[str], emitted: Mapping[str, pa.Table]) -> None:
-        """Drop the messages of loopbacks whose loops have ended, also those just emitted."""
+        """Drop the messages of loopbacks whose loops have ended, including those just emitted."""
         if not loopbacks:
             return
         rows = sum(emitted[name].num_rows for name in loopbacks if name in emitted)

@@ -139,7 +139,7 @@ class Groups:
 
     def ids(self, flow: str) -> Int64s:
         """Return the group of each record, ascending."""
-        # Flows of translators in SQL can have the names of these methods.
+        # Not by `sizes`: a flow of a translator in SQL can have the name of a method.
         return np.repeat(np.arange(len(self)), np.diff(self._flow(flow)[1]))
 
     def sums(self, flow: str, column: str) -> npt.NDArray[Any]:

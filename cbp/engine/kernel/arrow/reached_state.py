@@ -286,7 +286,7 @@ def _piece_of(
     start: int,
     stop: int,
 ) -> KeptOperations:
-    """Return the part of an operation on the groups `start` to `stop`, in their order.
+    """Return the part of an operation for the groups `start` to `stop`, in their order.
 
     `groups` has the group of each of its rows; `order` has its rows by group, then by arrival.
     """
@@ -300,7 +300,7 @@ def _piece_of(
 
 
 def _some_rows(table: pa.Table, rows: Int64s) -> pa.Table:
-    """Return some rows; a view if they follow each other."""
+    """Return some rows, as a view if they are adjacent."""
     many = len(rows)
     if many and rows[-1] - rows[0] == many - 1 and np.all(np.diff(rows) == 1):
         return table.slice(int(rows[0]), many)

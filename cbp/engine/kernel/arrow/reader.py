@@ -79,7 +79,7 @@ def read_calls(
     woken: Woken | None = None,
     whole_tables: Mapping[str, pa.Table] = MappingProxyType({}),
 ) -> tuple[Int64s, Iterator[Call]]:
-    """Return the hashes of a bucket to call (ascending), and the calls for them."""
+    """Return the hashes of a bucket's groups to call (ascending), and the calls for them."""
     groups = find_groups(spec, runs, states, deliveries=deliveries, woken=woken)
     reader = CallReader(spec, runs, states, groups, deliveries, woken, whole_tables)
     spans = groups.spans(rows_max=limits.call_rows, bytes_max=limits.call_bytes)
