@@ -123,11 +123,11 @@ class KeptShape:
         return second
 
     def compared(self, seconds: Iterable[Row]) -> Iterable[Row]:
-        """Return second keys, as a file has them, in the form in which keys are compared."""
+        """Return a file's second keys in the form in which keys are compared."""
         return seconds if self._is_plain else map(unify, seconds)
 
     def reverse_of(self, named: dict[str, Any]) -> bool:
-        """Remove `reverse` from the arguments of `range`, and return it, unless it is a column."""
+        """Remove `reverse` from the arguments of `range`, and return it, unless a column has it."""
         if _REVERSE in self.schema:
             return False
         given = named.pop(_REVERSE, False)
@@ -182,7 +182,7 @@ class KeptShape:
 
 
 _CLASSES: dict[str, Any] = {f"_{one.__name__}": one for one in (type, str, int, float, bool, bytes)}
-"""Names in compiled functions; a column can be named `type`."""
+"""Names in compiled functions, with a `_`, since a column can be named `type`."""
 
 
 def _usual(column: Field, value: str) -> str:

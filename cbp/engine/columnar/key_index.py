@@ -164,7 +164,7 @@ def index_width(field: pa.Field) -> int | None:
 
 
 def index_bits(column: pa.ChunkedArray, width: int) -> IndexBits | None:
-    """Return a column of an index of this width; `None` if it has nulls, or larger numbers."""
+    """Return a column of an index of this width; `None` if it has nulls, or too large numbers."""
     if column.null_count:
         return None
     type_ = "<u4" if width > 16 else "<u2"

@@ -259,7 +259,7 @@ _TIMES = (pa.date32(), pa.timestamp("us", tz="UTC"))
 
 @cache
 def _epoch() -> datetime:
-    """Return the time 0 with Arrow's object for UTC."""
+    """Return the beginning of 1970 with Arrow's object for UTC."""
     zero = pa.Array.from_buffers(_TIMES[1], 1, [None, pa.py_buffer(bytes(8))])
     begin: datetime = zero[0].as_py()
     return begin

@@ -83,7 +83,7 @@ class StateStream:
                 yield part, self._places(part)
 
     def unordered(self) -> Iterator[tuple[pa.Table, RecordPositions]]:
-        """Yield the same tables in any order, which is cheaper."""
+        """Yield what `tables` yields, in any order, which is cheaper."""
         for table, positions in self._group.tables(self._names):
             for start in range(0, table.num_rows, self._rows_max):
                 stop = start + self._rows_max

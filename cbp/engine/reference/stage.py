@@ -200,7 +200,7 @@ class ReferenceStage:
     def _parts(
         self, inputs: Mapping[str, Sequence[Sequence[Row]]], epochs: Mapping[str, Sequence[int]]
     ) -> dict[str, list[Part]]:
-        """Return the increments by input; those of loopbacks have the bindings of their epochs."""
+        """Return the increments by input; for loopbacks, with the bindings of their epochs."""
         parts = {name: [Part(rows) for rows in many] for name, many in inputs.items()}
         for name, wrote in epochs.items():
             pairs = zip(inputs[name], wrote, strict=True)

@@ -72,8 +72,8 @@ class Exchange(Protocol):
     def swap(self, facts: Mapping[str, Any], tables: Sequence[Tables]) -> list[Message]:
         """Do a round: send a message to every task, and return those of all, by task.
 
-        All tasks get the facts; `tables` has the tables for each task. Its own message is returned
-        unchanged. Raises `PeerGoneError`.
+        All tasks get the facts; `tables` has the tables for each task. This task's own message is
+        returned unchanged. Raises `PeerGoneError`.
         """
 
     def finish(self, *, done: bool) -> None:

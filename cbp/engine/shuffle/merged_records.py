@@ -89,9 +89,9 @@ def _is_held(values: Sequence[int], type_: DataType) -> bool:
 def merged_table(table: pa.Table, input_: InputSpec) -> tuple[pa.Table, pa.Array] | None:
     """Return a batch with its records merged, and how many records each row represents.
 
-    It has the input's columns, and others. Except in the merged columns, each row has the values of
-    the first row that it replaces; the rows are in the order of these. `None` if a sum could be too
-    large.
+    The batch has the input's columns, and others. Except in the merged columns, each row has the
+    values of the first row that it replaces; the rows are in the order of these first rows. `None`
+    if a sum could be too large.
     """
     assert input_.combine is not None, "only called for inputs that combine"
     rules = input_.combine.columns
@@ -168,7 +168,7 @@ def _few_numbers(table: pa.Table, input_: InputSpec) -> tuple[pa.Table, pa.Array
 def _grouped(
     table: pa.Table, rows: Int64s, names: Sequence[str], how: Mapping[str, str], merged: list[Any]
 ) -> pa.Table:
-    """Return the merged values of each group of some rows, its first row, and its row count."""
+    """Return, for each group of some rows, its merged values, its first row and its row count."""
     others = [name for name in names if name not in how]
     keys = [_comparable(table.column(name).combine_chunks()) for name in others]
     if len(rows) < table.num_rows:
@@ -185,8 +185,8 @@ def _with_values(
 ) -> pa.Table:
     """Return a table whose column has the merged values in rows that represent several records.
 
-    Rows that were left apart follow the rows of the groups. Then all are put in this `order`, if
-    there is one.
+    Rows that cannot be merged (null, NaN) follow the rows of the groups. Then all rows are put in
+    this `order`, if there is one.
     """
     at = table.schema.get_field_index(name)
     own = table.column(at).combine_chunks()

@@ -3,8 +3,9 @@
     out.associate(key, address) -> one file per task, beside the files of the stage's messages
     increment of messages        -> names these files, which are kept as long as the increment
 
-They become durable and are removed with the epoch's increments of messages
-(`Increment.bindings`). Every task reads a file, one row group at a time, and keeps its own rows.
+The files become durable and are removed with the epoch's increments of messages
+(`Increment.bindings`). Every task reads all of them, one row group at a time, and keeps its own
+rows.
 
 Shape:
     (the columns of the stage's key, `_address STRING` as JSON so that 1 and "1" differ,

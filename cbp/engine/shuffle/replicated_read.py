@@ -34,7 +34,7 @@ Replicate = Callable[[Mapping[str, Column], pa.Table], tuple[Mapping[str, Column
 """Replaces each shared copy by one copy per group; only the benchmark's baseline uses it."""
 
 Routing = Callable[[InputSpec, pa.Table, Callable[[pa.Table], pa.Table]], pa.Table]
-"""Returns the records of an input in the layout of the shuffle, by calling the given function."""
+"""Takes an input, its records, and the function that brings records into the shuffle's layout."""
 
 InputFile = Share
 """Rows of one file; a list of them is in order."""
@@ -43,8 +43,8 @@ Rows = Int64s | None
 """Rows of a table; `None` means all of them."""
 
 _ARRANGED_SHARE = 8
-"""If memory is scarce, messages that take more than this share (an eighth) of it are arranged on
-disk: in memory, this makes four copies."""
+"""If memory is scarce, messages that take more than this share (an eighth) of `whole_run_bytes` are
+arranged on disk: in memory, this makes four copies."""
 
 _PIECE_SHARE = 8
 """Messages on disk are arranged in pieces of this share (an eighth) of `message_sort_bytes`."""
@@ -94,7 +94,7 @@ def arrange(
 def arrange_messages(
     messages: pa.Table, route: FlowRoute, *, limits: EngineLimits, scarce: bool
 ) -> Iterator[pa.Table]:
-    """Yield messages that a run holds as `arrange` returns those of files, for one task.
+    """Yield messages that a run holds for one task, in the form that `arrange` returns.
 
     They come in the order in which they were emitted; each has one receiver. If memory is scarce,
     more than an eighth of `EngineLimits.whole_run_bytes` are sorted on disk, with some megabytes

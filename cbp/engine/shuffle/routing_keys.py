@@ -53,7 +53,7 @@ def slot_columns(table: pa.Table, route: FlowRoute) -> dict[str, Column]:
     """Return every slot that a flow fills, computed ones included.
 
     If Spark has not computed a value (`sql_columns`), the author's function is called for it;
-    raises `AuthorCodeError` if that fails, or returns another type.
+    raises `AuthorCodeError` if that fails, or returns a value of another type.
     """
     computed = _computed(table, route.spec, route.input, route.stage, route.input.computed)
     return {

@@ -246,7 +246,7 @@ class SuperstepRounds:
         return Round(said, unroutable, errors)
 
     def _packs(self, tables: Tables) -> list[list[tuple[str, pa.Table]]]:
-        """Return pieces of tables with their names, those of each round; one round at least."""
+        """Return, for each round, pieces of tables with their names; at least one round."""
         packs, size, most = [list[tuple[str, pa.Table]]()], 0, self.arrived.room.piece_bytes
         for name, table in tables.items():
             for piece in halves(table, rows_max=sys.maxsize, bytes_max=most):

@@ -126,7 +126,7 @@ class LoopWriters(TaskWriters):
         return held + (self._bytes_written if self._written_now else 0)
 
     def hold(self, name: str, records: pa.Table) -> None:
-        """Add messages of a loopback, or changes of a view, to those that are held."""
+        """Hold messages of a loopback, or changes of a view, behind those held before."""
         self._held[name].add(records)
         if name in self._waiting:
             self._waiting[name] += records.num_rows

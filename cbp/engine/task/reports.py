@@ -175,7 +175,7 @@ class ProcessChanged:
 
 @dataclass(frozen=True, slots=True)
 class MessageMisplaced:
-    """The only message of a task that found a message of a loopback in a wrong bucket."""
+    """The only report of a task that found a loopback's message in a wrong bucket."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def first_arrivals(
 
 
 def with_places(error: AuthorCodeError, places: Mapping[str, int]) -> AuthorCodeError:
-    """Return an error with the places of the records, as a detail that outlives its process."""
+    """Return an error with the places of the records, as a detail that outlives the process."""
     if places:
         error.details = {**error.details, "records": dict(places)}
     return error

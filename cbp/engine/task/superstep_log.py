@@ -82,7 +82,7 @@ class SuperstepLog:
 
     @property
     def path(self) -> str:
-        """The file of this run, and of other tries of it, if it has one task."""
+        """The file of all tries of this run, if the run has one task."""
         return f"{self._folder}/{self._name}.log"
 
     @property

@@ -49,7 +49,7 @@ class LookupTable:
     buckets: int
 
     def beside(self, chosen: Sequence[int], buckets: int) -> tuple[int, ...]:
-        """Return the table's buckets that hold the hashes of some neighbors of another table."""
+        """Return this table's buckets for the hashes in the `chosen` ones of `buckets` buckets."""
         each = (
             range(b * self.buckets // buckets, -(-(b + 1) * self.buckets // buckets))
             for b in chosen

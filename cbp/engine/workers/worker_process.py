@@ -58,7 +58,7 @@ class WorkerProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended, as after a long idle time."""
+        """Whether the process has ended, for example after a long idle time."""
         return self._process.poll() is not None
 
     def send(self, message: bytes) -> None:

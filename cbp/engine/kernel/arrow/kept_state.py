@@ -126,7 +126,7 @@ class KeptCall:
         return self._joined(parts, groups)
 
     def _hits(self, groups: Int64s) -> Iterator[tuple[FileRanges, Int64s, Int64s, Int64s]]:
-        """Yield each file with rows of some groups: which of them, and the places of each."""
+        """Yield each file with rows of some groups: which groups, and the places of each group."""
         ascends = bool(np.all(groups[1:] >= groups[:-1]))
         for one in self.ranges:
             some, starts, stops = one.of(groups, ascends=ascends)

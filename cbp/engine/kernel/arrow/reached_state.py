@@ -256,7 +256,7 @@ def _results(tasks: Sequence[Callable[[], _T]], *, beside: bool) -> Iterator[_T]
 
 
 def _begins(keys: pa.Table) -> Int64s:
-    """Return where runs of equal keys begin; some runs may be cut."""
+    """Return where runs of equal keys begin; a run may be cut into several."""
     if any(map(pa.types.is_nested, keys.schema.types)):
         return np.arange(keys.num_rows)
     differs = np.zeros(max(0, keys.num_rows - 1), np.bool_)

@@ -53,7 +53,7 @@ class RunTables:
 
 @dataclass
 class Called:
-    """The results of one call of an author: its way is the algorithm that it chose.
+    """The results of one call of an author; `way` is the algorithm that the call chose.
 
     `remembered` is the value to keep, and its size; `NOTHING` if there is none. `recalled`
     says whether the call got the value of the previous run.
