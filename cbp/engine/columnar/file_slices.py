@@ -62,7 +62,7 @@ def records_read(table: pa.Table, input_: InputSpec) -> pa.Table:
     if input_.changes != "after":
         return table
     types = table.column(CHANGE_TYPE)
-    # With null among the values, a record without a type is read, too.
+    # Null is one of the values, so that a record without a type is read, too.
     after = pc.is_in(types, pa.array([*AFTER, None], types.type))
     return table.filter(after).drop_columns([CHANGE_TYPE])
 

@@ -253,7 +253,7 @@ class GroupHashes:
         return self._found(hashes, self.hashes)
 
     def _found(self, hashes: npt.NDArray[Any], known: npt.NDArray[Any]) -> Positions:
-        # A few bits alone exclude most of the others.
+        # Their last bits alone exclude most other hashes.
         likely = np.flatnonzero(self._last[hashes & hashes.dtype.type(self._bits)])
         if not likely.size:
             return likely

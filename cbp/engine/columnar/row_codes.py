@@ -37,7 +37,7 @@ def row_codes(tables: Sequence[pa.Table], ids: Sequence[Int64s] | None = None) -
     Columns are matched by position. Equal rows must also have equal `ids`, a number per row. The
     codes are dense and begin at 0.
     """
-    # A table without columns has no row count, but its `ids` have one.
+    # Not counted in the tables: one without columns has no row count, but its `ids` have one.
     sizes = [len(some) for some in ids] if ids else [table.num_rows for table in tables]
     codes = np.concatenate(ids) if ids else np.zeros(sum(sizes), np.int64)
     for at in range(tables[0].num_columns):

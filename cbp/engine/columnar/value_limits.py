@@ -18,7 +18,7 @@ import pyarrow.types as pt
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY_MICROS = 86_400_000_000
 _DAYS = (date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY)
-# Not by `pa.scalar`: Arrow would import pandas, before a reader process can say that there is none.
+# Not made with `pa.scalar`: Arrow would import pandas before a reader process can hide it.
 _BOUNDS = {
     pa.date32(): _DAYS,
     pa.timestamp("us", "UTC"): (_DAYS[0] * _DAY_MICROS, (_DAYS[1] + 1) * _DAY_MICROS - 1),

@@ -255,7 +255,7 @@ def _map(value: Any, type_: DataType) -> dict[Any, Any]:
         raise TypeError(message)
     of_key, of_value = type_.arguments
     made = {typed(k, of_key): typed(v, of_value) for k, v in value.items()}
-    # For a dict, two NaNs are two keys.
+    # Floats are unified first: for a dict, two NaNs are two keys.
     if len({unify((key,)) for key in made} if of_key.kind in FLOATS else made) < len(value):
         message = f"two keys are equal after their conversion to {of_key}"
         raise ValueError(message)

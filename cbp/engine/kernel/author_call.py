@@ -109,7 +109,7 @@ class Emitted:
     """The records that the author's calls emitted since the buffers were last cleared.
 
     `buffers` has them by output or state name, and the deletions of kept states. `remote` has those
-    emitted with `.remote`. `key` is that of the called group, if each emission is checked.
+    emitted with `.remote`. `key` is the key of the called group, if each emission is checked.
     """
 
     def __init__(self, spec: TranslatorSpec, *, checked: bool = False) -> None:
@@ -176,7 +176,7 @@ class Emitted:
         if name in self._views and not self._of_groups:
             take, put = partial(call_rules.refuse_view_row, name), None
         emit: Any = emit_function(name, schema.names, take, nested=nested)
-        # Nested values are copied one by one.
+        # Nested values have no `put` for many records: they are copied record by record.
         emit.many = call_rules.emitting_many(name, len(fields), emit, None if nested else put)
         if name in self._views:
             emit.remote = partial(call_rules.refuse_view_row, name)

@@ -290,7 +290,7 @@ class WindowReader:
             if not flat and len(rows) == stop - start and bool(np.all(stops - starts == 1)):
                 flat = run.keys_in(lists)
         key_table, pure = group_keys([*keys, *state_keys], stop - start, self._key_schema)
-        # If a flow has one record per group, its key columns are the keys already.
+        # Otherwise a flow has one record per group: its key columns, decoded already, are the keys.
         if not flat or not pure:
             flat = decode_lists(key_table, key_table.column_names, self._key_types)
         made = self._key(key_rows(zip(*flat, strict=True), self._key_types))
@@ -363,7 +363,7 @@ class WindowReader:
         rows = self._rows[spec.name](decode_table(table, spec.schema))
         keys = table.select(list(self._spec.key_of(spec).names))
         if np.any(origin.hashes[1:] == origin.hashes[:-1]):
-            # These rows are Python objects already: reordering the list does not copy them.
+            # Reordered as a list, not as a table: this does not copy the rows.
             order = state_order(table, origin.hashes, spec)
             rows = list(map(rows.__getitem__, order.tolist()))
             keys, origin = keys.take(pa.array(order)), origin.at(order)

@@ -83,7 +83,7 @@ def find_groups(
     sizes = [*ranges, *(_sizes(hashes, groups) for groups in large.values() if groups)]
     if deliveries is not None:
         sizes.append(deliveries.sizes(hashes))
-    # A state knows the width of its records once they were looked up.
+    # Not earlier: a state knows the width of its records once they were looked up.
     widths = (*(run.row_bytes for run in runs), *(one.row_bytes for one in states.values()))
     return GroupsToCall(hashes, positions, large, ranges, sizes, max([1, *widths]))
 

@@ -246,7 +246,8 @@ class GroupwiseRun:
                 if self._expiry is not None:
                     self._settle_timers(window, np.array([not idle]), wrote)
             except (*ENCODE_ERRORS, AuthorMisuse) as exc:
-                # Emitted records are encoded while the author's code still reads.
+                # A wrong record shows here: emitted records are encoded while the author's code
+                # still reads.
                 raise self._failure(self._explain(exc), 0) from exc
             except BaseException as exc:
                 if not is_authors(exc):

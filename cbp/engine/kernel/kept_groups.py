@@ -317,7 +317,8 @@ class KeptGroup:
     def __init__(self, source: KeptSource, number: int) -> None:
         self._source, self.number = source, number
         self._located, self._known = _Answers(self._search), _Answers(self._record)
-        # Records that were found for the whole window are returned without a Python call.
+        # Methods of `dict`: records that were found for the window are returned without a Python
+        # call.
         self.get: Callable[[Row], Any | None] = self._known.__getitem__
         self.locate: Callable[[Row], Sequence[Place]] = self._located.__getitem__
         self._parts: list[Part] | None = None

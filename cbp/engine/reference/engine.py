@@ -314,7 +314,7 @@ class ReferenceEngine:
     def _append(self, flow: str, rows: list[Row], gone: Sequence[Row] = ()) -> None:
         index = len(self._contents[flow])
         self._contents[flow].append(rows)
-        # Nothing is on disk: the file only carries the index and the number of records.
+        # These files are not on disk: they only carry the index and the number of records.
         files = (DataFile(f"{flow}/{index}", len(rows), 0),) if rows else ()
         taken = (DataFile(f"{flow}/{index}", len(gone), 0),) if gone else ()
         self._gone[f"{flow}/{index}"] = list(gone)

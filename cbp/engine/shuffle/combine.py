@@ -113,7 +113,7 @@ def _combine(
         if not is_authors(exc):
             raise
         raise _failure(exc, group, spec, input_, stage) from exc
-    # The last one represents all remaining records.
+    # Each result represents one record, and the last one all remaining records.
     counts = [1] * (len(combined) - 1) + [len(group) - len(combined) + 1]
     return list(zip(places, combined, counts, strict=False))
 

@@ -83,7 +83,8 @@ class BindingSink:
     ) -> None:
         assert spec.key is not None, "only groups can be bound"
         loopback = spec.addressed[0]
-        # In the folder of the messages the garbage collector finds it; its name has the epoch.
+        # The garbage collector finds the file in the folder of the messages; its name has the
+        # epoch.
         file = flow_file(epoch, part, f"{suffix}-bindings")
         self.path = f"{flow_table(stage, loopback.name)}/_runs/{file}"
         self._key, self._mask = spec.key, hash_mask

@@ -110,7 +110,7 @@ def _column(column: pa.ChunkedArray, field: Field, type_: pa.DataType) -> pa.Chu
     came = column.type
     try:
         if field.type.kind == "DECIMAL" and _is.is_integer(came):
-            # Arrow asks for enough digits for every number of the integer type, used or not.
+            # Cast twice, as Arrow asks for enough digits for every number of the integer type.
             column = column.cast(pa.decimal128(38, 0))
         return column.cast(type_)
     except (pa.ArrowException, ValueError) as exc:
