@@ -71,7 +71,7 @@ def bucket_shift(buckets: int) -> int:
 
 
 def flipped(hashes: Int64s) -> Int64s:
-    """Return hashes with flipped signs, which ascend like unsigned ones; it is its own inverse."""
+    """Return hashes with flipped signs, which ascend like unsigned ones; twice undoes it."""
     return hashes ^ _SIGN
 
 

@@ -188,7 +188,7 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """What a run wrote: durable on disk, not visible to any reader yet.
+    """The results of a run: durable on disk, not visible to any reader yet.
 
     Attributes:
         outputs: Maps each output to its increment of this epoch, empty increments included. Outputs

@@ -154,7 +154,7 @@ class TablePublisher(Protocol):
 
         Args:
             node: The stage. None of its runs is under way, and all are published.
-            records: Returns the stage's records after a given epoch, up to the target.
+            records: Returns the stage's intentions after a given epoch, up to the target.
 
         Returns:
             Table folder to what was done, or would be done. Tables that are already rolled back

@@ -1,9 +1,10 @@
 """Group batches, called windows: records of some groups as Python objects, a slice per group.
 
-It is built from whole columns. A group's key is read from the first flow that has the group, and
-compared with those of all its records, as columns. The window is separated by key (`_split`) only
-if one hash belongs to several keys. A large group's records are in ranges of mapped files. At the
-first request they are sorted on disk, with the place of each, to mark those that die.
+A window is built from whole columns. A group's key is read from the first flow that has the group,
+and compared with the keys of all its records, as columns. The window is separated by key (`_split`)
+only if one hash belongs to several keys. A large group's records are in ranges of mapped files. At
+the first request they are sorted on disk, together with their places, by which those that die are
+marked.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ class GroupsToCall:
         hashes: Their hashes, ascending.
         positions: The looked-up records of each state that is not kept, without large groups.
         large: By state, the groups with more than `above` records (`find_groups`), by hash.
-        ranges: For every input, every such state and every looked-up table, the rows of each hash.
+        ranges: For every input, every state in `positions` and every looked-up table, the rows of
+            each hash.
         sizes: How many records each hash has: `ranges`, large groups and shared records.
         row_bytes: The width of the widest records.
     """

@@ -12,9 +12,9 @@ that emitted them until all tasks know from a round that the inner loopbacks hav
 The next round sends them, with the number of the superstep that emitted each. So the receiver can
 order them by superstep first.
 
-A table larger than a piece (`Room.piece_bytes`) takes several rounds, as many in each task: no task
-sends a piece before all tasks have received the previous one. So only few pieces are in memory
-besides what the rooms of the tasks hold, whatever a superstep emits.
+A table larger than a piece (`Room.piece_bytes`) takes several rounds, the same number in each task:
+no task sends a piece before all tasks have received the previous one. So only few pieces are in
+memory besides what the rooms of the tasks hold, whatever a superstep emits.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Writers of a task that runs a loop: what its supersteps emit is held until the loop ends.
+"""Writers of a task that runs a loop: messages and changes of views are held meanwhile.
 
 A message is read by the next superstep, or waits until the loops inside its own are at rest; if no
 superstep follows, it is written. The net changes of views are written at the end. The next
 superstep sees state that groups emitted for other keys. Any other output is written immediately,
 superstep after superstep; task 0 writes it for all tasks, since it is ordered by superstep first.
 
-What a loop holds is in memory while there is room (`EngineLimits.whole_run_bytes`), and in mapped
+Held records are in memory while there is room (`EngineLimits.whole_run_bytes`), and in mapped
 temporary files beyond that (`cbp.engine.storage.held_records`). If there is no room in files
 either, the loop is refused.
 """
