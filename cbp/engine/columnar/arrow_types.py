@@ -17,7 +17,7 @@ from cbp.model.flow.schema import DataType, Schema
 
 Mask = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
-"""Hashes, or numbers of rows, groups and files."""
+"""Hashes, counts, or the numbers that identify rows, groups and files."""
 
 _ATOMS: dict[str, pa.DataType] = {
     "STRING": pa.string(),
@@ -58,7 +58,7 @@ def arrow_schema(schema: Schema, *, wide: bool = False) -> pa.Schema:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the columns of `schema`, in its order; costs nothing if the table has them already.
+    """Return a table with the columns of `schema`, in its order; free if it has them already.
 
     A column that was added later is filled with null; a narrower number is widened. Strings and
     nested values keep the file's type. Files of an output increment never change, and may wait in a

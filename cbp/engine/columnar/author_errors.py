@@ -28,8 +28,8 @@ def author_error(
 ) -> CbpError:
     """Return the error that describes an exception raised by the author's code.
 
-    `places` maps inputs to the place of the first record of the call, as the shuffle numbers it.
-    The error's place is the innermost frame inside the author's own file, or the first line of the
+    `places` maps each input to the place of the call's first record, as the shuffle numbers it. The
+    error's place is the innermost frame inside the author's own file, or the first line of the
     function if there is no such frame.
     """
     if isinstance(exc, CbpError):

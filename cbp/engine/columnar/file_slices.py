@@ -20,9 +20,9 @@ from cbp.model.flow.signed_changes import AFTER, CHANGE_TYPE
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Rows `start` to `stop` of a file, which has `rows` of them.
+    """Rows `start` to `stop` of a file that has `rows` rows.
 
-    `buckets` is their number if the file holds messages sorted by bucket; otherwise 0.
+    `buckets` is the number of buckets if the file holds messages sorted by bucket; otherwise 0.
     """
 
     path: str
@@ -55,14 +55,14 @@ def file_columns(input_: InputSpec) -> pa.Schema:
 
 
 def records_read(table: pa.Table, input_: InputSpec) -> pa.Table:
-    """Return the rows that an input reads, of a table with its `file_columns`.
+    """Return the rows that an input reads from a table with its `file_columns`.
 
-    The direct engine drops rows of an input only here; a job of Spark does in `bucket_shuffle`.
+    The direct engine drops rows of an input only here; a Spark job does it in `bucket_shuffle`.
     """
     if input_.changes != "after":
         return table
     types = table.column(CHANGE_TYPE)
-    # With null among the values, a record without a type is read, too.
+    # Null is one of the values, so that a record without a type is read, too.
     after = pc.is_in(types, pa.array([*AFTER, None], types.type))
     return table.filter(after).drop_columns([CHANGE_TYPE])
 
@@ -95,13 +95,13 @@ class RowGroup:
             return self.file.read_row_group(self.number, columns).slice(self.start, self.rows)
 
     def index_width(self, key: GroupKey) -> int | None:
-        """Return how many bits of each hash the file's index of a key has; `None`: it has none."""
+        """Return how many bits of each hash the file's index of a key has; `None` without one."""
         schema = self.file.schema_arrow
         at = schema.get_field_index(key.index)
         return index_width(schema.field(at)) if at >= 0 else None
 
     def index(self, key: GroupKey) -> IndexBits | None:
-        """Return the index of a key; `None` if it has none, or one that cannot be right."""
+        """Return the file's index of a key; `None` if there is none, or if it is invalid."""
         width = self.index_width(key)
         return None if width is None else index_bits(self.read([key.index]).column(0), width)
 

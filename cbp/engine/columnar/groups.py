@@ -5,7 +5,7 @@ hashes of the bucket, then for every flow the range of rows of each hash.
 
 Two keys may share a hash, so the keys of a window are compared too, as columns (`group_keys`). A
 comparison that cannot decide (NaN is not equal to itself) returns "not alike". The caller then
-splits the window record by record, which is slower and always right.
+splits the window record by record, which is slower but always right.
 
 Memory: 8 bytes per record and 24 bytes per group and flow, while a bucket is processed.
 """
@@ -31,8 +31,8 @@ from cbp.model.flow.schema import DataType
 class FlowKeys:
     """The keys of one flow's records in a window.
 
-    Group g has the rows `starts[g]` to `stops[g]`. If the records of one hash are `ordered` by key,
-    all have one key if the first and the last one have it.
+    Group g has the rows `starts[g]` to `stops[g]`. If the records of each hash are `ordered` by
+    key, all of them have one key if the first and the last have the same.
     """
 
     table: pa.Table
@@ -155,7 +155,7 @@ class FlowRun:
         return list(zip(*self.lists(start, stop), strict=True))
 
     def key_table(self, start: int, stop: int) -> pa.Table:
-        """Return the key columns of some records; a view."""
+        """Return the key columns of some records, as a view."""
         return _rows(self.table.select(list(self.keys)), start, stop)
 
     def first_place(self, hash_: int) -> int | None:
@@ -179,7 +179,7 @@ class FlowRun:
 
 
 def _rows(table: pa.Table, start: int, stop: int) -> pa.Table:
-    """Return some rows; Arrow takes 20 us for a slice, even of all rows."""
+    """Return some rows; all rows are not sliced, since a slice takes Arrow 20 us."""
     return table if stop - start == table.num_rows else table.slice(start, stop - start)
 
 

@@ -1,7 +1,8 @@
 """Records as JSON text that every reader of a table can show, and back without loss.
 
-A record is an object by column. What JSON lacks is text: decimals, dates, times in UTC, base64 for
-bytes, `NaN` and `Infinity`. A MAP whose keys are texts is an object, any other a list of pairs.
+A record is an object by column. Values that JSON lacks are texts: decimals, dates, times in UTC,
+bytes in base64, `NaN` and `Infinity`. A MAP whose keys are texts is an object, any other a list of
+pairs.
 
 Invariant: `read_record(record_text(row, schema), schema) == row` for every value of every type
 (tests/cbp/engine/columnar/test_json_records.py).

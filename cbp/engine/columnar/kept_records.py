@@ -1,4 +1,4 @@
-"""What an author is given of a kept state: its group's records, read by their second key.
+"""A kept state as its author sees it: the records of the called group, by their second key.
 
     group.orders.get(id=7)          -> a record, or None
     group.orders.range(id=(1, 10))  -> records with 1 <= id < 10, in order
@@ -6,7 +6,7 @@
     iter(group.orders)              -> all records, in order
     out.orders(...), out.orders.delete(id=7)
 
-The handle only checks arguments. Each engine has its own `KeptReader`, which finds the records
+`KeptRecords` only checks arguments. Each engine has its own `KeptReader`, which finds the records
 (`cbp.engine.kernel.kept_groups`). The puts and deletions of a call are a list in their order;
 `changes_of` returns their result.
 """
@@ -105,7 +105,7 @@ class KeptShape:
         return tuple(map(order_key, second, self._types))
 
     def in_order(self, seconds: Collection[Row]) -> Sequence[Row]:
-        """Return different second keys in their order."""
+        """Return distinct second keys, in order."""
         if not self._is_plain:
             return sorted(seconds, key=self.order_of)
         ordered = list(seconds)
@@ -118,16 +118,16 @@ class KeptShape:
         return [*null, *ordered]
 
     def given(self, args: Row, named: dict[str, Any]) -> Row:
-        """Return the second key that an author passed to `delete`; refuse others (`TypeError`)."""
+        """Return the second key that an author gave `delete`; `TypeError` for other arguments."""
         second: Row = self._delete(*args, **named)
         return second
 
     def compared(self, seconds: Iterable[Row]) -> Iterable[Row]:
-        """Return second keys, as a file has them, in the form in which keys are compared."""
+        """Return a file's second keys in the form in which keys are compared."""
         return seconds if self._is_plain else map(unify, seconds)
 
     def reverse_of(self, named: dict[str, Any]) -> bool:
-        """Remove `reverse` from the arguments of `range`, and return it, unless it is a column."""
+        """Remove `reverse` from the arguments of `range`, and return it, unless a column has it."""
         if _REVERSE in self.schema:
             return False
         given = named.pop(_REVERSE, False)
@@ -182,15 +182,15 @@ class KeptShape:
 
 
 _CLASSES: dict[str, Any] = {f"_{one.__name__}": one for one in (type, str, int, float, bool, bytes)}
-"""Names in compiled functions; a column can be named `type`."""
+"""Names in compiled functions, with a `_`, since a column can be named `type`."""
 
 
 def _usual(column: Field, value: str) -> str:
     """Return an expression for whether a value already has its declared type.
 
-    It is true for usual values, in a tenth of the time of a full check. All other values, valid
-    ones included, need the full check. Numbers must be in their range, and texts in ASCII, which
-    can always be written.
+    It is true for usual values, and takes a tenth of the time of a full check. All other values,
+    valid ones included, need the full check. Numbers must be in their range, and texts in ASCII,
+    which can always be written.
     """
     kind = column.type.kind
     (class_,) = (one.__name__ for one in EXACT[kind] if one is not type(None))
@@ -316,7 +316,7 @@ def _binder(
 
     The author's function binds its arguments to the columns of the second key, as Python does, and
     passes the key on in the form in which keys are compared. It is compiled, like the functions
-    that emit records; attributes of columns are checked identifiers.
+    that emit records. This is safe, since attributes of columns are checked identifiers.
     """
     names = [attribute(column) for column in schema.names]
     values = "".join(f"{name}, " for name in names)

@@ -36,7 +36,7 @@ _MASK = (1 << 64) - 1
 _SIGN = np.int64(-(1 << 63))
 _LONG_DIGITS = 18
 _FEW = 4
-"""Most keys that are hashed one by one; with more, setting up columns costs less."""
+"""Up to this many keys are hashed one by one; for more, hashing whole columns is faster."""
 _ROWS_AT_ONCE = 16_384
 """Numbers that are hashed at a time, so that the columns of each step stay in the cache."""
 
@@ -44,7 +44,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1)
 _INT_KINDS = frozenset({"INT", "SMALLINT", "TINYINT"})
 _EXACT = _INT_KINDS | {"BIGINT", "BINARY", "BOOLEAN", "STRING"}
-"""Types whose every value has a counterpart in Python; some times have none."""
+"""Types whose every value has a counterpart in Python; some dates and times have none."""
 
 
 def key_hash(values: Sequence[Any], types: Sequence[DataType]) -> int:
@@ -71,7 +71,7 @@ def bucket_shift(buckets: int) -> int:
 
 
 def flipped(hashes: Int64s) -> Int64s:
-    """Return hashes with flipped signs, which ascend like unsigned ones; it is its own inverse."""
+    """Return hashes with flipped signs, which ascend like unsigned ones; twice undoes it."""
     return hashes ^ _SIGN
 
 
@@ -85,7 +85,8 @@ def hash_columns(
 ) -> Int64s:
     """Return the signed hash of each row; the vectorised `key_hash`.
 
-    Columns have the Arrow type of `types` (`large_string` and `large_binary` too); at least one.
+    There is at least one column; columns have the Arrow types of `types` (`large_string` and
+    `large_binary` too).
     """
     if 0 < len(columns[0]) <= _FEW and all(type_.kind in _EXACT for type_ in types):
         rows = zip(*(column.to_pylist() for column in columns), strict=True)

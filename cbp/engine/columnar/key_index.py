@@ -1,4 +1,4 @@
-"""The index over retained inputs: beside each record, the last bits of the hash of its group.
+"""The index over retained inputs: beside each record, the last bits of its group's hash.
 
     word   n   _key_61c8a0...     one more column in the files of an increment of a source
     apple  1   c3 1f
@@ -6,9 +6,10 @@
 
 A file of a source is written with it if files of the source can be replaced
 (`cbp.model.dataflow.replacement_obstacles`). To find the records of some groups, this column is
-read first, the others only where one of the groups can be, and what it lets pass is hashed. Without
-the column (in earlier files) all keys are hashed. Keys of numbers, dates and times have none: they
-are hashed as fast. A file's least and greatest value serve instead (`KeyRange`), also for texts.
+read first. The other columns are read only where one of the groups can be, and the keys that pass
+are hashed. Without the column (in earlier files) all keys are hashed. Keys of numbers, dates and
+times have no index: hashing them is as fast as reading it. A file's least and greatest value serve
+instead (`KeyRange`), also for texts.
 
 The column is in the file that it indexes: it is as durable, checksums cover it, and readers leave
 it out, since they name the columns that they read. Its name is a digest of how the hash is made, so
@@ -48,14 +49,14 @@ _FROM_BYTES = {32: 80, 16: 40, 12: 0}
 """The width of an index -> the least average size, in bytes, of the records that get it."""
 
 _RANKED = (pa.types.is_integer, pa.types.is_date32, pa.types.is_string)
-"""Types of columns whose least and greatest value are compared with those of a file."""
+"""Types of key columns for which the least and greatest value of a file are used (`KeyRange`)."""
 
 _PASS_MAX = 0.75
-"""An index that lets a larger part of all records pass is not read: hashing them takes less."""
+"""An index that lets a larger share of the records pass is not read: hashing all keys is faster."""
 
 _BITS_MIN, _BITS_MAX = 16, 22
-"""Bounds for the number of last bits by which the table of wanted hashes is indexed; it takes at
-most 4 MB. With 64 places for each hash, the table lets one of 64 other hashes pass.
+"""Bounds for the number of last bits by which the table of wanted hashes is indexed; the table
+takes at most 4 MB. With 64 places for each wanted hash, it lets one in 64 of the other hashes pass.
 """
 
 Positions = npt.NDArray[np.intp]
@@ -70,8 +71,8 @@ class GroupKey:
 
     @classmethod
     def of(cls, spec: InputSpec, key: Schema | None) -> Self:
-        """Return how an input that is routed by columns gives the key of a stage's groups."""
-        assert isinstance(spec.route_by, tuple), "a recomputation needs a key of columns"
+        """Return how the columns that route an input give the key of a stage's groups."""
+        assert isinstance(spec.route_by, tuple), "a recomputation needs inputs routed by columns"
         assert key is not None, "a recomputation needs a stage with a key"
         return cls(spec.schema.select(spec.route_by), key)
 
@@ -114,7 +115,7 @@ def indexed_keys(source: SourceNode, dataflow: Dataflow) -> tuple[GroupKey, ...]
 
 @dataclass(frozen=True, slots=True)
 class IndexBits:
-    """The last bits, `width` many, of the hash of each record's key, as unsigned numbers."""
+    """The last `width` bits of the hash of each record's key, as unsigned numbers."""
 
     last: npt.NDArray[Any]
     width: int
@@ -132,7 +133,7 @@ class IndexBits:
         return type(self)(self.last[at], self.width)
 
     def fits(self, hashes: Int64s) -> bool:
-        """Return whether they are the last bits of these hashes."""
+        """Return whether these bits are the last ones of the given hashes."""
         return np.array_equal(self.of(hashes, self.width).last, self.last)
 
 
@@ -163,7 +164,7 @@ def index_width(field: pa.Field) -> int | None:
 
 
 def index_bits(column: pa.ChunkedArray, width: int) -> IndexBits | None:
-    """Return a column of an index of this width; `None` if it has nulls, or larger numbers."""
+    """Return a column of an index of this width; `None` if it has nulls, or too large numbers."""
     if column.null_count:
         return None
     type_ = "<u4" if width > 16 else "<u2"
@@ -178,7 +179,7 @@ def index_bits(column: pa.ChunkedArray, width: int) -> IndexBits | None:
 class KeyRange:
     """The least and the greatest value of the first column of some keys: numbers, dates, texts.
 
-    A row group of a file whose values are all outside of it has none of the keys. Texts are in the
+    A row group whose values are all outside of this range has none of the keys. Texts are in the
     order of their bytes in UTF-8, in Parquet as in Python.
     """
 
@@ -238,21 +239,21 @@ class GroupHashes:
         return wanted
 
     def narrows(self, width: int) -> bool:
-        """Return whether an index of this width leaves out enough to be read."""
+        """Return whether an index of this width excludes enough records to be worth reading."""
         return width not in self._pass_most
 
     def likely(self, bits: IndexBits) -> Positions:
-        """Return where hashes of the groups can be, by their last bits."""
+        """Return the positions that may have a hash of the groups, judged by the last bits."""
         if bits.width in self._narrow:
             return np.flatnonzero(self._narrow[bits.width][bits.last])
         return self._found(bits.last, self._wide)
 
     def among(self, hashes: Int64s) -> Positions:
-        """Return where hashes of the groups are."""
+        """Return the positions that have a hash of the groups."""
         return self._found(hashes, self.hashes)
 
     def _found(self, hashes: npt.NDArray[Any], known: npt.NDArray[Any]) -> Positions:
-        # A few bits alone exclude most of the others.
+        # Their last bits alone exclude most other hashes.
         likely = np.flatnonzero(self._last[hashes & hashes.dtype.type(self._bits)])
         if not likely.size:
             return likely

@@ -64,7 +64,7 @@ def emit_function(
     *,
     nested: Mapping[str, DataType] | None = None,
 ) -> Callable[..., None]:
-    """Return the function by which an author emits a record: columns by name to one tuple.
+    """Return the function by which an author emits a record: it turns columns by name into a tuple.
 
     It is compiled rather than built from `*args, **kwargs`: Python then checks the names itself,
     at a third of the cost. Attributes of columns are checked identifiers that never begin with an
@@ -133,7 +133,7 @@ def copies_maker(name: str, schema: Schema) -> Callable[[list[Row]], list[Row]] 
 
 
 def floats_rounder(schema: Schema) -> Callable[[list[Row]], list[Row]] | None:
-    """Return a function that rounds values of FLOAT columns as they are stored.
+    """Return a function that rounds values of FLOAT columns as storing them does.
 
     So a record that is emitted again with a computed number equals the stored one. `None` if there
     is no FLOAT column.
@@ -259,14 +259,14 @@ _TIMES = (pa.date32(), pa.timestamp("us", tz="UTC"))
 
 @cache
 def _epoch() -> datetime:
-    """Return the time 0 with Arrow's object for UTC."""
+    """Return the beginning of 1970 with Arrow's object for UTC."""
     zero = pa.Array.from_buffers(_TIMES[1], 1, [None, pa.py_buffer(bytes(8))])
     begin: datetime = zero[0].as_py()
     return begin
 
 
 def _decode_lists(column: pa.Array, of_item: DataType) -> Iterator[list[Any] | None]:
-    """Yield lists cut from one list of all items; pyarrow would make objects per short list."""
+    """Yield lists cut from one list of all items; pyarrow would make objects for every list."""
     items = _decode(column.flatten(), of_item)
     sizes = column.value_lengths()
     start = 0
@@ -278,7 +278,7 @@ def _decode_lists(column: pa.Array, of_item: DataType) -> Iterator[list[Any] | N
 
 
 def encode_rows(rows: Sequence[Row], schema: Schema) -> list[pa.Array]:
-    """Return the columns of emitted records; `ENCODE_ERRORS` of a value: see `check_row`."""
+    """Return the columns of emitted records; one of `ENCODE_ERRORS` if a value does not fit."""
     columns = zip(*rows, strict=True) if rows else ((),) * len(schema)
     return [
         encode_column(values, column.type, nullable=column.nullable)

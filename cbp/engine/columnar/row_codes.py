@@ -28,16 +28,16 @@ _FEW = 1_000
 """Fewer numbers are sorted directly."""
 
 _RUN = 4
-"""If runs of equal numbers have at least this many on average, the runs are sorted instead."""
+"""If runs of equal numbers have at least this average length, runs are sorted, not numbers."""
 
 
 def row_codes(tables: Sequence[pa.Table], ids: Sequence[Int64s] | None = None) -> list[Int64s]:
     """Return a code for every row of some tables with the same column types.
 
-    Columns are matched by position. `ids` are numbers per row that must be equal, too. The codes
-    are dense and begin at 0.
+    Columns are matched by position. Equal rows must also have equal `ids`, a number per row. The
+    codes are dense and begin at 0.
     """
-    # A table without columns has no row count, but its `ids` have one.
+    # Not counted in the tables: one without columns has no row count, but its `ids` have one.
     sizes = [len(some) for some in ids] if ids else [table.num_rows for table in tables]
     codes = np.concatenate(ids) if ids else np.zeros(sum(sizes), np.int64)
     for at in range(tables[0].num_columns):

@@ -1,9 +1,9 @@
 """Which values a column may hold: one rule for files that come in and columns that authors emit.
 
 Arrow and Parquet hold more than Python, JSON and Spark have in common: times outside of the years
-1 to 9999 (some databases write infinity and BC so), and maps with a null key or a key twice. Such
-a value would change, or stop the stage that reads it, so it is refused before anything depends on
-it. Python objects need no such rule, since Python has no such values.
+1 to 9999 (with which some databases write infinity, or years BC), and maps with a null key or a
+duplicate key. Such a value would change, or stop the stage that reads it, so it is refused before
+anything depends on it. Python objects need no such rule, since Python has no such values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.types as pt
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY_MICROS = 86_400_000_000
 _DAYS = (date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY)
-# Not by `pa.scalar`: Arrow would import pandas, before a reader process can say that there is none.
+# Not made with `pa.scalar`: Arrow would import pandas before a reader process can hide it.
 _BOUNDS = {
     pa.date32(): _DAYS,
     pa.timestamp("us", "UTC"): (_DAYS[0] * _DAY_MICROS, (_DAYS[1] + 1) * _DAY_MICROS - 1),

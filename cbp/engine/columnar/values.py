@@ -1,8 +1,8 @@
 """Values of records in Python: checked against their type, compared and ordered.
 
-`typed` turns what an author emitted into the canonical Python value of its type, or
-refuses it; nothing is rounded, cut or guessed. `order_key` gives the total order in
-which groups, records and state are presented: nulls first, then ascending, NaN last.
+`typed` turns an emitted value into the canonical Python value of its type, or refuses it; nothing
+is rounded, cut or guessed. `order_key` gives the total order in which groups, records and state are
+presented: nulls first, then ascending, NaN last.
 
     >>> typed(3, DataType("DOUBLE"))
     3.0
@@ -51,7 +51,7 @@ def typed_row(values: Sequence[Any], schema: Schema) -> Row:
 
 
 def emitted_row(values: Sequence[Any], schema: Schema, emit: str) -> Row:
-    """Return what `typed_row` returns; the error also names what emitted the record."""
+    """Return the result of `typed_row`; an error also names the emitting function."""
     try:
         return typed_row(values, schema)
     except TypeError as exc:
@@ -114,7 +114,7 @@ def typed_key(given: Any, types: Sequence[DataType]) -> Row:
 def bound_key(given: Any, key: Schema) -> Row:
     """Return the key that an author binds to an address, in the form in which keys are compared.
 
-    Values that do not fit, one per column, are a `TypeError`.
+    Raises `TypeError` unless there is one value for each column, and each of them fits.
     """
     values = given if isinstance(given, tuple) else (given,)
     if len(values) != len(key):
@@ -255,7 +255,7 @@ def _map(value: Any, type_: DataType) -> dict[Any, Any]:
         raise TypeError(message)
     of_key, of_value = type_.arguments
     made = {typed(k, of_key): typed(v, of_value) for k, v in value.items()}
-    # For a dict, two NaNs are two keys.
+    # Floats are unified first: for a dict, two NaNs are two keys.
     if len({unify((key,)) for key in made} if of_key.kind in FLOATS else made) < len(value):
         message = f"two keys are equal after their conversion to {of_key}"
         raise ValueError(message)
@@ -293,7 +293,7 @@ _CONVERSIONS: Mapping[tuple[type, str], str] = {
     (set, "list"): "; write sorted(value)",
     (str, "list"): "; write [value]",
 }
-"""How a value of another type becomes the one that is expected, by its name."""
+"""A value's type, the name of the expected type -> how an author converts the value."""
 
 
 _READERS: dict[str, Callable[[Any, DataType], Any]] = {

@@ -1,8 +1,9 @@
-"""XXH64 of many byte strings at once, with NumPy: the hot part of routing by a text key.
+"""XXH64 of many byte strings together, with NumPy: the hot part of routing by a text key.
 
 Strings of the same length are hashed together, word by word. Rare lengths go through the xxhash
 library, string by string; the digests are the same (tests/cbp/engine/columnar/test_xxh64.py). Words
-are read through an overlapping view of the buffer that holds all strings, so no others are copied.
+are read through an overlapping view of the buffer that holds all strings, so only the words in use
+are copied.
 
 Source: the XXH64 specification.
 """
@@ -52,7 +53,7 @@ def xxh64(data: bytes | memoryview, ends: Int64s, seeds: Hashes) -> Hashes:
 
 
 def _by_length(lengths: Int64s) -> tuple[Int64s, list[int]]:
-    """Return the rows sorted by length, and where each length begins; last the end."""
+    """Return the rows sorted by length, and where each length begins; the last entry is the end."""
     if not len(lengths):
         return lengths, [0]
     longest = int(lengths.max())
@@ -115,7 +116,7 @@ def _same_length(words: _Words, starts: Int64s, length: int, seeds: Hashes) -> H
 
 
 def _stripes(words: _Words, starts: Int64s, end: int, seeds: Hashes) -> Hashes:
-    """Return the digest of the whole stripes of 32 bytes."""
+    """Return the digest of the complete stripes of 32 bytes."""
     lanes = [seeds + P1 + P2, seeds + P2, seeds, seeds - P1]
     for at in range(0, end, _STRIPE):
         for lane in range(4):

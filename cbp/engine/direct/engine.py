@@ -8,7 +8,7 @@ executors carries out its tasks, all by the same code on the same files:
     cbp.engine.run.executor              in this process (tests and simulations)
 
 Guaranteed: a prepared run is not published; publication is redo and can be repeated.
-Not guaranteed: that files of failed attempts are gone; they stay until the collector finds them.
+Not guaranteed: that files of failed attempts are removed; they stay until the collector finds them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Publication writer: makes what runs wrote visible, by an entry in the log of each table.
+"""Publication writer: makes the results of runs visible, by an entry in the log of each table.
 
 State and outputs of a run become visible together: all files of all tables are durable before the
 first entry is put, each entry names all others, and all have one time.

@@ -4,7 +4,7 @@ Each reads the tables as of their newest log entry, unless a version is named.
 
 `version_at` and `version_showing` find which version of a table shows a time or an epoch. In-commit
 timestamps rise with the versions, and so do the epochs that they show, within a generation of the
-dataflow. So both are found by bisection, which reads few entries of a long log.
+dataflow. So a version is found by bisection, which reads few entries of a long log.
 """
 
 from __future__ import annotations

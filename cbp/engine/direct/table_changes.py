@@ -85,7 +85,7 @@ class TableChanges:
         )
 
     def _exists(self, folder: str, table: str) -> bool:
-        # A crash may leave the folder of a log without an entry.
+        # Not judged by the folder: a crash may leave the folder of a log without an entry.
         return DeltaLog(f"{folder}/{table}", self.files).latest_version() >= 0
 
     def rewrite(
@@ -129,7 +129,7 @@ class TableChanges:
         return [*changes, *(self._emptied(folder, dataflow, node) if anew else ())]
 
     def _emptied(self, folder: str, dataflow: str, node: StageNode) -> list[TableChange]:
-        """Return the change that empties the set-aside table of a stage that no longer has one."""
+        """Return the change that empties a set-aside table that its stage no longer declares."""
         name = declared_set_aside(dataflow, node.name).name
         if node.sets_aside or not self._exists(folder, name):
             return []
@@ -191,7 +191,8 @@ class TableChanges:
         declared = {table.name: table for table in (left, *declared_tables(dataflow, node))}
         for change in changes:
             if not self._exists(folder, change.table):
-                # Earlier than the change, so that a reader as of the change sees its records.
+                # Created before the change, so that a reader as of the change's time sees the new
+                # records.
                 self._create(folder, declared[change.table], timestamp_ms - 1)
             alter(
                 self.tables.table(f"{folder}/{change.table}"),

@@ -1,7 +1,7 @@
 """Table collector: removes the garbage of the tables of one stage.
 
 It remembers which files their logs named. `controller.loop.housekeeping.collector` decides when a
-dataflow is collected; which files are garbage: `cbp.engine.commit.garbage_collection`.
+dataflow is collected, and `cbp.engine.commit.garbage_collection` which files are garbage.
 """
 
 from __future__ import annotations

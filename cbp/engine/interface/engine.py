@@ -64,7 +64,7 @@ class Engine(Protocol):
     def verification(self) -> VerificationReader: ...  # noqa: D102 - see above
 
     def beside(self) -> Engine:
-        """Return an engine for recomputations on the same executor, which need not be closed.
+        """Return an engine for recomputations on the same executor; the caller does not close it.
 
         It shares no cached data with this engine, and its index copies of files never evict this
         engine's.

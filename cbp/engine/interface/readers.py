@@ -207,7 +207,7 @@ class TableHistory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The records of one version of a table; two sides with as many parts are compared by part.
+    """The records of one version of a table; two with equally many parts are compared by part.
 
     `rows` is an upper bound. `part(number, epochs)` yields a part's records in batches; with
     `epochs`, each record starts with its epoch.

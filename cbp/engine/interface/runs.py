@@ -9,8 +9,8 @@ The steps of a run:
    other runs. It may happen much later. It is an idempotent redo and can be repeated after any
    crash.
 
-The next runs need not wait for the third step: their plan names the intentions that the tables do
-not show yet.
+The next runs do not wait for the third step: their plan names the intentions that the tables do not
+show yet.
 
 Every engine calls the groups of an epoch ordered by (unsigned hash, key). Authors may rely on
 the order of the records within a group: records of an input are ordered by (order_by, increment,
@@ -60,7 +60,7 @@ def enter_unseen(phase: str) -> None:
 class LookedUp:
     """A table of another stage that a run looks up, as plain data.
 
-    It is read as of a moment, `None` means the newest, with `unpublished` epochs (see `RunPlan`).
+    It is read as of a `moment` (`None`: the newest), with `unpublished` epochs (see `RunPlan`).
     """
 
     folder: str
@@ -188,7 +188,7 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """What a run wrote: durable on disk, not visible to any reader yet.
+    """The results of a run: durable on disk, not visible to any reader yet.
 
     Attributes:
         outputs: Maps each output to its increment of this epoch, empty increments included. Outputs
@@ -302,7 +302,7 @@ class RunControl(Protocol):
         """
 
     def warm(self) -> None:
-        """Prepare resources that runs would wait for, such as processes; end long idle ones.
+        """Prepare resources that runs would wait for, such as processes; end ones idle for long.
 
         A service calls it at its start and from time to time. It blocks for a second or so if there
         is something to start, and costs nothing otherwise.
@@ -315,7 +315,7 @@ class RunControl(Protocol):
         """
 
     def cancel(self, run: str) -> None:
-        """Ask a run to stop; its `prepare` then raises `RunCancelledError`. Returns at once."""
+        """Ask a run to stop; its `prepare` then raises `RunCancelledError`. Returns immediately."""
 
     def stacks(self, run: str) -> Sequence[ProcessStack]:
         """Return where the processes that execute a run are now; none if no process does.
@@ -354,8 +354,8 @@ def looked_up_tables(
 
     A look-up with `wake=True` calls groups for changes, so it must not read a table that is older
     than these changes. Only such a look-up reads epochs that are recorded, but not published;
-    others do (`reads_all`) in a recomputation, which publishes less often than the service.
-    `moments` are known already, from the record of the run.
+    other look-ups do so only in a recomputation (`reads_all`), which publishes less often than the
+    service. `moments` are known already, from the record of the run.
     """
     tables = {}
     for node in stages:

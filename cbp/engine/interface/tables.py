@@ -24,9 +24,9 @@ class TableAdministration(Protocol):
     ) -> None:
         """Create the tables of these stages; does nothing for tables that exist.
 
-        `timestamp_ms` is that of the tables' first log entries, in milliseconds since 1970; by
-        default now. It must be earlier than that of the first publication: otherwise the entries of
-        that publication get different timestamps. Raises as `RunControl.refuse`, and
+        `timestamp_ms` is the time of the tables' first log entries, in milliseconds since 1970; by
+        default now. It must be earlier than the time of the first publication: otherwise the
+        entries of that publication get different times. Raises as `RunControl.refuse`, and
         `TableForeignError` if a folder holds something else.
         """
 
@@ -154,7 +154,7 @@ class TablePublisher(Protocol):
 
         Args:
             node: The stage. None of its runs is under way, and all are published.
-            records: Returns the stage's records after a given epoch, up to the target.
+            records: Returns the stage's intentions after a given epoch, up to the target.
 
         Returns:
             Table folder to what was done, or would be done. Tables that are already rolled back

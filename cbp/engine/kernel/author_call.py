@@ -1,7 +1,7 @@
 """Calls the author's function: its arguments `group` and `out`, and how errors are located.
 
-Python's own call checks column names at once. Types are checked on whole columns, when the window
-is encoded. Only if that fails, the groups of the window are called again with `checked=True`, so
+Python's own call checks column names immediately. Types are checked on whole columns, when the
+window is encoded. If that fails, the groups of the window are called again with `checked=True`, so
 that the error names the author's line: translators are deterministic, so the same record fails
 again.
 """
@@ -43,7 +43,7 @@ _YOUNG_OBJECTS_MAX = 10_000
 
 
 def free_cycles() -> None:
-    """Free the author's reference cycles; collection is off, as a window's records are in use."""
+    """Free the author's reference cycles; automatic collection is off (`TaskWriters.report`)."""
     if gc.get_count()[0] > _YOUNG_OBJECTS_MAX:
         gc.collect(0)
 
@@ -74,11 +74,11 @@ def calling_loop(
 ) -> Callable[..., None]:
     """Return `loop(keys, flows, done, translate, group, out, buffers, ends)`: one call per group.
 
-    It is compiled for the flows' names, which are checked identifiers, like `emit_function`: so the
-    loop costs only a fraction of the author's code. `done` counts up before each group, and so
-    identifies one that fails; `ends` gets the number of emissions after each group. Flows that are
-    `watched` may be read twice (`cbp.model.author.read_once`); groups of `kept` flows are objects,
-    passed unchanged.
+    It is compiled for the flows' names, which are checked identifiers, as `emit_function` is: so
+    the loop costs only a fraction of the author's code. `done` counts up before each group, and so
+    identifies the one that fails; `ends` gets the number of emissions after each group. A second
+    reading of a `watched` flow is an error (`cbp.model.author.read_once`); groups of `kept` flows
+    are objects, passed unchanged.
     """
     groups = [f"g{i}" for i in range(len(flows))]
     marks = [f"m{i}" for i in range(len(states))]
@@ -109,7 +109,7 @@ class Emitted:
     """The records that the author's calls emitted since the buffers were last cleared.
 
     `buffers` has them by output or state name, and the deletions of kept states. `remote` has those
-    emitted with `.remote`. `key` is that of the called group, if each emission is checked.
+    emitted with `.remote`. `key` is the key of the called group, if each emission is checked.
     """
 
     def __init__(self, spec: TranslatorSpec, *, checked: bool = False) -> None:
@@ -176,7 +176,7 @@ class Emitted:
         if name in self._views and not self._of_groups:
             take, put = partial(call_rules.refuse_view_row, name), None
         emit: Any = emit_function(name, schema.names, take, nested=nested)
-        # Nested values are copied one by one.
+        # Nested values have no `put` for many records: they are copied record by record.
         emit.many = call_rules.emitting_many(name, len(fields), emit, None if nested else put)
         if name in self._views:
             emit.remote = partial(call_rules.refuse_view_row, name)
@@ -207,7 +207,7 @@ class Emitted:
         return out
 
     def associate(self, key: Any, address: str | int) -> None:
-        """Bind a key to an address; checked at once, so that an error names the author's line."""
+        """Bind a key to an address; checked here, so that an error names the author's line."""
         assert self._key is not None, "only stages with addresses have `associate`"
         self.bindings.append((checked_address(address), bound_key(key, self._key)))
 

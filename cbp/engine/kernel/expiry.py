@@ -2,11 +2,11 @@
 
     window -> idle groups -> the author is called for the others
                           -> states: what the author emitted; for idle groups, what stays
-           -> hidden timers: set again for called groups, gone for those that fired
+           -> hidden timers: set again for called groups, removed if they fired
 
-What a run emits in place of the author is compared with the state as an author's records are.
-Timers are compared as columns: every call of a group sets one, so a record in Python for each would
-cost as much as the state. The rules are in `cbp.model.dataflow.expiry`.
+Records that a run emits in place of the author are compared with the state like an author's. Timers
+are compared as columns: every call of a group sets one, so a record in Python for each would cost
+as much as the state. The rules are in `cbp.model.dataflow.expiry`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Wrote = Mapping[str, Mask]
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """How a call changes hidden timers: `died` are removed; `groups`, ascending, get one."""
+    """How a call changes hidden timers: `died` are removed; `groups`, ascending, get a new one."""
 
     died: Int64s
     groups: Int64s
@@ -76,7 +76,7 @@ class Expiry:
         return bool((mine <= microseconds(self._time)).any())
 
     def changed_timers(self, state: StateSpec, window: Window, called: Mask, wrote: Mask) -> Timers:
-        """Return how the hidden timers of a state change: a group with records of it has one.
+        """Return how a state's hidden timers change: each group with records of the state has one.
 
         `wrote` are the groups whose author emitted, put or deleted a record of the state.
         """

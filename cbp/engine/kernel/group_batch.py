@@ -1,9 +1,10 @@
 """Group batches, called windows: records of some groups as Python objects, a slice per group.
 
-It is built from whole columns. A group's key is read from the first flow that has the group, and
-compared with those of all its records, as columns. The window is separated by key (`_split`) only
-if one hash belongs to several keys. A large group's records are in ranges of mapped files. At the
-first request they are sorted on disk, with the place of each, to mark those that die.
+A window is built from whole columns. A group's key is read from the first flow that has the group,
+and compared with the keys of all its records, as columns. The window is separated by key (`_split`)
+only if one hash belongs to several keys. A large group's records are in ranges of mapped files. At
+the first request they are sorted on disk, together with their places, by which those that die are
+marked.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class StateStream:
         self._rows_max, self._names = limits.large_group_rows, spec.schema.names
 
     def keys(self, columns: Sequence[str]) -> pa.Table:
-        """Return the distinct keys; a part of them, at least two, if they are not all equal."""
+        """Return the only key, or at least two of the distinct keys if there are several."""
         distinct = None
         for table, _ in self._group.tables(columns):
             # For Arrow, the two zeros are two keys: without this, the search would stop at them.
@@ -83,7 +84,7 @@ class StateStream:
                 yield part, self._places(part)
 
     def unordered(self) -> Iterator[tuple[pa.Table, RecordPositions]]:
-        """Yield the same tables in any order, which is cheaper."""
+        """Yield what `tables` yields, in any order, which is cheaper."""
         for table, positions in self._group.tables(self._names):
             for start in range(0, table.num_rows, self._rows_max):
                 stop = start + self._rows_max
@@ -166,9 +167,9 @@ class Source:
 class Window:
     """Some groups, ready to be called; parallel lists with one entry per group.
 
-    `states` are those that are replaced by what groups emit. `arrived` has the inputs' records as
-    columns, and each group's rows in them. It is empty if there are few or too many records, if
-    groups had to be distinguished by key, or if groups share records.
+    `states` has the states whose records are replaced by the emitted ones. `arrived` has the
+    inputs' records as columns, and each group's rows in them. It is empty if there are few or too
+    many records, if groups had to be distinguished by key, or if groups share records.
     """
 
     keys: list[Any]
@@ -198,7 +199,7 @@ class Window:
 
 
 class WindowReader:
-    """Reads the windows of one bucket; a group with too many records has a window of its own."""
+    """Reads the windows of one bucket; a group with too many records has its own window."""
 
     def __init__(
         self,
@@ -290,7 +291,7 @@ class WindowReader:
             if not flat and len(rows) == stop - start and bool(np.all(stops - starts == 1)):
                 flat = run.keys_in(lists)
         key_table, pure = group_keys([*keys, *state_keys], stop - start, self._key_schema)
-        # If a flow has one record per group, its key columns are the keys already.
+        # Otherwise a flow has one record per group: its key columns, decoded already, are the keys.
         if not flat or not pure:
             flat = decode_lists(key_table, key_table.column_names, self._key_types)
         made = self._key(key_rows(zip(*flat, strict=True), self._key_types))
@@ -363,7 +364,7 @@ class WindowReader:
         rows = self._rows[spec.name](decode_table(table, spec.schema))
         keys = table.select(list(self._spec.key_of(spec).names))
         if np.any(origin.hashes[1:] == origin.hashes[:-1]):
-            # These rows are Python objects already: reordering the list does not copy them.
+            # Reordered as a list, not as a table: this does not copy the rows.
             order = state_order(table, origin.hashes, spec)
             rows = list(map(rows.__getitem__, order.tolist()))
             keys, origin = keys.take(pa.array(order)), origin.at(order)

@@ -29,8 +29,9 @@ class GroupsToCall:
     Attributes:
         hashes: Their hashes, ascending.
         positions: The looked-up records of each state that is not kept, without large groups.
-        large: By state, the groups with more records than asked for, by hash.
-        ranges: For every input, every such state and every looked-up table, the rows of each hash.
+        large: By state, the groups with more than `above` records (`find_groups`), by hash.
+        ranges: For every input, every state in `positions` and every looked-up table, the rows of
+            each hash.
         sizes: How many records each hash has: `ranges`, large groups and shared records.
         row_bytes: The width of the widest records.
     """
@@ -43,7 +44,7 @@ class GroupsToCall:
     row_bytes: int
 
     def spans(self, *, rows_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
-        """Yield parts of the groups that fit together: first group, last one + 1."""
+        """Yield parts of the groups that fit into one window: first group, last one + 1."""
         most = max(1, min(rows_max, bytes_max // self.row_bytes))
         return pairwise([0, *window_ends(self.sizes, len(self.hashes), most)])
 
@@ -83,7 +84,7 @@ def find_groups(
     sizes = [*ranges, *(_sizes(hashes, groups) for groups in large.values() if groups)]
     if deliveries is not None:
         sizes.append(deliveries.sizes(hashes))
-    # A state knows the width of its records once they were looked up.
+    # Not earlier: a state knows the width of its records once they were looked up.
     widths = (*(run.row_bytes for run in runs), *(one.row_bytes for one in states.values()))
     return GroupsToCall(hashes, positions, large, ranges, sizes, max([1, *widths]))
 

@@ -6,8 +6,8 @@
                                                                          and of other keys
 
 Invariant: after a run, the live records of a called group are exactly those that the author emitted
-for it; in a kept state, those that it had, with what the author put and deleted. The records of
-other groups are unchanged. Records emitted by `.remote` are appended to another key's state, and
+for it; in a kept state, those that it had, changed by the author's puts and deletions. The records
+of other groups are unchanged. Records emitted by `.remote` are appended to another key's state, and
 are never among the records above. Local state for another key is an author's error
 (tests/cbp/engine/test_direct.py, tests/cbp/engine/test_kept_state.py).
 """
@@ -189,7 +189,7 @@ class GroupwiseRun:
             self._settlement.settle_timers(hidden, window, timers)
 
     def _forgets(self, source: Source) -> bool:
-        """Return whether the author is given nothing of a state, since its groups start again."""
+        """Return whether a state is empty for the author, since its groups are recomputed."""
         return bool(self.spec.anew) and (source.origin is not None or source.stream is not None)
 
     def _translate(self, window: Window) -> Callable[..., object]:
@@ -246,7 +246,8 @@ class GroupwiseRun:
                 if self._expiry is not None:
                     self._settle_timers(window, np.array([not idle]), wrote)
             except (*ENCODE_ERRORS, AuthorMisuse) as exc:
-                # Emitted records are encoded while the author's code still reads.
+                # A wrong record shows here: emitted records are encoded while the author's code
+                # still reads.
                 raise self._failure(self._explain(exc), 0) from exc
             except BaseException as exc:
                 if not is_authors(exc):
@@ -254,7 +255,7 @@ class GroupwiseRun:
                 raise self._failure(exc, 0) from exc
 
     def _hand_over(self, window: Window, at: int) -> None:
-        """Set what a group can read repeatedly: kept states and looked-up tables."""
+        """Set the flows that a group can read repeatedly: kept states and looked-up tables."""
         for kept in (*window.kept, *window.looked_up_by_key):
             setattr(self._group, kept.name, kept.handle(at))
         for source in window.lookups:
@@ -376,7 +377,7 @@ class GroupwiseRun:
 
 
 def _emptied(window: Window, input_: str) -> Mask:
-    """Return the groups that keep no record: those with a record of this input."""
+    """Return the groups that end up empty: those with a record of this input."""
     (source,) = (one for one in window.inputs if one.name == input_)
     return source.sizes > 0
 

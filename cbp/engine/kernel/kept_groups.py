@@ -7,10 +7,10 @@ window, all records that its inputs name are found together (`cbp.engine.kernel.
 group with many other look-ups gets a list of all its second keys once its searches have cost as
 much as making that list.
 
-Some authors read all records of each group. Reading a group of ten records by itself costs a
-hundred times as much as its records. So once an author has read all records of some small
-neighboring groups, the next groups are read together: twice as many each time, until the author
-reads others.
+Some authors read all records of each group. Reading one group of ten records alone costs a hundred
+times as much as its records. So once an author has read all records of some small neighboring
+groups, the next groups are read together: twice as many each time, until the author reads a group
+that is not near.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
 Part = tuple[int, SecondOrder, int, int]
-"""Where a file has rows of a group: index of the file, order, first and last place + 1."""
+"""Where a file has rows of a group: index of the file, order, first place, last place + 1."""
 
 _NEAR = 4
-"""The largest distance of two groups that an author reads one after the other as neighbors."""
+"""Two groups that an author reads one after the other are neighbors up to this distance."""
 
 _GROUPS_MAX, _ROWS_MAX, _GROUP_ROWS_MAX = 1_024, 4_096, 128
-"""Groups and rows that are read together, and rows of a group that is read with others."""
+"""Maximum numbers of groups and rows read together, and of rows of one group among them."""
 
 
 @dataclass
 class WholeGroups:
-    """The records of whole groups, read ahead of use; `parts` returns the files of a group."""
+    """All records of some groups, read ahead of use; `parts` returns the files of a group."""
 
     state: BucketState
     schema: Schema
@@ -124,7 +124,7 @@ _CHUNK_ROWS_MIN, _CHUNK_ROWS_MAX = 32, 4_096
 _SHOWN_ROWS = 3
 
 _LOCATED_MAX = 65_536
-"""Most records of a group that are remembered: a record is mostly written soon after it is read."""
+"""Maximum number of remembered records of a group: most records are written soon after a read."""
 
 
 class KeptSource:
@@ -253,7 +253,7 @@ class KeptSource:
         return self._listed[1]
 
     def are_same(self, before: Sequence[Any], after: Sequence[Any]) -> list[bool]:
-        """Return which records are put unchanged, with the earlier records."""
+        """Return for each record whether it is put unchanged, compared with the one before."""
         same = list(map(eq, before, after))
         if self.is_nested or self._has_nan(after):
             for at, (old, new) in enumerate(zip(before, after, strict=True)):
@@ -317,7 +317,8 @@ class KeptGroup:
     def __init__(self, source: KeptSource, number: int) -> None:
         self._source, self.number = source, number
         self._located, self._known = _Answers(self._search), _Answers(self._record)
-        # Records that were found for the whole window are returned without a Python call.
+        # Methods of `dict`: records that were found for the window are returned without a Python
+        # call.
         self.get: Callable[[Row], Any | None] = self._known.__getitem__
         self.locate: Callable[[Row], Sequence[Place]] = self._located.__getitem__
         self._parts: list[Part] | None = None

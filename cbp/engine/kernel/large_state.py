@@ -3,10 +3,9 @@
 The diff: records that the author has read and records that were emitted meanwhile cancel out
 chunk by chunk (`cbp.engine.state.multiset_difference`).
 
-Changes of a view: records that died and were born are spilled as the diff finds them, in any
-order; at the end they are sorted on disk and written as changes. The keys of what the author
-emitted are spilled too, since a key that was emitted twice is found only among all of them; a bag
-has no keys.
+Changes of a view: records that died or were born are spilled as the diff finds them, in any order;
+at the end they are sorted on disk and written as changes. The keys of emitted records are spilled
+too, since a key that was emitted twice is found only among all of them; a bag has no keys.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def _read(file: BatchFile) -> Iterator[pa.Table]:
 
 
 def _surplus(tables: Iterable[pa.Table], limits: EngineLimits) -> Iterator[pa.Table]:
-    """Yield the surplus of either side, record by record; equal ones are adjacent."""
+    """Yield the surplus of either side, record by record; equal records are adjacent."""
     held: pa.Table | None = None
     surplus = 0
     for table in tables:
@@ -117,7 +116,7 @@ def _surplus(tables: Iterable[pa.Table], limits: EngineLimits) -> Iterator[pa.Ta
         firsts = np.flatnonzero(np.diff(codes, prepend=-1))
         sums = np.add.reduceat(signs, firsts)
         yield from _repeated(rows, firsts[:-1], sums[:-1], limits)
-        # More of the last record may follow.
+        # More rows that equal the last one may follow.
         held, surplus = rows.slice(int(firsts[-1]), 1), int(sums[-1])
     if held is not None:
         yield from _repeated(held, np.zeros(1, np.int64), np.array([surplus]), limits)
@@ -133,7 +132,7 @@ def _repeated(rows: pa.Table, at: Int64s, sums: Int64s, limits: EngineLimits) ->
 
 
 def _pairs_whole(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the same rows; a removed record is in the same table as the record after it."""
+    """Yield the rows of tables, cut so that no table ends between a removed record and the next."""
     held: pa.Table | None = None
     for table in chain(tables, [None]):
         whole = held if table is None else table

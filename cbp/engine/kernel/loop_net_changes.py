@@ -117,7 +117,7 @@ class NetChanges:
 
 
 def _rows_left(codes: Int64s, signs: Int64s, counts: Int64s) -> Int64s:
-    """Return the first row with a negative sign of each record, repeated `counts` times.
+    """Return each record's first row with a negative sign, repeated `counts` times.
 
     Equal records have one code; a record whose count is not positive is left out.
     """

@@ -158,7 +158,7 @@ class NamedRecords:
         return places, list(map(read.__getitem__, numbers))
 
     def ranges(self) -> list[tuple[int, SecondOrder, int, list[int], list[int]]]:
-        """Return each file that has rows of groups: see `FileRanges`, with lists."""
+        """Return the values of `FileRanges`, as lists, for each file that has rows of groups."""
         return [
             (one.at, one.order, one.first, one.starts.tolist(), one.stops.tolist())
             for one in self._call.ranges

@@ -33,7 +33,7 @@ class Settled:
 
 
 def settle(source: Source, emitted: list[Row], ends: list[int]) -> Settled:
-    """Compare state records with those emitted: by group g, `emitted[ends[g - 1]:ends[g]]`."""
+    """Compare state records with those emitted; group g emitted `emitted[ends[g - 1]:ends[g]]`."""
     sizes = source.sizes
     if len(emitted) <= len(ends) and np.all(sizes <= 1):
         stops = np.array([0, *ends], np.int64)
@@ -78,7 +78,7 @@ def _settle_many(source: Source, emitted: list[Row], ends: list[int]) -> Settled
 
 
 def _difference(olds: list[Row], news: list[Row]) -> tuple[list[int], list[Row]]:
-    """Return positions in `olds` not emitted again, and the new records of `news`; multisets."""
+    """Return positions in `olds` not emitted again, and the new ones of `news`, as multisets."""
     olds_left, news_left = _unlike(olds, news)
     if not olds_left or not news_left or _one_changed(olds, olds_left, news, news_left):
         return list(olds_left), [news[at] for at in news_left]

@@ -48,7 +48,7 @@ class KeptChanges:
 def settle_kept(
     source: KeptSource, operations: Sequence[Row | Deletion], ends: Sequence[int]
 ) -> KeptChanges:
-    """Return the changes made by puts and deletions; a record put unchanged is none.
+    """Return the changes made by puts and deletions; a record put unchanged is not a change.
 
     Group g put and deleted `operations[ends[g - 1]:ends[g]]`. Raises `TypeError` if a record does
     not fit the state, `ValueError` if it has another key than its group.
@@ -80,12 +80,12 @@ def settle_kept(
 
 
 _ABSENT: Any = object()
-"""In place of a record that is deleted, and not read."""
+"""Placeholder for a record that is deleted without having been read."""
 
 
 @dataclass(slots=True)
 class _Found:
-    """The puts and deletions of all groups of a window, beside their present records.
+    """The puts and deletions of all groups of a window, with the present records of their keys.
 
     Each group of `numbers` puts and deletes `sizes` records. `after` has these records, or `None`
     for one that is deleted. `before` has the live records with the same keys: `None` if there is
@@ -142,7 +142,7 @@ def _require_key(
 
 
 class StateSettlement:
-    """Writes the changed records of the states of one bucket; tables that ascend by hash."""
+    """Writes the changed records of one bucket's states, as tables that ascend by hash."""
 
     def __init__(
         self,

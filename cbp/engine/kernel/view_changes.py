@@ -7,9 +7,9 @@
 In a bag (a view without a key) equal records cancel out, and the others are ordered by all columns.
 Equal records cannot be distinguished, so all of them get the same zero (no -0.0).
 
-Invariant: a record that did not change gives no change, even if the diff writes it again. It does
-if the author emitted another spelling (a double for a FLOAT column, a struct without a null field),
-and if the record has a NaN.
+Invariant: a record that did not change gives no change, even if the diff writes it again. The diff
+does so if the author emitted another spelling (a double for a FLOAT column, a struct without a null
+field), or if the record has a NaN.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def require_single(
 ) -> None:
     """Refuse two records of one key of a view.
 
-    Only `groups`, which have new records, can have two. Group g emitted
-    `emitted[ends[g - 1]:ends[g]]`.
+    Only `groups` are checked: the others have no new records. Group g emitted `emitted[ends[g -
+    1]:ends[g]]`.
     """
     stops = np.array(ends, np.int64)
     starts = np.concatenate([[0], stops[:-1]])
@@ -160,7 +160,7 @@ class ViewChanges:
 
 
 def _merged(groups: Int64s, sides: Int64s) -> Int64s:
-    """Return the order of records by group and side; `sides` ascend, and the groups of each."""
+    """Return the order of records by group and side; `sides` ascend, as do a side's groups."""
     many = len(groups) // 2
     has_both = np.array_equal(groups[:many], groups[many:]) and np.array_equal(
         sides, np.repeat([0, 1], many)

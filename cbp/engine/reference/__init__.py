@@ -1,1 +1,1 @@
-"""The reference engine: slow, obvious, in memory; the oracle that other engines are tested by."""
+"""The reference engine: slow, obvious, in memory; the oracle for tests of other engines."""

@@ -42,8 +42,8 @@ def call_arrow(
 ) -> tuple[Emitted, dict[Row, Emitted]]:
     """Call the author once, with all groups in order: their records by key and flow.
 
-    Returns the records emitted to each output and state; and those of states again, by key. Among
-    the latter, a kept state also has its deletions (`Deletion`).
+    Returns the records emitted to each output and state, and the records of states again, by key.
+    By key, a kept state also has its deletions (`Deletion`).
     """
     assert spec.key is not None, "a vectorised translator has a key"
     schemas = {i.name: i.schema for i in spec.inputs} | {s.name: s.schema for s in spec.replaced}

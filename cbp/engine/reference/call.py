@@ -1,8 +1,8 @@
 """One call of the author's code by the reference engine: its arguments, emissions and errors.
 
-The author emits through `Emitter.out`; each emission is checked at once, so that an error names
-the author's line. `AuthorCall` turns whatever the author's code raises into an
-`AuthorCodeError` with stage, function, place, key and the first records.
+The author emits through `Emitter.out`; each emission is checked immediately, so that an error names
+the author's line. `AuthorCall` turns whatever the author's code raises into an `AuthorCodeError`
+with stage, function, place, key and the first records.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ def _bound(flow: str, names: Sequence[str], args: Row, kwargs: Mapping[str, Any]
 class AuthorCall:
     """Context of a call of the author's code; turns exceptions into an `AuthorCodeError`.
 
-    `place` is `file.py:12` of the function, by default that of `translate`; the message shows
-    the group's records per flow, `inputs`.
+    `place` is the `file.py:12` of the function, by default of `translate`. The message shows
+    `inputs`, the group's records by flow.
     """
 
     def __init__(

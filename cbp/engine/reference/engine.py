@@ -39,7 +39,8 @@ from cbp.model.schedule.timers import woken
 class ReferenceEngine:
     """Executes a whole dataflow in memory; not thread-safe.
 
-    `time` is the time of the next runs: aware, in UTC. 1970 unless it is set.
+    `time` is the time of the next runs, an aware `datetime` in UTC; the start of 1970 unless it is
+    set.
 
     Example:
         engine = ReferenceEngine(dataflow)
@@ -129,7 +130,7 @@ class ReferenceEngine:
     def run_until_idle(self, limits: Mapping[str, int] | None = None) -> int:
         """Run stages until none is runnable; return the number of epochs.
 
-        If the author's code fails (`AuthorCodeError`), what it read stays queued.
+        If the author's code fails (`AuthorCodeError`), its input stays queued.
         """
         epochs = 0
         while ran := self.step(limits):
@@ -185,7 +186,7 @@ class ReferenceEngine:
             self._stages[name].spec = node.translator
 
     def give_back(self, stage: str) -> None:
-        """Read the set-aside records of a stage again, in an epoch of their own."""
+        """Read the set-aside records of a stage again, in a separate epoch."""
         waiting: dict[str, list[Row]] = {}
         for one in self._stage(stage).aside:
             if one.input:
@@ -256,7 +257,7 @@ class ReferenceEngine:
     def _compute_anew(
         self, name: str, inputs: dict[str, list[list[Row]]], read: Mapping[str, Sequence[Increment]]
     ) -> set[Row] | None:
-        """Give an epoch that reads a replacement all records of its groups; return these."""
+        """Give an epoch that reads a replacement all records of its groups; return their keys."""
         if not any(one.gone for increments in read.values() for one in increments):
             return None
         node = self._dataflow.stages[name]
@@ -313,7 +314,7 @@ class ReferenceEngine:
     def _append(self, flow: str, rows: list[Row], gone: Sequence[Row] = ()) -> None:
         index = len(self._contents[flow])
         self._contents[flow].append(rows)
-        # Nothing is on disk: the file only carries the index and the number of records.
+        # These files are not on disk: they only carry the index and the number of records.
         files = (DataFile(f"{flow}/{index}", len(rows), 0),) if rows else ()
         taken = (DataFile(f"{flow}/{index}", len(gone), 0),) if gone else ()
         self._gone[f"{flow}/{index}"] = list(gone)

@@ -70,8 +70,8 @@ def route_records(
 ) -> Routed:
     """Route every record of an epoch, given by input as increments in order.
 
-    `failed` takes a record on which a route or order function fails, with its input, its place
-    there, and the error; without it the error is raised.
+    `failed` takes a record on which a route or order function fails, with its input, its place in
+    that input, and the error; without `failed` the error is raised.
     """
     return _Router(stage, spec, state).route(inputs, failed)
 

@@ -1,4 +1,4 @@
-"""Records that a stage of the reference engine sets aside, and their order of giving back."""
+"""Records that a stage of the reference engine sets aside, and the order of a give-back."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SetAside:
         return {one.key for one in self.before if one.key is not None}
 
     def take_group(self, key: Key, group: Group, error: AuthorCodeError | None = None) -> None:
-        """Set a group's new records aside; without an error, since earlier ones are set aside."""
+        """Set a group's new records aside; no error means that earlier ones are set aside."""
         if error is not None:
             self._fail(error)
         code = BEHIND_CODE if error is None else error.code

@@ -200,7 +200,7 @@ class ReferenceStage:
     def _parts(
         self, inputs: Mapping[str, Sequence[Sequence[Row]]], epochs: Mapping[str, Sequence[int]]
     ) -> dict[str, list[Part]]:
-        """Return the increments by input; those of loopbacks have the bindings of their epochs."""
+        """Return the increments by input; for loopbacks, with the bindings of their epochs."""
         parts = {name: [Part(rows) for rows in many] for name, many in inputs.items()}
         for name, wrote in epochs.items():
             pairs = zip(inputs[name], wrote, strict=True)
@@ -296,7 +296,7 @@ class ReferenceStage:
     ) -> None:
         """Drop expired records of uncalled groups, and set the timers of called groups.
 
-        `visited` are all keys that are called, or of which anything `expired`, by state.
+        `visited` has all keys that are called, or for which a state has `expired` records.
         """
         for timers in self.spec.expiries:
             state = self.spec.state(timers.expires)
@@ -415,7 +415,7 @@ class ReferenceStage:
 
 
 def whole(rows: list[Any]) -> list[list[Any]]:
-    """Give a combiner all records of a group at once."""
+    """Give a combiner all records of a group in one call."""
     return [rows]
 
 

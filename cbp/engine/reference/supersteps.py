@@ -4,9 +4,10 @@ The state of a superstep is settled before the next one begins. The changes of a
 difference between its records before the first superstep and after the last. If an aggregate ends a
 loop, the messages of that loop are dropped, and those of the loops inside it.
 
-A superstep reads the messages of those loopbacks that have no loopback with waiting messages inside
-them (`cbp.model.graph.loop_nesting`); the others wait, behind those that waited before. The first
-superstep reads all inputs, and chooses in the same way among the messages that earlier epochs left.
+A superstep reads the messages of a loopback unless a loopback inside it has waiting messages
+(`cbp.model.graph.loop_nesting`). Messages that are not read wait, behind those that waited before.
+The first superstep reads all inputs, and chooses in the same manner among the messages that earlier
+epochs left.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _restoring(state: States) -> Iterator[States]:
 
 
 def _first(spec: TranslatorSpec, inputs: Inputs) -> tuple[Inputs, dict[str, list[Row]]]:
-    """Return what the first superstep reads, and the messages of each loopback that wait."""
+    """Return the records that the first superstep reads, and each loopback's waiting messages."""
     came = [one.name for one in spec.loopbacks if any(inputs.get(one.name, ()))]
     held = set(came) - spec.loops.next_of(came)
     waiting = {

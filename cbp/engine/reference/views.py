@@ -60,7 +60,7 @@ def _change(row: Row, type_: str) -> Row:
 
 
 def read_changes(rows: Sequence[Row], flow: Schema, input_: InputSpec) -> Sequence[Row]:
-    """Return a flow's records that an input reads; of changes, the inserted and updated ones."""
+    """Return a flow's records that an input reads; among changes, the inserted and updated ones."""
     if input_.changes != "after" or CHANGE_TYPE not in flow:
         return rows
     at = flow.index(CHANGE_TYPE)

@@ -71,8 +71,8 @@ class Rows:
 class SharedFlow:
     """The shared records of one input, in the order in which a group reads them.
 
-    Audience a has the records `members[starts[a]:starts[a] + counts[a]]`; one that names it twice
-    counts twice. `positions` has the `_seq` of each record.
+    Audience a has the records `members[starts[a]:starts[a] + counts[a]]`; a record that names the
+    audience twice counts twice. `positions` has the `_seq` of each record.
     """
 
     rows: Rows
@@ -205,7 +205,7 @@ class Shared:
     def counts(self) -> Mapping[str, float]:
         """Return `dead_letters` to addresses, and how often each `ALL` was named and reached.
 
-        One task counts for each address, since every task knows all bindings. Only all tasks
+        Only one task counts an address, since every task knows all bindings. Only all tasks
         together know whether an `ALL` reached any group.
         """
         named: dict[int, int] = {}

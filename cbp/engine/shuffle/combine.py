@@ -41,9 +41,9 @@ from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 def combined(table: pa.Table, route: FlowRoute) -> tuple[pa.Table, pa.Array]:
     """Return a batch with its groups combined, and how many records each row represents.
 
-    It has the input's columns and `_seq`, by which it ascends, as the result does. Raises
-    `AuthorCodeError` if the combiner raised, returned something that is not a record of the input,
-    returned more records than it got, or changed the key.
+    The batch has the input's columns and `_seq`; it ascends by `_seq`, and so does the result.
+    Raises `AuthorCodeError` if the combiner raised, returned something that is not a record of the
+    input, returned more records than it got, or changed the key.
     """
     spec, stage, input_ = route.spec, route.stage, route.input
     assert input_.combine is not None, "only called for inputs that combine"
@@ -113,7 +113,7 @@ def _combine(
         if not is_authors(exc):
             raise
         raise _failure(exc, group, spec, input_, stage) from exc
-    # The last one represents all remaining records.
+    # Each result represents one record, and the last one all remaining records.
     counts = [1] * (len(combined) - 1) + [len(group) - len(combined) + 1]
     return list(zip(places, combined, counts, strict=False))
 

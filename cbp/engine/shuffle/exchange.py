@@ -72,8 +72,8 @@ class Exchange(Protocol):
     def swap(self, facts: Mapping[str, Any], tables: Sequence[Tables]) -> list[Message]:
         """Do a round: send a message to every task, and return those of all, by task.
 
-        All tasks get the facts; `tables` has the tables for each task. Its own message is returned
-        unchanged. Raises `PeerGoneError`.
+        All tasks get the facts; `tables` has the tables for each task. This task's own message is
+        returned unchanged. Raises `PeerGoneError`.
         """
 
     def finish(self, *, done: bool) -> None:
@@ -138,7 +138,7 @@ def exact_parts(how: AggregateHow, numbers: Sequence[float]) -> list[float]:
 
 
 _UNITS = 1 << 1074
-"""Every finite float is a whole multiple of 1 divided by this number."""
+"""Every finite float is an integer multiple of 1 divided by this number."""
 
 
 def _units(number: float) -> int:
@@ -147,7 +147,7 @@ def _units(number: float) -> int:
 
 
 def _whole_parts(numbers: Sequence[float]) -> list[float]:
-    """Return the parts of a sum that is too large for a float somewhere."""
+    """Return the parts of a sum that is too large for a float, at the end or on the way."""
     parts, left = list[float](), sum(map(_units, numbers))
     while left:
         try:

@@ -45,7 +45,7 @@ _BATCH_BYTES = 64 << 20
 _ALIGNMENT = 64
 _BYTES = pa.schema([("data", pa.uint8())])
 _BREAKS = (flight.FlightError, pa.ArrowException, OSError)
-"""What Arrow raises when the other end is gone."""
+"""The exceptions that Arrow raises when the other end has ended."""
 
 _OPTIONS = [("grpc.enable_http_proxy", 0)]
 """A proxy from the environment must not be between the tasks of one run."""
@@ -196,7 +196,7 @@ class FlightExchange:
             self._receive(part)
 
     def tell_failed(self, *, broken: bool) -> None:
-        """Report once to all others that this task failed; `broken`: since a third one is gone."""
+        """Report once to all others that this task failed; `broken`: a third task is gone."""
         if not self._told:
             self._told = True
             for stream in self._streams.values():

@@ -43,7 +43,7 @@ SEQUENCE_BITS = (36, 16)
 
 @dataclass(frozen=True, slots=True)
 class FlowLayout:
-    """The slots that hold one input flow's values; `columns` are those of its schema's columns.
+    """The slots that hold one input flow's values; `columns` are the slots of its schema's columns.
 
     `key` and `order` have the source of each key and ordering value: a column, or the position of a
     computed value.

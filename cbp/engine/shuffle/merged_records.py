@@ -1,4 +1,4 @@
-"""Combiners that are given as columns: records that are equal in all others become one.
+"""Combiners that are given as columns: records that are equal in all other columns become one.
 
     combine={"label": "min"}     (node, label): (1, 7) (2, 3) (1, 5) -> (1, 5) (2, 3)
 
@@ -26,10 +26,10 @@ from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.schema import DataType
 
 _FEW = 4_096
-"""Most records that are sorted to merge them: a hash aggregation takes 0.2 ms to begin."""
+"""Up to this many records are merged by a sort: a hash aggregation takes 0.2 ms to begin."""
 
 SUM_BITS = 62
-"""Most bits of a sum; a longer sum stays in parts, each exact."""
+"""Maximum number of bits of a sum; a longer sum stays in parts, each exact."""
 
 _BITS: Mapping[str, int] = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
 
@@ -89,9 +89,9 @@ def _is_held(values: Sequence[int], type_: DataType) -> bool:
 def merged_table(table: pa.Table, input_: InputSpec) -> tuple[pa.Table, pa.Array] | None:
     """Return a batch with its records merged, and how many records each row represents.
 
-    It has the input's columns, and others. Except in the merged columns, each row has the values of
-    the first row that it replaces; the rows are in the order of these. `None` if a sum could be too
-    large.
+    The batch has the input's columns, and others. Except in the merged columns, each row has the
+    values of the first row that it replaces; the rows are in the order of these first rows. `None`
+    if a sum could be too large.
     """
     assert input_.combine is not None, "only called for inputs that combine"
     rules = input_.combine.columns
@@ -168,7 +168,7 @@ def _few_numbers(table: pa.Table, input_: InputSpec) -> tuple[pa.Table, pa.Array
 def _grouped(
     table: pa.Table, rows: Int64s, names: Sequence[str], how: Mapping[str, str], merged: list[Any]
 ) -> pa.Table:
-    """Return the merged values of each group of some rows, its first row, and its row count."""
+    """Return, for each group of some rows, its merged values, its first row and its row count."""
     others = [name for name in names if name not in how]
     keys = [_comparable(table.column(name).combine_chunks()) for name in others]
     if len(rows) < table.num_rows:
@@ -185,8 +185,8 @@ def _with_values(
 ) -> pa.Table:
     """Return a table whose column has the merged values in rows that represent several records.
 
-    Rows that were left apart follow the rows of the groups. Then all are put in this `order`, if
-    there is one.
+    Rows that cannot be merged (null, NaN) follow the rows of the groups. Then all rows are put in
+    this `order`, if there is one.
     """
     at = table.schema.get_field_index(name)
     own = table.column(at).combine_chunks()

@@ -103,7 +103,7 @@ class MessageIndex:
 
     @property
     def rows(self) -> int:
-        """Number of messages in the whole file."""
+        """Number of messages in the file."""
         return sum(sum(block.rows) for block in self.blocks)
 
     def to_json(self) -> dict[str, Any]:

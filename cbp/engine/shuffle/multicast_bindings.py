@@ -3,8 +3,9 @@
     out.associate(key, address) -> one file per task, beside the files of the stage's messages
     increment of messages        -> names these files, which are kept as long as the increment
 
-They become durable and are removed with the epoch's increments of messages
-(`Increment.bindings`). Every task reads a file, one row group at a time, and keeps its own rows.
+The files become durable and are removed with the epoch's increments of messages
+(`Increment.bindings`). Every task reads all of them, one row group at a time, and keeps its own
+rows.
 
 Shape:
     (the columns of the stage's key, `_address STRING` as JSON so that 1 and "1" differ,
@@ -82,7 +83,8 @@ class BindingSink:
     ) -> None:
         assert spec.key is not None, "only groups can be bound"
         loopback = spec.addressed[0]
-        # In the folder of the messages the garbage collector finds it; its name has the epoch.
+        # The garbage collector finds the file in the folder of the messages; its name has the
+        # epoch.
         file = flow_file(epoch, part, f"{suffix}-bindings")
         self.path = f"{flow_table(stage, loopback.name)}/_runs/{file}"
         self._key, self._mask = spec.key, hash_mask

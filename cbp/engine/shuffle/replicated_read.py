@@ -31,10 +31,10 @@ from cbp.errors import IncrementDamagedError
 from cbp.model.dataflow.stage import InputSpec
 
 Replicate = Callable[[Mapping[str, Column], pa.Table], tuple[Mapping[str, Column], pa.Table]]
-"""Replaces each shared copy by one copy per group; only the benchmark's baseline does."""
+"""Replaces each shared copy by one copy per group; only the benchmark's baseline uses it."""
 
 Routing = Callable[[InputSpec, pa.Table, Callable[[pa.Table], pa.Table]], pa.Table]
-"""Returns the records of an input in the layout of the shuffle, by calling the given function."""
+"""Takes an input, its records, and the function that brings records into the shuffle's layout."""
 
 InputFile = Share
 """Rows of one file; a list of them is in order."""
@@ -43,8 +43,8 @@ Rows = Int64s | None
 """Rows of a table; `None` means all of them."""
 
 _ARRANGED_SHARE = 8
-"""If memory is scarce, messages that take more than this share (an eighth) of it are arranged on
-disk: in memory, this makes four copies."""
+"""If memory is scarce, messages that take more than this share (an eighth) of `whole_run_bytes` are
+arranged on disk: in memory, this makes four copies."""
 
 _PIECE_SHARE = 8
 """Messages on disk are arranged in pieces of this share (an eighth) of `message_sort_bytes`."""
@@ -62,8 +62,8 @@ def arrange(
     """Return the records of one task's buckets, sorted as the shuffle sorts them.
 
     Each flow is one chunk. Memory: the increment, and one copy of the task's part of it. `routing`
-    routes the records of an input; it may leave some out. Raises `IncrementDamagedError` for files,
-    and `AuthorCodeError` for an author's key or order.
+    routes the records of an input; it may leave some out. Raises `IncrementDamagedError` for a
+    damaged file, and `AuthorCodeError` for an author's key or order.
     """
     parts: list[tuple[int, pa.Table, Rows]] = []
     layout, buckets = routes[0].layout, routes[0].buckets
@@ -87,14 +87,14 @@ def arrange(
     flows = [_sorted(table, rows, layout) for _, table, rows in parts]
     if len(flows) == 1:
         return flows[0]
-    # Strings of one flow may be wide and those of another not.
+    # "permissive", since strings of one flow may be wide, and those of another narrow.
     return pa.concat_tables(flows, promote_options="permissive")
 
 
 def arrange_messages(
     messages: pa.Table, route: FlowRoute, *, limits: EngineLimits, scarce: bool
 ) -> Iterator[pa.Table]:
-    """Yield messages that a run holds as `arrange` returns those of files, for one task.
+    """Yield messages that a run holds for one task, in the form that `arrange` returns.
 
     They come in the order in which they were emitted; each has one receiver. If memory is scarce,
     more than an eighth of `EngineLimits.whole_run_bytes` are sorted on disk, with some megabytes
@@ -129,7 +129,7 @@ def message_hashes(messages: pa.Table, route: FlowRoute) -> Int64s:
 
 
 def _combined(records: pa.Table, route: FlowRoute) -> pa.Table:
-    """Return routed records that a combiner made, each with the records that it represents."""
+    """Return routed records that a combiner made, each with the number that it represents."""
     fewer, counts = combined(records, route)
     table = routed(fewer, route)
     at = table.column_names.index(COUNT)
@@ -224,7 +224,7 @@ def routed(table: pa.Table, route: FlowRoute, replicate: Replicate | None = None
 
 
 def read_input(files: Sequence[InputFile], input_: InputSpec) -> pa.Table:
-    """Return the records of some files of an input, with `_seq`, and of messages with `EPOCH`."""
+    """Return the records of some files of an input, with `_seq`; messages also with `EPOCH`."""
     columns = file_columns(input_)
     if input_.has_several and input_.loopback:
         columns = columns.append(pa.field(EPOCH, pa.int64()))
@@ -246,5 +246,5 @@ def _read(file: InputFile, columns: pa.Schema) -> pa.Table:
 def _chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not isinstance(column, pa.ChunkedArray):
         return column
-    # Arrow would copy even a single chunk.
+    # Not always combined: Arrow would copy even a single chunk.
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -36,7 +36,7 @@ def computes(input_: InputSpec) -> bool:
 
 
 def sql_columns(input_: InputSpec) -> dict[str, str]:
-    """Return the columns that Spark computes (first the key, then the order): their expressions."""
+    """Return the expressions of columns that Spark computes: first the key, then the order."""
     first, expressions = 0, {}
     for by in input_.computed:
         expressions.update({sql_column(first + at): text for at, text in enumerate(by.sql)})
@@ -53,7 +53,7 @@ def slot_columns(table: pa.Table, route: FlowRoute) -> dict[str, Column]:
     """Return every slot that a flow fills, computed ones included.
 
     If Spark has not computed a value (`sql_columns`), the author's function is called for it;
-    raises `AuthorCodeError` if that fails, or returns another type.
+    raises `AuthorCodeError` if that fails, or returns a value of another type.
     """
     computed = _computed(table, route.spec, route.input, route.stage, route.input.computed)
     return {
@@ -63,7 +63,7 @@ def slot_columns(table: pa.Table, route: FlowRoute) -> dict[str, Column]:
 
 
 def key_of(table: pa.Table, spec: TranslatorSpec, input_: InputSpec, *, stage: str) -> list[Column]:
-    """Return each record's key, for an input with one key a record; raises as `slot_columns`."""
+    """Return each record's key, for an input with one key per record; raises as `slot_columns`."""
     by = input_.route_by
     assert by is not None, "single records have no key"
     if isinstance(by, Computed):

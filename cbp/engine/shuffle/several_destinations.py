@@ -107,7 +107,7 @@ class _Copies:
         assert isinstance(by, Computed), "only a function gives several destinations"
         self._types = by.types
         kinds = [type_.kind for type_ in by.types]
-        # Values of exactly this Python type are checked as a whole column.
+        # Values of exactly this Python type are not checked one by one, but as a column.
         self._plain = EXACT[kinds[0]] if len(kinds) == 1 and kinds[0] in _SURE else frozenset()
         self._flows = [*(i.name for i in self.spec.inputs), *(s.name for s in self.spec.states)]
         self._none = (None,) * len(kinds)

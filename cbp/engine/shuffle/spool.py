@@ -162,7 +162,7 @@ class Spool:
                 self._runs[at] = run.by_hash()
 
     def records(self, flow: int) -> int:
-        """Return the number of arrived records of an input; combined ones as their originals."""
+        """Return the number of arrived records of an input; a combined one counts its originals."""
         shared = self._counted(self.layout.tag(flow)) if flow in self.layout.shared else 0
         return self._counted(flow) + shared
 
@@ -195,7 +195,7 @@ class Spool:
         return _nothing(self.layout.slots) if table is None else table
 
     def between(self, flow: int, first: int, last: int) -> pa.Table:
-        """Return one flow's records of the buckets `first` to `last`; a view."""
+        """Return one flow's records of the buckets `first` to `last`, as a view."""
         run = self._runs[flow]
         if run.table is None:
             return _nothing(self.layout.slots)

@@ -8,13 +8,13 @@ by task, are in the order in which one task would have emitted them. Each task s
 numbers its part as one task does with all messages.
 
 Mostly a superstep has one round. If a loopback has others inside it, its messages wait in the task
-that emitted them until all tasks know by a round that the inner loopbacks have no messages left.
+that emitted them until all tasks know from a round that the inner loopbacks have no messages left.
 The next round sends them, with the number of the superstep that emitted each. So the receiver can
 order them by superstep first.
 
-A table larger than a piece (`Room.piece_bytes`) takes several rounds, as many in each task: no task
-sends a piece before all tasks have received the previous one. So only few pieces are in memory
-besides what the rooms of the tasks hold, whatever a superstep emits.
+A table larger than a piece (`Room.piece_bytes`) takes several rounds, the same number in each task:
+no task sends a piece before all tasks have received the previous one. So only few pieces are in
+memory besides what the rooms of the tasks hold, whatever a superstep emits.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Round:
 
     @property
     def aggregates(self) -> Mapping[str, Sequence[float]]:
-        """Parts of what the groups of all tasks gave to each aggregate, in their order."""
+        """Parts of the numbers that groups gave to each aggregate, in the order of the tasks."""
         given: list[Mapping[str, Sequence[float]]] = [one["aggregates"] for one in self.facts]
         return {name: [number for one in given for number in one[name]] for name in given[0]}
 
@@ -125,7 +125,7 @@ class Arrived:
         return {name.removeprefix(kind): self._in_order(name) for name in names}
 
     def _in_order(self, name: str) -> list[HeldRecords]:
-        """Return holders of messages: those that have waited by superstep, then by sending task."""
+        """Return holders of messages by sending task; those that waited come by superstep first."""
         parts = sorted(self._held[name].items())
         held = {part: one.move() for part, one in parts if one.tables}
         pieces: list[tuple[int, int, pa.Table]] = []
@@ -160,7 +160,7 @@ class Arrived:
 
 @dataclass(frozen=True)
 class SuperstepRounds:
-    """The rounds of one task of a loop; `arrived` has what other tasks send to it."""
+    """The rounds of one task of a loop; `arrived` has the tables that other tasks send to it."""
 
     exchange: Exchange
     routes: Sequence[FlowRoute]
@@ -168,7 +168,7 @@ class SuperstepRounds:
     arrived: Arrived
 
     def ask(self, name: str, answer: object) -> list[object]:
-        """Return what all tasks answer to a question, by task; `answer` is this one's."""
+        """Return the answers of all tasks to a question, by task; `answer` is this one's."""
         nothing: list[Tables] = [{}] * self.tasks
         return [one.facts[name] for one in self.exchange.swap({name: answer}, nothing)]
 
@@ -246,7 +246,7 @@ class SuperstepRounds:
         return Round(said, unroutable, errors)
 
     def _packs(self, tables: Tables) -> list[list[tuple[str, pa.Table]]]:
-        """Return pieces of tables with their names, those of each round; one round at least."""
+        """Return, for each round, pieces of tables with their names; at least one round."""
         packs, size, most = [list[tuple[str, pa.Table]]()], 0, self.arrived.room.piece_bytes
         for name, table in tables.items():
             for piece in halves(table, rows_max=sys.maxsize, bytes_max=most):
@@ -260,7 +260,7 @@ class SuperstepRounds:
     def _shared_out(
         self, pieces: Iterable[tuple[str, pa.Table]]
     ) -> tuple[list[dict[str, pa.Table]], dict[str, CbpError]]:
-        """Return what each task gets of some pieces, and errors of routing, by loopback."""
+        """Return each task's share of some pieces, and the errors of routing, by loopback."""
         to = [dict[str, pa.Table]() for _ in range(self.tasks)]
         errors: dict[str, CbpError] = {}
         for name, piece in pieces:
@@ -294,5 +294,5 @@ def _cut(name: str) -> tuple[str, int | None]:
 
 
 def _add(tables: dict[str, pa.Table], name: str, rows: pa.Table) -> None:
-    """Add rows to what a task gets: several pieces of one table can be in one round."""
+    """Add rows to a task's share: several pieces of one table can be in one round."""
     tables[name] = pa.concat_tables([tables[name], rows]) if name in tables else rows

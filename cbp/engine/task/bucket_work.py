@@ -3,7 +3,7 @@
     arrived records -> batches of neighboring buckets -> flow runs, states -> a kernel -> state
 
 A parameter says what a batch applies: the author's translator (`author_work`), or results that a
-plan in SQL has computed. Of looked-up tables, a batch reads the buckets of its own groups
+plan in SQL has computed. A batch reads looked-up tables only in the buckets of its own groups
 (`looked_up`). Tables that every group reads in full are read by `cbp.engine.task.writers`.
 """
 
@@ -59,7 +59,7 @@ class KernelWriters(Protocol):
 
     @property
     def whole_arrow_tables(self) -> Mapping[str, pa.Table]:
-        """The same, as tables of Arrow."""
+        """The looked-up tables whose records all go to every group, as Arrow tables."""
 
     def write_output(self, name: str, columns: list[pa.Array]) -> None:
         """Take records of an output."""
@@ -202,7 +202,7 @@ def run_batch(
 def looked_up(
     plan: TaskPlan, buckets: Sequence[int], cache: IndexCache, *, flips: bool = False
 ) -> Lookups:
-    """Return the looked-up tables, each with the buckets that hold the groups of some buckets."""
+    """Return the looked-up tables, each with its buckets for the groups of the given buckets."""
     tables = ((spec.name, plan.lookups[spec.name]) for spec in plan.spec.lookups if spec.by)
     return {
         name: BucketState(one.table, cache, one.beside(buckets, plan.buckets), one.buckets, flips)
@@ -220,7 +220,7 @@ def author_work(
     lookups: Lookups = NO_LOOKUPS,
     among: Callable[[Int64s], Int64s] | None = None,
 ) -> BucketWork:
-    """Return what calls the translator for a batch; `among` chooses groups with a due timer."""
+    """Return the work that calls the translator; `among` chooses groups with a due timer."""
     plan, woken = writers.plan, woken_groups(writers.plan, states, writers.note_timer)
     if woken is not None and among is not None:
         woken = replace(woken, hashes=among(woken.hashes))
@@ -287,11 +287,12 @@ class AgingWork:
     A version can add `expire=` to a state that is kept. Its groups have no hidden timers then, and
     would never expire unless they are called. So the first run that looks at the timers after a
     change of version gives each of them one, as if it were called now. That reads all keys of the
-    state, once. Groups are distinguished by their hash alone here: a group without a timer gets it
-    only when it is called next if it has the hash of a group that is called or has one.
+    state, once. Groups are distinguished by their hash alone here. So if a group without a timer
+    has the same hash as a group that is called or has a timer, it gets its own only when it is
+    called next.
 
     Attributes:
-        start: Makes the work from what takes new records of states.
+        start: Makes the work; it gets the function that takes new state records.
         busy: Hashes of groups that the work may call.
     """
 

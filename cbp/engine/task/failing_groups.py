@@ -5,8 +5,8 @@
 
 A task whose author's code fails writes nothing that counts. It looks for all groups that fail, by
 calling smaller and smaller parts of them without a writer, and reports them; the driver runs the
-job again without them (`cbp.engine.run.set_aside`). So every other group is called in the order of
-any run. An author's code is deterministic: the same group fails again.
+job again without them (`cbp.engine.run.set_aside`). So all other groups are called in the same
+order as in any run. An author's code is deterministic: the same group fails again.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class LeftOutGroups:
 
 @dataclass(frozen=True, slots=True)
 class RoutedRecords:
-    """Sets records without a key or order aside: each task routes all, and the first reports."""
+    """Sets aside records without a key or order: each task routes all, the first one reports."""
 
     part: int
     reports: SetAsideReports

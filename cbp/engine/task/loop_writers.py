@@ -1,12 +1,11 @@
-"""Writers of a task that runs a loop: what its supersteps emit is held until the loop ends.
+"""Writers of a task that runs a loop: messages and changes of views are held meanwhile.
 
 A message is read by the next superstep, or waits until the loops inside its own are at rest; if no
 superstep follows, it is written. The net changes of views are written at the end. The next
-superstep sees state that groups emitted for other keys. Any other output is written at once,
-superstep after superstep; task 0 writes it for all tasks, since records of an earlier superstep
-come first.
+superstep sees state that groups emitted for other keys. Any other output is written immediately,
+superstep after superstep; task 0 writes it for all tasks, since it is ordered by superstep first.
 
-What a loop holds is in memory while there is room (`EngineLimits.whole_run_bytes`), and in mapped
+Held records are in memory while there is room (`EngineLimits.whole_run_bytes`), and in mapped
 temporary files beyond that (`cbp.engine.storage.held_records`). If there is no room in files
 either, the loop is refused.
 """
@@ -34,7 +33,7 @@ from cbp.model.dataflow.stage import OutputSpec
 
 @dataclass
 class LoopWriters(TaskWriters):
-    """The writers of a task of a loop; see the module header. `room` has what the loop holds."""
+    """The writers of a task of a loop; see the module header. `room` keeps the loop's records."""
 
     room: Room = field(init=False)
     _outputs_of: Mapping[str, OutputSpec] = field(init=False)
@@ -73,7 +72,7 @@ class LoopWriters(TaskWriters):
         }
 
     def write_output(self, name: str, columns: list[pa.Array]) -> None:
-        """Take records of an output; write them at once unless they are held."""
+        """Take records of an output; write them immediately unless they are held."""
         if name in self._numbers:
             self._numbers[name].frombytes(np.asarray(columns[0]).tobytes())
             return
@@ -93,7 +92,8 @@ class LoopWriters(TaskWriters):
     def write_for_others(self, outputs: Iterable[tuple[str, pa.Table]]) -> None:
         """Write records of outputs that the other tasks emitted in a superstep.
 
-        All are kept for the snapshot after it, which all tasks have agreed on without these.
+        All of them are kept for the snapshot after the superstep: the tasks agreed on it before the
+        size of these records was known.
         """
         if not self.can_be_saved:
             self._written_now = {}
@@ -126,7 +126,7 @@ class LoopWriters(TaskWriters):
         return held + (self._bytes_written if self._written_now else 0)
 
     def hold(self, name: str, records: pa.Table) -> None:
-        """Add messages of a loopback, or changes of a view, to those that are held."""
+        """Hold messages of a loopback, or changes of a view, behind those held before."""
         self._held[name].add(records)
         if name in self._waiting:
             self._waiting[name] += records.num_rows
@@ -137,14 +137,14 @@ class LoopWriters(TaskWriters):
         return {name: rows for name, rows in self._waiting.items() if rows}
 
     def end_superstep(self, number: int) -> None:
-        """Note how many waiting messages were emitted up to this superstep, for other tasks."""
+        """Note how many waiting messages were emitted so far, so that receivers can order them."""
         for name in self.plan.spec.loops.around_others & self.waiting.keys():
             ends = self._ends.setdefault(name, [])
             if not ends or ends[-1][1] < self._waiting[name]:
                 ends.append((number, self._waiting[name]))
 
     def drop(self, loopbacks: Collection[str], emitted: Mapping[str, pa.Table]) -> None:
-        """Drop the messages of loopbacks whose loops have ended, also those just emitted."""
+        """Drop the messages of loopbacks whose loops have ended, including those just emitted."""
         if not loopbacks:
             return
         rows = sum(emitted[name].num_rows for name in loopbacks if name in emitted)
@@ -160,7 +160,7 @@ class LoopWriters(TaskWriters):
         return self._held[loopback].move()
 
     def saved(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        """Return what was counted, and what was written or is held, for another try of the run."""
+        """Return counts and facts, and written and held records, for another try of the run."""
         aggregates = {
             name: None if value is None else value.hex()
             for name, value in self.plan.context.aggregates.items()
@@ -245,7 +245,7 @@ class LoopWriters(TaskWriters):
         return self._remote[state].take()
 
     def take_all_remote(self) -> dict[str, pa.Table]:
-        """Return what `take_remote` does, of all states that have some."""
+        """Return the result of `take_remote` for each state that has such records."""
         return _joined({name: self.take_remote(name) for name in self._remote})
 
     def take_late(self) -> dict[str, pa.Table]:
@@ -260,11 +260,11 @@ class LoopWriters(TaskWriters):
     def go_on(
         self, read: Collection[str], given: Mapping[str, Sequence[float]] | None = None
     ) -> frozenset[str]:
-        """End a superstep; return the loopbacks whose loops aggregates end with it.
+        """End a superstep; return the loopbacks whose loops end with it because of an aggregate.
 
         Args:
             read: The loopbacks whose messages were read; none in the first superstep.
-            given: Numbers that groups of all tasks gave to each aggregate; `None`: of this task.
+            given: Numbers that groups of all tasks gave to each aggregate; `None`: use this task's.
         """
         values = self.plan.spec.aggregated(self._numbers if given is None else given)
         self._go_on_with(values)

@@ -34,7 +34,7 @@ from cbp.engine.storage.external_sort import sorted_tables
 from cbp.engine.task.task_plan import TaskPlan
 
 _SLOT_BYTES = 40
-"""Bytes that the shuffle's layout adds to a message: about this much, at most."""
+"""The shuffle's layout adds at most about this many bytes to a message."""
 
 
 class Misplaced(Exception):
@@ -66,7 +66,7 @@ class MessageReader:
                 yield from _Flow(self.plan, self.plan.layout, self.part, at, self).batches()
 
     def count(self, own: tuple[int, int], table: pa.Table) -> None:
-        """Count messages, sorted by bucket, that the task which owns the buckets `own` wrote."""
+        """Count messages, sorted by bucket, written by the task that owns the buckets `own`."""
         start, stop = np.searchsorted(table.column("_bucket").to_numpy(), own).tolist()
         local = table.slice(start, stop - start)
         rows, size = local.num_rows, local.nbytes if local.num_rows else 0
@@ -117,7 +117,7 @@ class _Flow:
         return pa.concat_tables(tables) if tables else None
 
     def _stretches(self, loose: Iterable[pa.Table | None]) -> Iterator[tuple[int, int]]:
-        """Yield the task's buckets as half-open ranges; each range is sorted by itself."""
+        """Yield the task's buckets as half-open ranges; each range is sorted separately."""
         tasks, buckets = self._plan.tasks, self._plan.buckets
         first = first_bucket(self._part, tasks=tasks, buckets=buckets)
         last = first_bucket(self._part + 1, tasks=tasks, buckets=buckets)

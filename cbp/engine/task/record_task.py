@@ -116,7 +116,7 @@ class RecordRun:
             self._work(input_, table.slice(start, most))
 
     def _work(self, input_: InputSpec, window: pa.Table, place: int = 0) -> None:
-        """Call the author for records of an input; the first one has this place in it."""
+        """Call the author for records of an input; `place` is the position of the first one."""
         self.records[input_.name] += window.num_rows
         try:
             self._run(input_, window)

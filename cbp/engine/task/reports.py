@@ -27,7 +27,7 @@ from cbp.model.plan.spark_or_worker import Lane
 class OutputFile:
     """A new file of a flow, `stage.output`; its path is relative to the dataflow's folder.
 
-    `buckets` is their number if it holds messages sorted by bucket; otherwise 0.
+    `buckets` is the number of buckets if the file holds messages sorted by bucket; otherwise 0.
     """
 
     flow: str
@@ -59,7 +59,7 @@ class NewStateFile:
 
 @dataclass(frozen=True, slots=True)
 class MergedFile:
-    """A new run file with records of older ones, which the first file of a merge names."""
+    """A new run file with the records of older ones; a merge's first new file `replaces` them."""
 
     state: str
     bucket: int
@@ -104,7 +104,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A coded error; the only message of a task that failed, beside `ProcessChanged`."""
+    """A coded error; the only message of a task that failed, apart from `ProcessChanged`."""
 
     type: str
     message: str
@@ -124,7 +124,7 @@ class Failed:
 class GroupFailed:
     """A group that fails, by its key as JSON; the next attempt of the job leaves it out.
 
-    All messages of a task that has one are of this kind, beside `ProcessChanged`.
+    All messages of a task that has one are of this kind, apart from `ProcessChanged`.
     """
 
     key: str
@@ -175,7 +175,7 @@ class ProcessChanged:
 
 @dataclass(frozen=True, slots=True)
 class MessageMisplaced:
-    """The only message of a task that found a message of a loopback in a wrong bucket."""
+    """The only report of a task that found a loopback's message in a wrong bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ TaskReport: TypeAlias = (
 
 
 def has_succeeded(reports: Iterable[TaskReport]) -> bool:
-    """Return whether a task has succeeded, by what it reports."""
+    """Return whether a task has succeeded, judged by its reports."""
     return any(isinstance(report, Counts) for report in reports)
 
 
@@ -226,7 +226,7 @@ def encode(reports: Iterable[TaskReport]) -> str:
 
 
 def _plain(report: Any) -> list[Any]:
-    """Return a message's class and fields; `_inner` encodes those that are not JSON values."""
+    """Return a message's class and fields; `_inner` encodes fields that are not JSON values."""
     tag = type(report).__name__
     assert tag in _KINDS, f"{report!r} is not a report"
     return [tag, *(getattr(report, name) for name in _NAMES[tag])]
@@ -262,4 +262,4 @@ _FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "reports": lambda plain: tuple(map(_report, plain)),
     "error": lambda plain: None if plain is None else _report(plain),
 }
-"""By name, how fields that are not plain JSON values are read."""
+"""The functions that read fields that are not plain JSON values, by field name."""

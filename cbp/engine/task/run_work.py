@@ -1,6 +1,6 @@
 """The only task of a translator of whole runs: one call, then the changes of all states.
 
-arrived records -> one table an input -> author -> ReachedState -> files, changes of views
+arrived records -> one table per input -> author -> ReachedState -> files, changes of views
 
 One task reads all records, and its author finds what belongs together. So if every key consists of
 columns, records are read in the order of their files, neither hashed nor sorted.
@@ -70,7 +70,7 @@ class RunWork:
             self._work(tables)
 
     def run_files(self) -> None:
-        """Do the same with the files of the inputs, if `reads_files`."""
+        """Do the same for plans with `reads_files`: read the inputs' files, without a shuffle."""
         plan, tables = self.writers.plan, dict[str, pa.Table]()
         for spec in plan.spec.inputs:
             schema = author_schema(spec.schema)

@@ -20,7 +20,7 @@ from cbp.errors import AuthorCodeError, SetAsideFullError
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
 BYTES_MAX = 64 << 20
-"""Characters of JSON that a task sets aside at most in one run."""
+"""Maximum number of characters of JSON that a task sets aside in one run."""
 
 
 @dataclass
@@ -93,7 +93,7 @@ _T = TypeVar("_T")
 def find_failing(
     items: Sequence[_T], attempt: Callable[[Sequence[_T]], AuthorCodeError | None], *, most: int
 ) -> list[tuple[_T, AuthorCodeError]]:
-    """Return the items that fail, each with its error, in order; no others after `most`.
+    """Return the items that fail, each with its error, in order; at most `most` + 1 of them.
 
     `attempt` calls the author's code for some of them, and returns its error.
     """
@@ -114,7 +114,8 @@ def find_failing(
 def arrivals(sequences: Int64s, files: Sequence[Share], *, packed: bool) -> Int64s:
     """Return the positions of records within their input, from 0.
 
-    If Spark numbered them (`packed`) and all files are whole: by increment, file and row.
+    Spark's numbers (`packed`: increment, file, row) are converted if every file is read completely;
+    other numbers are returned unchanged.
     """
     if not packed or any(file.start or file.stop != file.rows for file in files):
         return sequences
@@ -132,7 +133,7 @@ def arrivals(sequences: Int64s, files: Sequence[Share], *, packed: bool) -> Int6
 def first_arrivals(
     error: AuthorCodeError, files: Mapping[str, Sequence[Share]], *, packed: bool
 ) -> dict[str, int]:
-    """Return the places of the first records of a call that failed, by input; as `arrivals`."""
+    """Return the `arrivals` of the first records of a call that failed, by input."""
     return {
         name: int(arrivals(np.array([place], np.int64), files[name], packed=packed)[0])
         for name, place in error.places.items()
@@ -141,7 +142,7 @@ def first_arrivals(
 
 
 def with_places(error: AuthorCodeError, places: Mapping[str, int]) -> AuthorCodeError:
-    """Return an error with the places of the records, as a detail that outlives its process."""
+    """Return an error with the places of the records, as a detail that outlives the process."""
     if places:
         error.details = {**error.details, "records": dict(places)}
     return error

@@ -7,7 +7,7 @@
     remote writes       appended to buckets of any task (`RemoteWrites`)
 
 Guaranteed: an existing file is never changed; the results are returned as reports.
-Not guaranteed: that a written file is durable; the task syncs all of them at once.
+Not guaranteed: that a written file is durable; the task syncs all of them together.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class TaskState:
     def files(
         self, state: str, bucket: int, cache: IndexCache | None, suffix: str = ""
     ) -> RunFiles:
-        """Return the new run files of a bucket, with a `suffix` that others lack."""
+        """Return the new run files of a bucket, with a unique `suffix`."""
         return RunFiles(
             self._plan.states[state],
             bucket=bucket,

@@ -3,14 +3,14 @@
     _supersteps/<stage>/<epoch>-<digest>.log      size of the head | head | tables
     _supersteps/<stage>/<epoch>-<digest>-<tasks>.<task>.<superstep>.log      of a loop in several
 
-The file is a snapshot: each one replaces the one before, so a try finds one or none, always whole.
-If a loop has several tasks, each has its own snapshots, at the same supersteps, and keeps the one
-before until all others have theirs too (`keep_only`). A try continues from the last superstep of
-which every task has a snapshot. There always is one, even if a task is killed while it writes. A
-try with another number of tasks starts over.
-`digest` is of all that the supersteps depend on (`cbp.engine.run.task_planner`): a try that reads
-anything else has another name, and begins with its input. So a run leaves the same results,
-whether and wherever it was interrupted. The file is removed once its epoch is published.
+The file is a snapshot: each one replaces the one before, so a try finds one or none, and a found
+one is complete. If a loop has several tasks, each has its own snapshots, at the same supersteps,
+and keeps the one before until all others have theirs too (`keep_only`). A try continues from the
+last superstep of which every task has a snapshot. There always is one, even if a task is killed
+while it writes. A try with another number of tasks starts over. `digest` covers everything that the
+supersteps depend on (`cbp.engine.run.task_planner`): a try that reads anything else has a log of
+another name, and begins with its input. So a run leaves the same results, whether and wherever it
+was interrupted. The file is removed once its epoch is published.
 
 A snapshot is put once `EngineLimits.superstep_log_ms` have passed since the last one, and also
 twenty times as long as a snapshot takes. The clock decides nothing else.
@@ -38,7 +38,7 @@ from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import FileDamagedError, NotFoundError
 
 COST_SHARE = 20
-"""A snapshot takes at most one part in this many of a loop's time."""
+"""Snapshots take at most one part in this many of a loop's time."""
 
 BYTES_A_SECOND = 200e6
 """How fast the first snapshot is expected to be written; later ones as fast as the one before."""
@@ -61,7 +61,7 @@ class Snapshot:
 
 @dataclass
 class SuperstepLog:
-    """The log of one run of a loop, or of task `part` of it; `spent` are seconds for snapshots."""
+    """The log of one run of a loop, or of task `part` of it; `spent`: seconds spent on them."""
 
     plan: TaskPlan
     seconds: Callable[[], float] = MACHINE.seconds
@@ -77,12 +77,12 @@ class SuperstepLog:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the plan identifies the run among all runs; only then a log is kept."""
+        """Whether the plan identifies the run among all runs; only then is a log kept."""
         return bool(self.plan.depends_on)
 
     @property
     def path(self) -> str:
-        """The file of this run, and of other tries of it, if it has one task."""
+        """The file of all tries of this run, if the run has one task."""
         return f"{self._folder}/{self._name}.log"
 
     @property
@@ -143,7 +143,7 @@ class SuperstepLog:
         return [int(name.removeprefix(begin).removesuffix(end)) for name in ours]
 
     def after(self, supersteps: int) -> Snapshot | None:
-        """Return this task's snapshot after that many supersteps; `None` without a whole one."""
+        """Return this task's snapshot after that many supersteps; `None` without a complete one."""
         return self._snapshot(self._path_of(supersteps))
 
     def keep_only(self, supersteps: int) -> None:
@@ -184,7 +184,7 @@ def _digest(part: bytes | memoryview) -> str:
 
 
 def _read(data: bytes, path: str) -> Snapshot:
-    """Read a snapshot; `FileDamagedError` if it is not what was put."""
+    """Read a snapshot; `FileDamagedError` if it is not as it was put."""
     start = _SIZE + int.from_bytes(data[:_SIZE], "little")
     head = parsed(data[_SIZE:start], path, dict)
     tables = {}

@@ -3,8 +3,8 @@
     arrived records -> superstep 0 -> messages -> superstep 1 -> ... -> messages that are left
                          '-> LoopState ---------------'-> LoopState ... -> state, changes of views
 
-Each superstep calls the kernel that any run calls, on messages and state that lie in memory. Only
-the end is written (`cbp.engine.task.loop_writers`), as one epoch with the same effect would write
+Each superstep calls the kernel that any run calls, on messages and state in memory. Only the final
+result is written (`cbp.engine.task.loop_writers`), as one epoch with the same effect would write
 it. A long loop leaves snapshots, from which another try of the run continues
 (`cbp.engine.task.superstep_log`).
 
@@ -276,7 +276,7 @@ class LoopWork:
         common = max(set.intersection(*map(set, numbers)), default=0)
         snapshot = self._log.after(common) if common else None
         # A snapshot of a later superstep is from a try that ended before all tasks had theirs.
-        # It is removed before any task puts another one: a try never mixes those of two tries.
+        # It is removed before any task puts another one: no try mixes snapshots of two tries.
         self._log.keep_only(common)
         if all(rounds.ask("sound", snapshot is not None)):
             return snapshot
@@ -302,9 +302,10 @@ class LoopWork:
     def _taken(
         self, rounds: SuperstepRounds, done: Round, read: frozenset[str]
     ) -> dict[str, pa.Table]:
-        """Return the messages that the next superstep reads, those of some loopbacks.
+        """Return the messages of the loopbacks that the next superstep reads (`read`).
 
-        Messages that have waited are sent now. Others that arrived belong to loops that have ended.
+        Messages that have waited are sent now. Arrived messages of other loopbacks are dropped,
+        since their loops have ended.
         """
         writers = self.writers
         done.require_routed(read)
@@ -409,7 +410,7 @@ class LoopWork:
         writers.counts["groups"] += work.groups
 
     def _turn(self, take_remote: Callable[[str], Sequence[pa.Table]]) -> None:
-        """Let the next superstep see what this one wrote, and what groups wrote for other keys."""
+        """Let the next superstep see all state that groups wrote, also for other keys."""
         plan = self.writers.plan
         for spec in plan.spec.states:
             remote = take_remote(spec.name)

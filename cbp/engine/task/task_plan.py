@@ -49,7 +49,7 @@ class LookupTable:
     buckets: int
 
     def beside(self, chosen: Sequence[int], buckets: int) -> tuple[int, ...]:
-        """Return the table's buckets that hold the hashes of some neighbors of another table."""
+        """Return this table's buckets for the hashes in the `chosen` ones of `buckets` buckets."""
         each = (
             range(b * self.buckets // buckets, -(-(b + 1) * self.buckets // buckets))
             for b in chosen
@@ -65,12 +65,12 @@ class TaskPlan:
         states: Maps each state to its table and live files.
         tasks: Number of tasks; task t owns the buckets b with `b * tasks // buckets == t`.
         work: Records that the job reads, or groups that it is expected to call, if these are more.
-        worth: Number of tasks that the run is worth, though slots may not be free.
+        worth: Number of tasks that the run is worth, even if fewer slots are free.
         first_number: Number in file names of the job's first task. A later job of the same run
             has a higher one, so that the names of the files sort in the order of the jobs.
         inputs: Maps each input to its files, in order.
-        held: Maps loopbacks, of a loop with others inside it, to files whose messages the first
-            superstep does not read, in order; they wait for those of the loops inside it.
+        held: For a loop with others inside it: maps its loopbacks to files, in order, that the
+            first superstep does not read. Their messages wait for those of the inner loops.
         in_place: Inputs that are not shuffled (`cbp.engine.task.message_reader`).
         by_bucket: Outputs whose records may be sorted by their receivers' buckets.
         bindings: Binding files of the epochs whose messages are read.
@@ -80,7 +80,8 @@ class TaskPlan:
             shuffle, as the black box does; `None` means that each task gets one copy.
         wakes: Whether groups with a timer up to the time of `context` are called.
         set_aside: The groups that are left out, if the stage sets aside what its code fails on.
-        ages: Whether groups of states that expire, but have no timer, get one; as `wakes`.
+        ages: Whether groups that have no timer, though their state expires, get one; only if
+            `wakes`.
         depends_on: Digest of what the supersteps of a loop depend on, the same for each try of a
             run; `""` if they are not logged (`cbp.engine.task.superstep_log`).
         hash_mask: Applied to every hash; all bits are set, except in tests of collisions.
@@ -149,7 +150,7 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class Then:
-    """A groupwise stage that reads only `flow`, of a record-wise one: the plan of its one task."""
+    """The plan, for one task, of a groupwise stage that reads only `flow` of a record-wise one."""
 
     flow: str
     plan: TaskPlan

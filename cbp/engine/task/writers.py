@@ -1,11 +1,11 @@
-"""Writers of one task: its outputs, states and bindings, and the account of its work.
+"""Writers of one task: its outputs, states and bindings, and the counts of its work.
 
     work of a task -> TaskWriters -> files, synced together -> reports
     translate -> columns -> file of the flow -> every follower that reads it -> its files
 
 A follower is a record-wise stage. It gets the records as it would read them from the file: in
-the file's order, with the values of the columns, and only after they were written. So its
-output is the same as if it ran by itself, record by record (`TaskOutputs`).
+the file's order, with the values of the columns, and only after they were written. So its output is
+the same as if it ran alone, record by record (`TaskOutputs`).
 
 Every kind of task has writers: the stage's own (`cbp.engine.task.stage_task`), and those around a
 plan in SQL.
@@ -174,7 +174,7 @@ class TaskWriters:
 
     Attributes:
         plan: The run's plan, with translator instances of this task's own.
-        emitted: What the author emits between two writes.
+        emitted: The records that the author emits between two writes.
         counts: Figures of the task's work, by name.
         done: Reports of what was written so far.
     """
@@ -222,7 +222,7 @@ class TaskWriters:
 
     @cached_property
     def whole_arrow_tables(self) -> Mapping[str, pa.Table]:
-        """The same, as tables in the types in which a vectorised translator sees them."""
+        """The looked-up tables for every group, in the types that a vectorised translator sees."""
         plan, cache = self.plan, self.cache()
         return {
             spec.name: read_whole_table(spec, plan.lookups[spec.name], cache).cast(

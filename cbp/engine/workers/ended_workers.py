@@ -3,8 +3,8 @@
 A crash in C leaves the stack of Python frames, innermost first (`faulthandler`); so does `os._exit`
 in a worker of the local engine (`cbp.engine.workers.task_worker`). If an author's line comes before
 any line of the engine, the author's code ended the process. Without a stack, the process was ended
-by the system when memory ran out, by a person, or on Spark by `os._exit`: the error names both the
-author's code and the machine as possible causes.
+by the system when memory ran out, by a person, or on Spark by `os._exit`. The error then names both
+the author's code and the machine as possible causes.
 """
 
 from __future__ import annotations

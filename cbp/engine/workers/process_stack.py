@@ -8,8 +8,9 @@ holds the interpreter. It writes only names and lines, no values. Most system ca
 `poll` or a sleep in a native library can return early (`man 7 signal`). The system ignores this
 signal in a process without a handler: while it is starting, or after its code removed the handler.
 
-Guaranteed: several processes are asked at the same time. Requests that come while a process is
-being asked end at once if it stays silent (tests/cbp/engine/workers/test_process_stack.py).
+Guaranteed: several processes are asked at the same time. If a process stays silent, the requests
+that waited for it end together with the first one, without an answer
+(tests/cbp/engine/workers/test_process_stack.py).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def calls_of(text: str) -> tuple[StackCall, ...]:
 
 
 def _last_stack(text: str) -> str:
-    """Return what follows the last header; empty if there is none."""
+    """Return the text after the last header; empty if there is none."""
     _, header, stack = text.rpartition(_HEADER)
     return stack if header else ""
 

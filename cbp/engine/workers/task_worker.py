@@ -52,8 +52,9 @@ class Answer:
     """A worker's answer to a request, and whether author's code has changed its process.
 
     Attributes:
-        by_loading: Whether loading the code has changed it; it then runs the same stage only.
-        by_calls: Whether calls have changed it, so that it ends after the answer.
+        by_loading: Whether loading the code has changed the process; it then runs the same stage
+            only.
+        by_calls: Whether calls have changed the process, so that it ends after the answer.
     """
 
     by_loading: bool = False
@@ -85,7 +86,7 @@ class Raised(Answer):
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """What the author's code logged during a request; comes before the answer."""
+    """A line that the author's code logged during a request; it is sent before the answer."""
 
     logger: str
     level: int
@@ -211,7 +212,7 @@ def _serve(link: Connection, watch: ProcessWatch) -> None:
 
 
 def main(memory_bytes_max: int, link: int, alive: int, crash: int, stack: int) -> None:
-    """Serve until the service closes its ends.
+    """Serve until the service closes its ends of the pipes.
 
     Args:
         memory_bytes_max: Limit of what this process may use, without its libraries; 0: none.

@@ -18,7 +18,7 @@ worker that was used last, and those that have done nothing yet, stay.
 Guaranteed (tests/cbp/engine/workers/test_worker_executor.py): a worker does one run at a time and
 never outlives the service; runs of a recomputation share no worker with other runs; a worker begins
 with the environment and the folder that the service had at its start.
-Absent on purpose: a second try here; the loop counts tries.
+Absent on purpose: a second try; the controller's loop counts tries.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """A worker without a run, since a time in seconds; `used` if it has done one.
+    """A worker without a run, `since` a time in seconds; `used` if it has done a run.
 
     Attributes:
         shared_by: The runs that can use it: those of a folder's recomputation, or those of the
@@ -96,9 +96,9 @@ class WorkerExecutor(LocalExecutor):
 
     Args:
         free_max: Maximum number of idle workers that are kept.
-        ready: Number of workers, with those that work, which `warm` starts before runs need them.
+        ready: Number of workers, busy ones included, that `warm` starts before runs need them.
         memory_bytes_max: Limit of a worker's own memory; 0 means no limit.
-        loop_tasks_max: Maximum number of workers that a loop has; 0 means one a processor.
+        loop_tasks_max: Maximum number of workers that a loop has; 0 means one per processor.
     """
 
     def __init__(
@@ -114,8 +114,8 @@ class WorkerExecutor(LocalExecutor):
         self._processors = len(os.sched_getaffinity(0))
         self.loop_tasks_max = loop_tasks_max or self._processors
         self._free_max, self._ready, self._seconds = free_max, ready, seconds
-        # Author's code that runs in the service, such as a Runnable, may change both later. The
-        # service's own settings hold its secrets.
+        # Both are copied now: author's code that runs in the service, such as a Runnable, may
+        # change them later. The service's own settings are left out, since they hold its secrets.
         own = {name: value for name, value in os.environ.items() if not name.startswith(_SERVICE)}
         self._start = partial(_Worker, memory_bytes_max, own, _folder())
         self._lock = threading.Lock()
@@ -136,7 +136,7 @@ class WorkerExecutor(LocalExecutor):
             return max(1, min(self.loop_tasks_max, self._processors - len(self._serving)))
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
-        """Run the same task code as Spark's workers, in a worker process, or in one a task.
+        """Run the same task code as Spark's workers, in one worker process, or in one per task.
 
         Raises:
             AuthorProcessError: If the author's code ended the process.
@@ -186,7 +186,7 @@ class WorkerExecutor(LocalExecutor):
         return self._asked(plan, requests)
 
     def warm(self) -> None:
-        """Start a worker that any run can use, if too few are ready; end those idle for long.
+        """Start a worker that any run can use, if too few are ready; end workers idle for long.
 
         One at a time, so that the runs under way keep most of the processors.
         """
@@ -279,7 +279,7 @@ class WorkerExecutor(LocalExecutor):
             raise RunCancelledError(run)
 
     def _idle(self, *shared_by: str) -> _Worker | None:
-        """Take an idle worker of the first of these runs; close those that ended by themselves."""
+        """Take an idle worker that one of these shares, preferably the first; close ended ones."""
         with self._lock:
             ended = [one for one in self._free if one.worker.ended]
             self._free = [one for one in self._free if one not in ended]
@@ -300,7 +300,7 @@ class WorkerExecutor(LocalExecutor):
             self._keep(shared_by, worker, used=True)
 
     def _replace(self, shared_by: str) -> None:
-        """Start a worker before a run needs it, as in place of one that was ended."""
+        """Start a worker before a run needs it, for example in place of one that was ended."""
         with suppress(OSError):  # the next run starts one, and reports what is wrong
             self._keep(shared_by, self._start(), used=False)
 

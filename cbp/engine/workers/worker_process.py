@@ -77,7 +77,7 @@ class WorkerProcess:
         return self.link.recv_bytes()
 
     def status(self) -> int | None:
-        """Return the exit status of a process that ended, minus a signal's number; or `None`."""
+        """Return an ended process's exit status (-9 after SIGKILL); `None` if it still runs."""
         with suppress(subprocess.TimeoutExpired):
             return self._process.wait(STOP_SECONDS)
         return None

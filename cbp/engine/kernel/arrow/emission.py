@@ -1,7 +1,8 @@
-"""Emissions of one call of a vectorised translator: checked at once, stored until the state diff.
+"""Emissions of one call of a vectorised translator: checked, and stored until the state diff.
 
 Every emission is checked where it is made, so that an error's traceback ends in the author's line.
-Checked are columns and types (`conform`), and that records of states belong to groups of the call.
+The checks cover columns and types (`conform`), and that records of states belong to groups of the
+call.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Emission:
         self.out = Outputs(functions)
 
     def close(self) -> None:
-        """End the call, and free its emissions: `out` has them, and tasks collect no cycles."""
+        """End the call; free its emissions: `out` refers to them, and tasks collect no cycles."""
         vars(self.out).clear()
 
     def state(self, name: str) -> tuple[pa.Table, Int64s]:
@@ -166,7 +167,7 @@ class Emission:
 
 
 def conformed_copy(function: str, table: Any, schema: Schema) -> pa.Table:
-    """Return what `conformed_table` returns, sharing no memory with the author's arrays.
+    """Return the result of `conformed_table`, without memory shared with the author's arrays.
 
     Strings and bytes need no copy: NumPy lacks these types, so no array of the author shares them.
     """
@@ -184,8 +185,8 @@ def _copied(column: pa.ChunkedArray) -> pa.ChunkedArray:
 class OutputKeys:
     """Checks the keys of records that groups emit to keyed outputs, on whole columns.
 
-    An epoch has at most one record of each key of an output of which the last record counts
-    (`OutputSpec.single`). The output's key holds the stage's key, and a group is called once in an
+    If only the last record of a key counts in an output (`OutputSpec.single`), an epoch has at most
+    one record of each key. The output's key holds the stage's key, and a group is called once in an
     epoch. So it is enough that a group emits only its own key, and no key twice.
 
     Guaranteed: exact within one `take`. Not guaranteed: if a group is too large for a window, its
@@ -204,7 +205,7 @@ class OutputKeys:
         self._groups, self._seen = groups, {}
 
     def take(self, output: str, columns: Sequence[pa.Array | pa.ChunkedArray]) -> None:
-        """Check emitted records; refuse a key of none of the groups, or one that came before."""
+        """Check emitted records; refuse a key that none of the groups has, or that came before."""
         spec = self._outputs.get(output)
         if spec is None or not len(columns[0]):
             return

@@ -31,7 +31,7 @@ _INT64_END = float(1 << 63)
 _SHOWN_ROWS = 3
 
 _FEW = 4_096
-"""Most whole numbers that are searched rather than encoded: Arrow takes 50 us to begin."""
+"""Up to this many whole numbers are searched, not encoded: encoding takes Arrow 50 us to begin."""
 
 
 @lru_cache(maxsize=1024)
@@ -56,8 +56,9 @@ def no_records(schema: Schema) -> pa.Table:
 class Groups:
     """Some complete groups; see `cbp.sdk.forms.TranslateArrow`.
 
-    `flows` has the records and offsets of inputs, states and looked-up tables, one offset more than
-    groups; `whole_tables` has tables whose records all go to every group, and kept states.
+    `flows` has the records and offsets of inputs, states and looked-up tables; there is one offset
+    more than groups. `whole_tables` has the kept states, and the tables whose records all go to
+    every group.
     """
 
     keys: pa.Table
@@ -138,7 +139,7 @@ class Groups:
 
     def ids(self, flow: str) -> Int64s:
         """Return the group of each record, ascending."""
-        # Flows of translators in SQL can have the names of these methods.
+        # Not by `sizes`: a flow of a translator in SQL can have the name of a method.
         return np.repeat(np.arange(len(self)), np.diff(self._flow(flow)[1]))
 
     def sums(self, flow: str, column: str) -> npt.NDArray[Any]:
@@ -182,7 +183,7 @@ class Outputs:
         self.__dict__.update(functions)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse: calls of other groups, but not all of them, would see the value."""
+        """Refuse the assignment: only some of the later calls would see the value."""
         raise nothing_is_kept(name)
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -36,7 +36,7 @@ _GROUP = "_group"
 
 @dataclass(frozen=True, slots=True)
 class KeptOperations:
-    """What one emission puts into a kept state, by second key; without `puts`, what it deletes."""
+    """Puts of one emission into a kept state, by second key; deletions if there are no `puts`."""
 
     second: pa.Table
     groups: Int64s
@@ -67,7 +67,7 @@ class FileRanges:
     stops: Int64s
 
     def of(self, groups: Int64s, *, ascends: bool) -> tuple[Int64s, Int64s, Int64s]:
-        """Return which of some groups have rows here, and the first and last place + 1 of each."""
+        """Return which of some groups have rows here, and where those of each begin and end."""
         last = self.first + len(self.starts)
         if ascends:
             inner = np.arange(*groups.searchsorted([self.first, last]))
@@ -126,7 +126,7 @@ class KeptCall:
         return self._joined(parts, groups)
 
     def _hits(self, groups: Int64s) -> Iterator[tuple[FileRanges, Int64s, Int64s, Int64s]]:
-        """Yield each file with rows of some groups: which of them, and the places of each."""
+        """Yield each file with rows of some groups: which groups, and the places of each group."""
         ascends = bool(np.all(groups[1:] >= groups[:-1]))
         for one in self.ranges:
             some, starts, stops = one.of(groups, ascends=ascends)
@@ -167,7 +167,7 @@ class KeptCall:
         return with_types(self.state.take(positions, columns), types)
 
     def changes(self, operations: Sequence[KeptOperations], dropped: Int64s) -> KeptTableChanges:
-        """Return the changes made by puts and deletions; a record put unchanged is none.
+        """Return the changes made by puts and deletions; a record put unchanged is not a change.
 
         The last operation of a key counts; `dropped` groups lose all records.
         """
@@ -208,7 +208,7 @@ class KeptCall:
         write_output: Callable[[str, list[pa.Array]], None],
         write_state: Callable[[str, pa.Table], None],
     ) -> None:
-        """Write what puts and deletions change, see `changes`, and the changes of a view."""
+        """Write the changes that puts and deletions make (`changes`), and the changes of a view."""
         changes = self.changes(operations, dropped)
         self.state.kill(changes.died)
         if self.spec.changes:
@@ -217,7 +217,7 @@ class KeptCall:
         write_rows(write_state, self.spec, changes.born, self.hashes[changes.born_groups])
 
     def _only_new(self, operations: Sequence[KeptOperations]) -> KeptOperations | None:
-        """Return the one operation if it puts records in order, each once, into empty groups."""
+        """Return the only operation if it puts records in order, each once, into empty groups."""
         some = [one for one in operations if len(one.groups)]
         if len(some) != 1 or some[0].puts is None or self.ranges:
             return None
@@ -228,7 +228,7 @@ class KeptCall:
     def _live(
         self, at: int, order: SecondOrder, numbers: Int64s, starts: Int64s, stops: Int64s
     ) -> tuple[Int64s, Int64s, Int64s]:
-        """Return the live rows of one file at some ranges: number, index of the file, row."""
+        """Return the live rows in ranges of a file: number of the range, index of the file, row."""
         sizes = stops - starts
         rows = order.rows_at(span_rows(starts, sizes))
         live = self.state.is_live(at, rows)

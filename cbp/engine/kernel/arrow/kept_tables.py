@@ -1,10 +1,10 @@
-"""What a vectorised author is given of a kept state: records of the call's groups, by key.
+"""A kept state as a vectorised translator sees it: the records of the call's groups, by key.
 
     groups.orders.get({"customer": [...], "id": [...]})   -> table of the records that exist
     groups.orders.all()                                   -> table of all records, in order
     out.orders(table), out.orders.delete(keys)
 
-The handle only checks arguments. Each engine has its own `KeptTableReader`.
+`KeptTables` only checks arguments. Each engine has its own `KeptTableReader`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class KeptTableReader(Protocol):
     """Finds the records of the groups of a call as they were before it."""
 
     def get(self, keys: pa.Table) -> pa.Table:
-        """Return the records with these keys, in their order; one that is missing is left out."""
+        """Return the records with these keys, in their order; missing ones are left out."""
 
     def all(self) -> pa.Table:
         """Return all records, group by group, in order of the second key."""
@@ -59,9 +59,10 @@ class KeptTables:
         self._name, self._key, self._reader = name, key, reader
 
     def get(self, keys: Any) -> pa.Table:
-        """Return the records with these keys, in their order; one that is missing is left out.
+        """Return the records with these keys, in their order; missing ones are left out.
 
-        A key of a group of another call is an `AuthorMisuse`, one of another type a `TypeError`.
+        Raises `AuthorMisuse` for a key that no group of the call has, `TypeError` for one of
+        another type.
         """
         return self._reader.get(conformed_table(f"groups.{self._name}.get", keys, self._key))
 
@@ -78,7 +79,7 @@ class KeptTables:
 
 
 class ReachedTables:
-    """The records of a kept state in a run that reaches all of them; for its author."""
+    """A kept state as a translator of whole runs sees it: records of any key."""
 
     __slots__ = ("_key", "_many", "_name", "_reader")
 
@@ -127,7 +128,7 @@ def kept_key(spec: TranslatorSpec, state: StateSpec) -> Schema:
 
 
 def conformed_table(function: str, given: Any, schema: Schema) -> pa.Table:
-    """Return what an author passed to a function; `TypeError` if its columns are others."""
+    """Return the table that an author passed to a function; `TypeError` for wrong columns."""
     try:
         return conform(as_table(given), schema)
     except (TypeError, pa.ArrowException) as exc:
@@ -136,12 +137,12 @@ def conformed_table(function: str, given: Any, schema: Schema) -> pa.Table:
 
 
 def refuse_foreign_key(state: str, keys: pa.Table, numbers: npt.NDArray[np.int64]) -> None:
-    """Refuse keys of groups that are not called, naming the first; their number is -1."""
+    """Refuse keys of groups that are not called (number -1); the error names the first one."""
     unknown = np.flatnonzero(numbers < 0)
     if len(unknown):
         key = row_at(keys, int(unknown[0]))
         message = (
             f"state {state!r} was read at the key {key!r}, but this call has no group with that "
-            "key. Read the state in the call that has the group, or by a Lookup of another stage"
+            "key. Read the state in the call that has the group, or with a Lookup in another stage"
         )
         raise AuthorMisuse(StateKeyForeignError, message)

@@ -33,7 +33,7 @@ from cbp.engine.storage.held_records import Room
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
 Halves = tuple[BucketState, BucketState]
-"""The buckets whose hashes are not below zero, and those whose hashes are."""
+"""The two halves of the buckets: those with hashes of zero or more, and with negative ones."""
 
 _T = TypeVar("_T")
 
@@ -44,8 +44,8 @@ _SETTLED_SHARE = 8
 time."""
 
 _FEW = 8
-"""If there are at most this many times as many groups as wanted ones, an array with a place for
-each group gives the order."""
+"""If there are at most this many groups for each wanted one, an array with a place for each group
+gives the order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class ReachedOperation:
 
 @dataclass(frozen=True)
 class ReachedState:
-    """One kept state of a run; a `ReachedReader`. `reads` counts what the author read."""
+    """One kept state of a run; a `ReachedReader`. `reads` counts the author's reads."""
 
     spec: StateSpec
     translator: TranslatorSpec
@@ -116,7 +116,7 @@ class ReachedState:
                     yield table
 
     def _kept(self, call: KeptCall, positions: RecordPositions) -> pa.Table:
-        """Return records that were found; in pieces, and mapped, if the room is scarce."""
+        """Return records that were found; in pieces, in a mapped file, if the room is scarce."""
         rows = many = max(1, len(positions.position))
         if not self.room.has(many * call.state.row_bytes):
             rows = max(1, self.room.piece_bytes // max(1, call.state.row_bytes))
@@ -150,7 +150,7 @@ class ReachedState:
             return outputs
 
         size = sum(one.keys.nbytes if one.puts is None else one.puts.nbytes for one in operations)
-        # A thread is worth as many bytes as a file that is written in one.
+        # A second thread pays off from the same size on as for writing a file.
         pieces, beside = 1, size >= self.halves[0].cache.limits.beside_bytes
         if self.room.on_disk:  # in pieces, so that memory holds few records at a time
             pieces, beside = -(-size // max(1, self.room.most // _SETTLED_SHARE)), False
@@ -242,7 +242,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _results(tasks: Sequence[Callable[[], _T]], *, beside: bool) -> Iterator[_T]:
-    """Yield what tasks return, in order; `beside`: all but the first run in another thread."""
+    """Yield the results of tasks, in order; `beside`: all but the first run in another thread."""
     if not beside or len(tasks) < 2:
         yield from (task() for task in tasks)
         return
@@ -256,7 +256,7 @@ def _results(tasks: Sequence[Callable[[], _T]], *, beside: bool) -> Iterator[_T]
 
 
 def _begins(keys: pa.Table) -> Int64s:
-    """Return where runs of equal keys begin; some runs may be cut."""
+    """Return where runs of equal keys begin; a run may be cut into several."""
     if any(map(pa.types.is_nested, keys.schema.types)):
         return np.arange(keys.num_rows)
     differs = np.zeros(max(0, keys.num_rows - 1), np.bool_)
@@ -286,7 +286,7 @@ def _piece_of(
     start: int,
     stop: int,
 ) -> KeptOperations:
-    """Return the part of an operation on the groups `start` to `stop`, in their order.
+    """Return the part of an operation for the groups `start` to `stop`, in their order.
 
     `groups` has the group of each of its rows; `order` has its rows by group, then by arrival.
     """
@@ -300,7 +300,7 @@ def _piece_of(
 
 
 def _some_rows(table: pa.Table, rows: Int64s) -> pa.Table:
-    """Return some rows; a view if they follow each other."""
+    """Return some rows, as a view if they are adjacent."""
     many = len(rows)
     if many and rows[-1] - rows[0] == many - 1 and np.all(np.diff(rows) == 1):
         return table.slice(int(rows[0]), many)

@@ -33,9 +33,9 @@ from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 class Call:
     """One call: the author's arguments, and the values that the engine needs afterwards.
 
-    `hashes` of the groups ascend. `called` are the numbers of those whose author is called,
-    ascending; the others only lose expired records. `None` if no state expires, so that all are
-    called.
+    The `hashes` of the groups ascend. `called` has the numbers of the groups whose author is
+    called, ascending; the others only lose expired records. It is `None` if no state expires, so
+    that all groups are called.
     """
 
     groups: Groups
@@ -50,7 +50,7 @@ class Call:
         return keys if self.called is None else keys.take(pa.array(self.called))
 
     def called_records(self, flow: str) -> pa.Table:
-        """Return the records of a flow, of the groups whose author is called."""
+        """Return a flow's records, only of the groups whose author is called."""
         if self.called is None:
             return getattr(self.groups, flow)
         return Groups.part(self.groups, flow, self.called)[0]
@@ -79,7 +79,7 @@ def read_calls(
     woken: Woken | None = None,
     whole_tables: Mapping[str, pa.Table] = MappingProxyType({}),
 ) -> tuple[Int64s, Iterator[Call]]:
-    """Return the hashes of a bucket to call (ascending), and the calls for them."""
+    """Return the hashes of a bucket's groups to call (ascending), and the calls for them."""
     groups = find_groups(spec, runs, states, deliveries=deliveries, woken=woken)
     reader = CallReader(spec, runs, states, groups, deliveries, woken, whole_tables)
     spans = groups.spans(rows_max=limits.call_rows, bytes_max=limits.call_bytes)
@@ -152,7 +152,7 @@ class CallReader:
                 table, origin = table.take(pa.array(order)), origin.at(order)
         keys = table.select(list(self.spec.key_of(state).names))
         starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
-        # Which records call their groups.
+        # The rows of the records that call their groups.
         calling = np.arange(table.num_rows if state.grouping == "outer" else 0)
         if state.timers and self.woken is not None:
             calling = np.flatnonzero(is_due(table, self.woken.until))

@@ -92,6 +92,6 @@ class Remembered:
 
 @lru_cache(maxsize=8)
 def remembered(cache: str) -> Remembered:
-    """Return the memory that this process keeps beside the index copies in a folder."""
+    """Return this process's remembered values that belong to the index copies in a folder."""
     del cache
     return Remembered()

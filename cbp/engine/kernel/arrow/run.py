@@ -1,4 +1,4 @@
-"""Runs a vectorised translator on one bucket: a few calls, each of many whole groups.
+"""Runs a vectorised translator on one bucket: a few calls, each of many complete groups.
 
     flows (sorted) ---\
                        group ranges -> calls of many groups -> outputs
@@ -46,7 +46,7 @@ from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
 @dataclass
 class CallSettler:
-    """Writes the emissions of calls: outputs at once, states as their difference."""
+    """Writes the emissions of calls: outputs immediately, states as their difference."""
 
     spec: TranslatorSpec
     states: Mapping[str, BucketState]
@@ -61,7 +61,7 @@ class CallSettler:
         self._kept: dict[str, KeptCall] = {}
 
     def emission(self, keys: pa.Table, *, copies: bool = True) -> Emission:
-        """Return the collector for emissions of groups with these keys; to be closed."""
+        """Return the collector for emissions of groups with these keys; the caller closes it."""
         return Emission(self.spec, keys, self._write, copies=copies)
 
     def settle(self, call: Call, emission: Emission) -> None:

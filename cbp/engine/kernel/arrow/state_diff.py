@@ -26,7 +26,8 @@ def settle_tables(
     if _single(before_ids, groups) and _single(emitted_ids, groups):
         return _settle_single(before, before_ids, emitted, emitted_ids, groups)
     if any(pa.types.is_nested(type_) for type_ in before.schema.types):
-        # Nested values are compared by their codes, and computing these is most of the work.
+        # Not compared row by row first: that needs the codes of nested values, which are most of
+        # the work.
         return _settle_many(before, before_ids, emitted, emitted_ids)
     # Mostly an author emits what was read, in its order: leave out equal records at the same row.
     side = min(len(before_ids), len(emitted_ids))

@@ -21,10 +21,10 @@ from cbp.engine.storage.file_sizes import halves
 from cbp.model.flow.schema import DataType, Field, Schema
 
 _BYTES_MAX = 1 << 30
-"""Bytes of a table whose strings surely fit in Arrow's narrow types."""
+"""In a table of at most this many bytes, strings surely fit in Arrow's narrow types."""
 
 _FEW_ROWS = 65_536
-"""Rows of numbers that have few bytes, however wide they are."""
+"""Up to this many rows of numbers take few bytes, however many columns they have."""
 
 _INTEGERS = ("BIGINT", "INT", "SMALLINT", "TINYINT")
 _TIMES = ("DATE", "TIMESTAMP")
@@ -81,7 +81,7 @@ def narrow(
         try:
             yield with_types(piece, schema)
         except pa.ArrowInvalid:
-            # Arrow judges a view by where it ends in its column, not by its length: copy it.
+            # Arrow judges a view by its end in the column, not by its length: copy it.
             yield with_types(piece.take(pa.array(np.arange(piece.num_rows))), schema)
 
 
@@ -110,7 +110,7 @@ def _column(column: pa.ChunkedArray, field: Field, type_: pa.DataType) -> pa.Chu
     came = column.type
     try:
         if field.type.kind == "DECIMAL" and _is.is_integer(came):
-            # Arrow asks for enough digits for every number of the integer type, used or not.
+            # Cast twice, as Arrow asks for enough digits for every number of the integer type.
             column = column.cast(pa.decimal128(38, 0))
         return column.cast(type_)
     except (pa.ArrowException, ValueError) as exc:

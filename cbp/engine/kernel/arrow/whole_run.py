@@ -30,11 +30,11 @@ from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 Operations = dict[str, list[ReachedOperation]]
 
 _WAY = re.compile(r"[a-z][a-z -]{0,39}")
-"""What a call may return: its way, in a few words."""
+"""A call may return its way: the name of the algorithm that it chose, in a few words."""
 
 
 class RunTables:
-    """What the author is given: inputs, kept states and the run, by name."""
+    """The author's `tables`: inputs, kept states and the run, by name."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.__dict__.update(given)
@@ -53,7 +53,7 @@ class RunTables:
 
 @dataclass
 class Called:
-    """The results of one call of an author: its way is the algorithm that it chose.
+    """The results of one call of an author; `way` is the algorithm that the call chose.
 
     `remembered` is the value to keep, and its size; `NOTHING` if there is none. `recalled`
     says whether the call got the value of the previous run.
@@ -76,7 +76,7 @@ class Called:
 class Notes:
     """The progress of a call: `noted`, the tables of notes that an earlier attempt stored, by name.
 
-    `take` gets a function that returns such tables, and calls it only if they are written.
+    `take` gets a function that returns such tables, and calls it only if it stores them.
     """
 
     noted: Mapping[str, pa.Table] = field(default_factory=lambda: MappingProxyType({}))
@@ -94,7 +94,7 @@ NO_NOTES = Notes()
 
 
 class _Puts:
-    """The function of `out` for one state; holds puts together: many small ones go to one file."""
+    """The function of `out` for one state; collects puts: many small ones go to one file."""
 
     def __init__(self, spec: TranslatorSpec, state: StateSpec, room: Room) -> None:
         self._spec, self._state, self._room = spec, state, room
@@ -106,14 +106,14 @@ class _Puts:
         self._puts.add(conformed_copy(f"out.{self._state.name}", table, self._state.schema))
 
     def delete(self, keys: Any) -> None:
-        """Delete the records with these keys; nothing happens for one that is not there."""
+        """Delete the records with these keys; a key without a record is ignored."""
         self._end_puts()
         key = kept_key(self._spec, self._state)
         given = conformed_copy(f"out.{self._state.name}.delete", keys, key)
         self._taken.append(ReachedOperation(given))
 
     def operations(self) -> list[ReachedOperation]:
-        """Return what was put and deleted, in order; called once, at the end."""
+        """Return the puts and deletions, in order; called once, at the end."""
         self._end_puts()
         return self._taken
 
@@ -151,7 +151,7 @@ def call_once(
         called.recalled = value is not None
         return value
 
-    # An input or state with one of these names hides the attribute; so does one named `run`.
+    # An input or a state hides the attribute that has its name: one of these, or `run`.
     given: dict[str, Any] = {"recall": recalled, "noted": notes.noted, **inputs}
     given |= {one.name: ReachedTables(spec, one, readers[one.name]) for one in spec.kept}
     if spec.gives_run:
