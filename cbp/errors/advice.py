@@ -111,9 +111,9 @@ def _absolute(name: object) -> str:
     if not isinstance(name, str) or Path(name).is_absolute():
         return ""
     return (
-        "the path is relative to the working folder of the process that runs the stage, and that "
-        "folder differs between machines: give the translator an absolute path as a parameter, or "
-        "read a file of the translator's package in __init__, as in Path(__file__).with_name(...)"
+        "the path is relative to the working folder of the process that runs the stage, which "
+        "differs between machines. Pass the translator an absolute path as a parameter. To read a "
+        "file beside the translator's module, open Path(__file__).with_name(...) in its __init__"
     )
 
 

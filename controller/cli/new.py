@@ -184,8 +184,8 @@ def check_project_name(name: str) -> None:
     """
     if not is_name(name) or len(name) > NAME_MAX:
         why = (
-            f"has lower-case letters a-z, digits and '_', begins with a letter, and has at most "
-            f"{NAME_MAX} characters"
+            f"consists only of a-z, 0-9 and '_', begins with a letter, and has at most {NAME_MAX} "
+            "characters"
         )
         advice = _advice(name)
     elif keyword.iskeyword(name) or name in _TAKEN:

@@ -198,7 +198,7 @@ class _Batch:
         return None
 
     def judge(self, read: ReadResult, promises: Mapping[str, Promise]) -> _Judged:
-        """Decide about each file that was read, given all accepted files and those before it."""
+        """Judge each file that was read, by accepted files and the earlier files of the batch."""
         made, sound = _Judged(), list[tuple[ClaimRecord, SoundFile]]()
         for (claim, _), outcome in zip(self.claimed, read.outcomes, strict=False):
             if not isinstance(outcome, SoundFile):

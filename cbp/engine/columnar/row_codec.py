@@ -180,7 +180,7 @@ def _copier(type_: DataType) -> Callable[[Any], Any]:
 
 
 def _own(value: Any) -> Any:
-    """Return a copy that shares no list, map or buffer, or the value itself if it has none."""
+    """Return a deep copy of a value, or the value itself if it has no list, map or buffer."""
     if type(value) in _FIXED:
         return value
     if isinstance(value, list | tuple):

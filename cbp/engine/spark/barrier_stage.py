@@ -4,11 +4,12 @@
         '--no----> TooFewSlotsError: the loop gets fewer tasks
 
 Why, and how it is tried again: cbp/engine/spark/README.md, "Tasks of a loop run together". A task
-whose peer is gone reports that, and does not fail, so the error of a job is that of the task that
-failed first, whichever of them Spark hears first.
+that loses its peer reports the loss and does not fail. So the error of a job is always the original
+failure, not a consequence that Spark may hear of first.
 
-Guaranteed: a job that needs more slots than Spark has is not made; if a slot is lost meanwhile and
-Spark refuses the job, the result is the same. After a failure, a loop waits for slots to come back.
+Guaranteed: a job that needs more slots than Spark has is not made; `TooFewSlotsError` is raised,
+too, if a slot is lost meanwhile and Spark refuses the job. After a failure, a loop waits for slots
+to come back.
 Not guaranteed: that the slots are free when the job begins; Spark waits until they are.
 """
 

@@ -90,9 +90,9 @@ class LookupPlan:
 
     Attributes:
         table: The view or state that is read, as `stage.state`.
-        by: Columns that hold the key of the called group; empty if every group has all records.
+        by: Columns of the table that equal the group's key; empty if a group reads all records.
         key: Columns by which a group reads single records; empty if it reads all of its own.
-        wakes: Whether groups are called because their records changed.
+        wakes: Whether a change of looked-up records causes calls of the groups that read them.
     """
 
     lookup: str

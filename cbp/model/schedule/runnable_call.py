@@ -104,7 +104,8 @@ def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:
     for verb, chosen in given.items():
         if not isinstance(chosen, Mapping):
             message = (
-                f"the decision {verb} {_shown(chosen)}; expected a mapping of inputs to indexes"
+                f"the decision {verb} {_shown(chosen)}; expected a mapping of names of inputs to "
+                "indexes of increments"
             )
             raise DecisionInvalidError(message)
         for name, indexes in chosen.items():

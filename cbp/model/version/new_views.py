@@ -49,7 +49,11 @@ def fates_of_views(
 def view_mistakes(
     name: str, before: StageShape, after: StageShape, *, rebuilt: bool
 ) -> Iterator[Mistake]:
-    """Yield a mistake for each view that another version's records do not fit."""
+    """Yield the mistakes of a new version in views.
+
+    These are states whose old records may not fit, outputs that take over the flow of a view, and
+    new views that cannot be filled.
+    """
     for state in sorted(before.states.keys() & after.states.keys()):
         old, new = before.state_rules.get(state, {}), after.state_rules.get(state, {})
         # Other changes of a key are found by the rule for second keys.

@@ -129,8 +129,8 @@ class LookupOut(Model):
     table: str = Field(description="The view or state that is looked up, as `stage.state`.")
     columns: str
     by: list[str] = Field(
-        description="Columns that hold the key of the called group; empty if every group reads "
-        "all records."
+        description="Columns of the table whose values must equal the key of the group; empty if "
+        "a group reads all records."
     )
     key: list[str] = Field(
         description="Columns by which a group reads single records; empty if it reads all records "
@@ -298,7 +298,7 @@ class DataflowSummary(Model):
     queued_records: int
     lag_seconds: float | None = Field(description="Age of the oldest unprocessed increment.")
     last_success_at: datetime | None
-    failures: int = Field(description="Failed attempts in a row, over all stages.")
+    failures: int = Field(description="Failed attempts in a row of each stage, added up.")
     problem: str | None = Field(
         default=None,
         description="Why the dataflow is retrying (and when it tries again), stopped or broken; or "

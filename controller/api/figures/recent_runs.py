@@ -11,7 +11,7 @@ from controller.store.base import RunRecord, StageRecord, Store
 
 RUNS_SHOWN = 24
 ROW_READ_MAX = 50
-"""Attempts that are read at most of a series of failures; its age ignores older ones."""
+"""Maximum number of attempts read of a series of failures; `since` ignores older ones."""
 
 
 def recent_runs(runs: Sequence[RunRecord]) -> list[RecentRunOut]:

@@ -35,7 +35,7 @@ class InputWaitOut(Model):
     bytes: int
     kept: int = Field(description="Increments that were read and remain queued.")
     framing: int = Field(description="Increments that are being framed.")
-    closes: int = Field(description="Closes that are not applied yet.")
+    closes: int = Field(description="Requests to close the open frame that are not applied yet.")
     open_frame: FrameOut | None
 
 

@@ -95,7 +95,7 @@ class IndexedRouter(APIRouter):
 
     @classmethod
     def of(cls, router: APIRouter) -> Self:
-        """Return a router that replaces another one, to which no route is added later."""
+        """Return a copy of a router, to use in its place. Add no route to either afterwards."""
         made = cls.__new__(cls)
         made.__dict__.update(router.__dict__)
         made.middleware_stack = made.app

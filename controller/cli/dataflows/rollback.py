@@ -274,7 +274,7 @@ def _print_moments(answer: dict[str, Any]) -> None:
         "after": lambda one: (
             f"{one['stage']}:{one['epoch']}" if one["stage"] else "before the first run"
         ),
-        "recorded at, also for --to": (lambda at: exact_clock(at) if at else "", "at"),
+        "recorded at (--to takes this, too)": (lambda at: exact_clock(at) if at else "", "at"),
     }
     print_page(answer, columns, empty="no earlier moment is retained")
 

@@ -92,7 +92,7 @@ def check_folder(folder: str) -> str:
     if os.statvfs(existing).f_flag & os.ST_RDONLY:
         raise OSError(errno.EROFS, f"the disk of {existing} is mounted read-only")
     if not os.access(existing, os.W_OK | os.X_OK):
-        message = f"{existing} is not writable for this user"
+        message = f"{existing} is not writable by this user"
         raise PermissionError(0, message)
     probe = existing / f".cbp-doctor-{secrets.token_hex(8)}"
     others = [probe.with_name(f"{probe.name}.{name}") for name in ("link", "renamed")]

@@ -111,7 +111,7 @@ def _print_preview(session: Session, shown: CorrectionPreview) -> None:
     print_table(("key", "before", "after"), rows, empty="no key")
     if shown.keys > len(rows):
         print_text(f"Only the first {len(rows)} of {shown.keys} keys are shown.")
-    print_text("Nothing was changed. Run again without --dry-run to correct.")
+    print_text("Nothing was changed. Run again without --dry-run to apply the correction.")
 
 
 def _records(records: list[dict[str, Any]]) -> str:

@@ -153,7 +153,7 @@ def read_csv(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.Recor
 
 
 def _header_apart(blocks: Iterable[TextBlock]) -> Iterator[TextBlock]:
-    """Cut the first line that is not blank off the block that has it."""
+    """Yield the blocks; the first line that is not blank ends a block of its own."""
     is_blank = True
     for block in blocks:
         if is_blank and (text := _HEADER.match(block.text)):

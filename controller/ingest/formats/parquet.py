@@ -275,7 +275,7 @@ def _top(metadata: Any, at: int) -> str:
 
 
 def _width(type_: pa.DataType) -> int:
-    """Return the smallest number of bytes of a row of a type, independent of its values."""
+    """Return the bytes that a value of a type is counted with: its fixed size, otherwise 16."""
     if pt.is_fixed_size_binary(type_):
         return int(type_.byte_width)
     if pt.is_fixed_size_list(type_):

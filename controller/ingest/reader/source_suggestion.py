@@ -108,7 +108,7 @@ def _holds(kind: str, texts: Iterable[str]) -> bool:
 
 
 def of_json(name: str, values: Sequence[Any]) -> Column:
-    """Return the column of JSON values; `None` where a record lacks it, or has null."""
+    """Suggest the declaration of a column from JSON values; `None` means null or no value."""
     there = [value for value in values if value is not None]
     doubts, zoneless = list[str](), list[bool]()
     kind = _json_type(there, doubts, zoneless, 0)

@@ -101,8 +101,8 @@ class TakenBack:
     """A swap that was undone, for one leading stage.
 
     Attributes:
-        epochs: The epochs that the stage ran in between. No table has them; the epochs before
-            and after them are adjacent.
+        epochs: The epochs that the stage ran between the swap and its undoing. No table has them;
+            the epochs before and after them are adjacent.
         at_ms: Time of the swap, in milliseconds since 1970.
     """
 

@@ -336,9 +336,9 @@ AT_CALLS = (
         "relative_file",
         "print(open('words.txt').read())",
         "FileNotFoundError: [Errno 2] No such file or directory: 'words.txt'; the path is "
-        "relative to the working folder of the process that runs the stage, and that folder "
-        "differs between machines: give the translator an absolute path as a parameter, or read a "
-        "file of the translator's package in __init__, as in Path(__file__).with_name(...)",
+        "relative to the working folder of the process that runs the stage, which differs between "
+        "machines. Pass the translator an absolute path as a parameter. To read a file beside the "
+        "translator's module, open Path(__file__).with_name(...) in its __init__",
     ),
     Mistake(
         "assertion", "assert key.url == 'x'", "AssertionError in `assert key.url == 'x'  # here`"

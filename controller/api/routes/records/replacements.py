@@ -44,8 +44,8 @@ class CorrectionQuery(Model):
     name: str = Field(
         min_length=1,
         max_length=_PATH_MAX,
-        description="Name of the file, as `GET /dataflows/{name}/claims` shows it: the path from "
-        "`incoming`, if the source is nested, or the key of an object.",
+        description="Name of the file, as `GET /dataflows/{name}/claims` shows it. For a nested "
+        "source: its path below `incoming`. For a bucket: the key of the object.",
     )
     rebuild: bool = Field(
         False,
@@ -71,7 +71,7 @@ class ComparedOut(Model):
     records_came: int = Field(description="Number of records that are added.")
     records_gone: int = Field(description="Number of records that are taken back.")
     groups: dict[str, int] = Field(
-        description="Maps each stage to the number of groups that get these records."
+        description="Maps each stage to its number of groups with an added or removed record."
     )
 
 
