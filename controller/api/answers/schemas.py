@@ -47,7 +47,9 @@ class Model(BaseModel):
                     break
             else:
                 kinds = ", ".join(type(value).__name__ for value in values)
-                message = f"{cls.__name__}: no attribute {name!r} in {kinds or 'no value'}"
+                message = (
+                    f"field {name!r} of {cls.__name__}: no such attribute in {kinds or 'any value'}"
+                )
                 raise AttributeError(message)
         return cls.model_validate(taken | more)
 
