@@ -122,7 +122,7 @@ def test_all_texts_are_printed_and_what_is_missing_is_said(
     lines, said = cbp("--text", "--limit", "30")
     assert len(lines) == 30
     assert "there are more rows" in said
-    (cursor,) = re.findall(r"--cursor (\S+),", said)
+    (cursor,) = re.findall(r"--cursor (\S+?)[,.;]?\s", said)
     more, said = cbp("--text", "--cursor", cursor)
     assert (sorted(lines + more), said) == (sorted(wrong), "")
     listed, said = cbp("--json")
