@@ -35,6 +35,7 @@ _ADDING = 0.7
 """So many sources take in other content under a known name."""
 
 WAIT_SECONDS = 120.0
+READY = "/api/v1/health/ready"
 _TOKEN = "canary-of-the-plays"
 _NAMES = ("monday.jsonl", "tuesday.jsonl", "wednesday.jsonl")
 
@@ -223,6 +224,8 @@ class Play:
             base_url=settings.url,
             headers={"Authorization": f"Bearer {_TOKEN}"},
         )
+        # Spark starts in the background; the next service of this process would get its session.
+        until(lambda: self.client.get(READY).is_success)
 
     def _step(self) -> None:
         """Take in what is there, and run until nothing can."""
@@ -300,9 +303,7 @@ class Play:
         answer = self.client.get("/api/v1/dataflows/d").json()
         assert answer["summary"]["state"] == "stopped", answer
         assert "Register the document again" in answer["summary"]["problem"], answer
-        ready = "/api/v1/health/ready"
-        until(lambda: self.client.get(ready).is_success)  # Spark starts in the background
-        assert self.client.get(ready).json()["degraded"] == {"d": "stopped"}
+        assert self.client.get(READY).json()["degraded"] == {"d": "stopped"}
         refused = self._post("/dataflows/d/verifications", {})
         assert refused.json()["error_code"] == "code_drifted", refused.text
 
